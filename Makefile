@@ -1,0 +1,76 @@
+# Penstock: `make run` starts it, `make test` checks it. Both set up what they need in .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types layers test-fast test-brokers bench fuzz clean
+
+# The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+
+# Where `make run` keeps its data and listens. PORT=0 takes any free port.
+DATA ?= data
+PORT ?= 9092
+# Test processes at once, and more arguments for pytest: make test PYTEST="-k produce"
+JOBS ?= 2
+PYTEST ?=
+FAST := $(wildcard tests/unit tests/sim tests/wire)
+BROKERS := $(wildcard tests/clients tests/cluster tests/tools tests/extras)
+PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+setup: $(STAMP) ## Make .venv with the package and all that its tests use
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Penstock needs Python 3.11 or newer; the python3 here is: $$(python3 --version 2>&1 || true)." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.11 setup" >&2; exit 1; fi
+	@echo "== setup: $(VENV) with $$($(PYTHON) --version)"
+	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
+		echo "$(PYTHON) could not make a virtual environment (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@# The two variables carry the pins into the isolated build of the package, for older and newer pip.
+	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: setup ## Start the platform on this machine (DATA=data PORT=9092) and print where it listens
+	@exec $(BIN)/penstock up --data "$(DATA)" --port "$(PORT)"
+
+test: setup lint types layers test-fast test-brokers ## Everything: style, types, layers, all tests
+	@echo "== all green"
+
+lint: setup ## ruff: rules and format
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## mypy --strict on src/
+	@echo "== mypy --strict src"
+	@$(BIN)/mypy --strict src
+
+layers: setup ## The layers of the design, as a contract
+	@echo "== import-linter"
+	@$(BIN)/lint-imports
+
+test-fast: setup ## The tests that start no broker process
+	@echo "== tests: $(FAST)"
+	@$(PYTEST_RUN) $(FAST)
+
+test-brokers: setup ## The tests with real brokers, real clients and Kafka's own tools
+	@echo "== tests: $(BROKERS)"
+	@$(PYTEST_RUN) $(BROKERS)
+
+bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
+	@$(BIN)/python -m bench $(ARGS)
+
+fuzz: setup ## More generated hostile input than `make test` has time for
+	@PENSTOCK_FUZZ_EXAMPLES=$${PENSTOCK_FUZZ_EXAMPLES:-20000} $(BIN)/python -m pytest -q -n $(JOBS) --timeout 900 -m fuzz tests
+
+clean: ## Remove what was built and cached, but not data/
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
