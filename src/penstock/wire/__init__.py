@@ -1,0 +1,1 @@
+"""The wire: frames, message codecs, record batches and compression. Bytes in, objects out; no sockets."""
