@@ -1,0 +1,284 @@
+"""The broker settings: one table, Kafka's names and (where not said otherwise) defaults, and BrokerConfig.
+
+The broker's defaults of topic settings are not repeated here: their rows are derived from the synonyms in the
+topic table. A BrokerConfig is immutable; settings that are altered while the broker runs make a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock.config.topic import (
+    BOOLEAN,
+    DAY,
+    HOUR,
+    INT,
+    LIST,
+    LONG,
+    MIB,
+    MINUTE,
+    SECOND,
+    STRING,
+    TOPIC_CONFIGS,
+)
+from penstock.config.types import (
+    INT_MAX,
+    ConfigDef,
+    ConfigSource,
+    ConfigType,
+    NonEmpty,
+    Range,
+    UnlimitedOr,
+    Validator,
+    did_you_mean,
+)
+from penstock.errors import ConfigError, InvalidRequest
+
+
+class Listener(NamedTuple):
+    """A parsed item of `listeners` or `advertised.listeners`; an empty host means every interface."""
+
+    name: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Listener | None:
+        match = _LISTENER.fullmatch(text)
+        if match is None or int(match["port"]) > 65535:
+            return None
+        return cls(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
+
+
+_LISTENER = re.compile(
+    r"(?P<name>\w+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]*):(?P<port>[0-9]{1,5})", re.ASCII
+)
+
+
+class Listeners:
+    """Every item is PLAINTEXT://host:port (no other security protocol is served), no address twice."""
+
+    def allows(self, value: Any) -> bool:
+        parsed = [Listener.parse(item) for item in value]
+        addresses = [(item.host, item.port) for item in parsed if item is not None and item.port]
+        return (
+            all(item is not None and item.name == "PLAINTEXT" for item in parsed)
+            and len(set(addresses)) == len(addresses)
+            and len(parsed) > 0
+        )
+
+    def __str__(self) -> str:
+        return "each PLAINTEXT://host:port, with port 0 for any free one"
+
+
+def _row(
+    name: str, type: ConfigType, default: Any, validator: Validator | None, doc: str, dynamic: bool = False
+) -> ConfigDef:
+    return ConfigDef(name, type, default, doc, validator, dynamic=dynamic)
+
+
+# name, type, default, what is allowed, meaning
+_OWN = (
+    _row("advertised.listeners", LIST, None, Listeners(),
+         "The addresses that clients are told; by default those of `listeners`, with the port really bound."),
+    _row("auto.create.topics.enable", BOOLEAN, True, None, "Create a topic when a client first asks for it."),
+    _row("broker.id", INT, None, Range(0), "Another name of node.id."),
+    _row("broker.rack", STRING, None, None, "The rack of this broker; replicas are spread over racks."),
+    _row("connections.max.idle.ms", LONG, 10 * MINUTE, UnlimitedOr(Range(1)),
+         "Close a connection after this long without a request; -1 for never."),
+    _row("default.replication.factor", INT, 1, Range(1, 32767), "Replicas of a topic that does not say."),
+    _row("delete.topic.enable", BOOLEAN, True, None, "Whether topics can be deleted."),
+    _row("fetch.max.bytes", INT, 55 * MIB, Range(1024), "The most record bytes in one fetch response."),
+    _row("listeners", LIST, ("PLAINTEXT://127.0.0.1:9092",), Listeners(),
+         "Where the broker listens; Penstock's default is loopback only."),
+    _row("log.cleaner.backoff.ms", LONG, 15 * SECOND, Range(0),
+         "How long the cleaner waits when there is nothing to compact.", dynamic=True),
+    _row("log.cleaner.dedupe.buffer.size", LONG, 128 * MIB, Range(MIB),
+         "The memory that the cleaner may use for the keys of a log.", dynamic=True),
+    _row("log.cleaner.enable", BOOLEAN, True, None, "Whether logs are compacted at all."),
+    _row("log.dir", STRING, "penstock-data", NonEmpty(), "The data directory, where log.dirs is not set."),
+    _row("log.dirs", LIST, None, NonEmpty(), "The data directories."),
+    _row("log.flush.offset.checkpoint.interval.ms", INT, MINUTE, Range(0),
+         "How often the recovery points are written."),
+    _row("log.flush.start.offset.checkpoint.interval.ms", INT, MINUTE, Range(0),
+         "How often the log start offsets are written."),
+    _row("log.retention.check.interval.ms", LONG, 5 * MINUTE, Range(1), "How often retention is applied."),
+    _row("max.connections", INT, INT_MAX, Range(0), "The most connections at a time.", dynamic=True),
+    _row("max.incremental.fetch.session.cache.slots", INT, 1000, Range(0),
+         "How many fetch sessions are remembered."),
+    _row("max.request.partition.size.limit", INT, 2000, Range(1),
+         "The most partitions in one DescribeTopicPartitions response."),
+    _row("node.id", INT, 1, Range(0), "The number of this broker in the cluster."),
+    _row("num.partitions", INT, 1, Range(1), "Partitions of a topic that does not say."),
+    _row("num.recovery.threads.per.data.dir", INT, 2, Range(1), "Threads that open logs at the start."),
+    _row("producer.id.expiration.ms", INT, DAY, Range(1),
+         "How long the sequence numbers of a silent producer are remembered.", dynamic=True),
+    _row("queued.max.request.bytes", LONG, 256 * MIB, UnlimitedOr(Range(1)),
+         "Request bytes held in memory before the broker stops reading; Kafka's default is -1, no limit."),
+    _row("socket.request.max.bytes", INT, 100 * MIB, Range(1), "The largest request that is read."),
+)  # fmt: skip
+
+
+def _topic_defaults() -> Iterator[ConfigDef]:
+    """The rows of the topic settings' synonyms: the weakest holds the default, the strongest is dynamic."""
+    for topic in TOPIC_CONFIGS.values():
+        for i, synonym in enumerate(topic.synonyms):
+            last = i == len(topic.synonyms) - 1
+            unit = {HOUR: ", in hours", MINUTE: ", in minutes"}.get(synonym.factor, "")
+            default = topic.default if synonym.factor == 1 else topic.default // synonym.factor
+            yield ConfigDef(
+                name=synonym.name,
+                # Kafka reads the values in hours and minutes as 32-bit integers.
+                type=topic.type if synonym.factor == 1 else INT,
+                default=default if last else None,
+                doc=f"The default of the topic setting {topic.name}{unit}.",
+                validator=topic.validator,
+                dynamic=i == 0,
+            )
+
+
+BROKER_CONFIGS: dict[str, ConfigDef] = {
+    row.name: row for row in sorted((*_OWN, *_topic_defaults()), key=lambda row: row.name)
+}
+
+
+class BrokerConfig:
+    """All settings of one broker, typed: `config.num_partitions`, or `config.get("num.partitions")`.
+
+    Three layers of text, the strongest first: altered for this broker, altered for all brokers, given at the
+    start (`values`); under them the defaults. `node.id` and `broker.id`, and `log.dirs` and `log.dir`, are
+    one setting each: the attributes `node_id` and `log_dirs` are always set. `listeners` and
+    `advertised_listeners` are tuples of Listener (the second may be empty).
+    """
+
+    __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "values")
+
+    values: dict[str, str]
+    dynamic_broker: dict[str, str]
+    dynamic_default: dict[str, str]
+
+    def __init__(
+        self, values: dict[str, str], dynamic_default: dict[str, str], dynamic_broker: dict[str, str]
+    ) -> None:
+        given = {**values, **dynamic_default, **dynamic_broker}
+        typed = {row.attribute: _typed(row, given.get(row.name)) for row in BROKER_CONFIGS.values()}
+        _unite(typed, given)
+        _check_together(typed)
+        set_ = object.__setattr__
+        set_(self, "values", values)
+        set_(self, "dynamic_default", dynamic_default)
+        set_(self, "dynamic_broker", dynamic_broker)
+        set_(self, "_typed", typed)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str]) -> BrokerConfig:
+        """From text as in a server.properties; ConfigError names the key, the value and what is allowed."""
+        for name in values:
+            if name not in BROKER_CONFIGS:
+                raise ConfigError(f"Unknown broker configuration {name}.{did_you_mean(name, BROKER_CONFIGS)}")
+        return cls(dict(values), {}, {})
+
+    def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """The same broker with other altered settings: those for all brokers, and those for this one."""
+        return BrokerConfig(self.values, dict(default), dict(broker))
+
+    def get(self, name: str) -> Any:
+        """The typed value of a setting by Kafka's name; KeyError if there is no such setting."""
+        return self._typed[BROKER_CONFIGS[name].attribute]
+
+    def layers(self, name: str) -> list[tuple[ConfigSource, str | None]]:
+        """Where the setting has a value, the strongest first, as text."""
+        found: list[tuple[ConfigSource, str | None]] = [
+            (source, layer[name])
+            for source, layer in (
+                (ConfigSource.DYNAMIC_BROKER, self.dynamic_broker),
+                (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
+                (ConfigSource.STATIC_BROKER, self.values),
+            )
+            if name in layer
+        ]
+        row = BROKER_CONFIGS[name]
+        if row.default is not None:
+            found.append((ConfigSource.DEFAULT, row.format(row.default)))
+        return found
+
+    def __getattr__(self, attribute: str) -> Any:
+        # Only reached for what is no slot. The guard keeps copy and pickle, which probe an object
+        # that has no slots filled yet, from recursing.
+        if attribute.startswith("_"):
+            raise AttributeError(attribute)
+        try:
+            return self._typed[attribute]
+        except KeyError:
+            raise AttributeError(f"no broker setting {attribute}") from None
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        raise AttributeError("a BrokerConfig does not change")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BrokerConfig, (self.values, self.dynamic_default, self.dynamic_broker)
+
+    def __repr__(self) -> str:
+        return f"BrokerConfig({self.values!r})"
+
+
+def check_dynamic(name: str, value: str | None) -> None:
+    """InvalidRequest, as Kafka answers, unless the setting can have this value while the broker runs."""
+    row = BROKER_CONFIGS.get(name)
+    if row is None:
+        raise InvalidRequest(f"Unknown broker configuration {name}.{did_you_mean(name, BROKER_CONFIGS)}")
+    if not row.dynamic:
+        raise InvalidRequest(f"Cannot update {name} dynamically: it is read when the broker starts")
+    if value is not None:
+        try:
+            row.parse(value)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+
+
+def _typed(row: ConfigDef, text: str | None) -> Any:
+    if text is None:
+        return row.default
+    try:
+        return row.parse(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _unite(typed: dict[str, Any], given: Mapping[str, str]) -> None:
+    """Folds the two names of one setting into both attributes, and listeners into their parsed form."""
+    if typed["broker_id"] is not None:
+        if "node.id" in given and typed["node_id"] != typed["broker_id"]:
+            raise ConfigError(f"node.id={typed['node_id']} and broker.id={typed['broker_id']} must be equal")
+        typed["node_id"] = typed["broker_id"]
+    typed["broker_id"] = typed["node_id"]
+    typed["log_dirs"] = typed["log_dirs"] or (typed["log_dir"],)
+    for name in ("listeners", "advertised_listeners"):
+        typed[name] = tuple(Listener.parse(item) for item in typed[name] or ())
+
+
+def _check_together(typed: Mapping[str, Any]) -> None:
+    """What no single setting can see."""
+    low, high = typed["log_cleaner_min_compaction_lag_ms"], typed["log_cleaner_max_compaction_lag_ms"]
+    if low > high:
+        raise ConfigError(
+            f"log.cleaner.min.compaction.lag.ms={low} must not be above "
+            f"log.cleaner.max.compaction.lag.ms={high}"
+        )
+    queued, largest = typed["queued_max_request_bytes"], typed["socket_request_max_bytes"]
+    if queued != -1 and queued < largest:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued} must be -1 or at least socket.request.max.bytes={largest}, "
+            "or the largest request could never be read"
+        )
+    for listener in typed["advertised_listeners"]:
+        if listener.host in ("", "0.0.0.0", "::"):
+            raise ConfigError(
+                f"advertised.listeners has the host {listener.host!r}, to which no client can connect; "
+                "name one that clients can reach"
+            )
+    for name in ("log_retention_ms", "log_retention_minutes", "log_retention_hours"):
+        if typed[name] == 0:
+            raise ConfigError(f"{name.replace('_', '.')}=0 is not allowed: must be -1 or at least 1")

@@ -1,0 +1,149 @@
+"""From settings as text to what a partition works with, and back to what DescribeConfigs tells.
+
+A topic's setting is its own override, or else the strongest of the broker settings that are its synonyms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from penstock.config.broker import BROKER_CONFIGS, BrokerConfig
+from penstock.config.topic import TOPIC_CONFIGS, LogConfig
+from penstock.config.types import ConfigDef, ConfigSource, ConfigType, did_you_mean
+from penstock.errors import InvalidConfig
+
+
+def validate_topic_override(name: str, value: str) -> None:
+    """InvalidConfig, naming the setting, the value and what is allowed, unless a topic can have it."""
+    _parse_override(name, value)
+
+
+def resolve_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """The settings of a topic on this broker; InvalidConfig where an override is not allowed.
+
+    Topics without overrides share one object.
+    """
+    if not overrides:
+        return _broker_defaults(broker)[1]
+    typed = dict(_broker_defaults(broker)[0])
+    for name, value in overrides.items():
+        row, parsed = _parse_override(name, value)
+        typed[row.attribute] = parsed
+    low, high = typed["min_compaction_lag_ms"], typed["max_compaction_lag_ms"]
+    if low > high:
+        raise InvalidConfig(f"min.compaction.lag.ms={low} must not be above max.compaction.lag.ms={high}")
+    return _log_config(typed)
+
+
+def _parse_override(name: str, value: str) -> tuple[ConfigDef, Any]:
+    row = TOPIC_CONFIGS.get(name)
+    if row is None:
+        raise InvalidConfig(f"Unknown topic config name: {name}.{did_you_mean(name, TOPIC_CONFIGS)}")
+    try:
+        return row, row.parse(value)
+    except ValueError as error:
+        raise InvalidConfig(str(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _broker_defaults(broker: BrokerConfig) -> tuple[dict[str, Any], LogConfig]:
+    typed = {row.attribute: _broker_default(broker, row) for row in TOPIC_CONFIGS.values()}
+    return typed, _log_config(typed)
+
+
+def _broker_default(broker: BrokerConfig, row: ConfigDef) -> Any:
+    for synonym in row.synonyms:
+        value = broker.get(synonym.name)
+        if value is not None:
+            # -1 hours is "no limit" as -1 milliseconds is.
+            return value if synonym.factor == 1 or value == -1 else value * synonym.factor
+    return row.default
+
+
+def _log_config(typed: Mapping[str, Any]) -> LogConfig:
+    return LogConfig(**{**typed, "cleanup_policy": frozenset(typed["cleanup_policy"])})
+
+
+class ConfigSynonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting as DescribeConfigs shows it; the first synonym is where the value comes from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: ConfigType
+    doc: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT
+
+
+def describe_topic(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """The settings of a topic in force on this broker, by name; only `names` where given."""
+    entries = []
+    for row in _chosen(TOPIC_CONFIGS, names):
+        synonyms = [
+            ConfigSynonym(synonym.name, value, source)
+            for synonym in row.synonyms
+            for source, value in broker.layers(synonym.name)
+        ]
+        synonyms.sort(key=lambda synonym: synonym.source)
+        value = row.format(_broker_default(broker, row))
+        if row.name in overrides:
+            value = overrides[row.name]
+            synonyms.insert(0, ConfigSynonym(row.name, value, ConfigSource.DYNAMIC_TOPIC))
+        entries.append(_entry(row, value, synonyms, read_only=False))
+    return entries
+
+
+def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """The settings in force on this broker, by name; only `names` where given."""
+    entries = []
+    for row in _chosen(BROKER_CONFIGS, names):
+        synonyms = [ConfigSynonym(row.name, value, source) for source, value in broker.layers(row.name)]
+        value = synonyms[0].value if synonyms else None
+        if row.name in ("node.id", "broker.id"):
+            value = str(broker.node_id)
+        entries.append(_entry(row, value, synonyms, read_only=not row.dynamic))
+    return entries
+
+
+def describe_broker_defaults(
+    altered: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """The settings altered for all brokers: what Kafka tells of the broker resource without a name."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    return [
+        _entry(row, altered[row.name], [ConfigSynonym(row.name, altered[row.name], source)], read_only=False)
+        for row in _chosen(BROKER_CONFIGS, names)
+        if row.name in altered
+    ]
+
+
+def _chosen(table: Mapping[str, ConfigDef], names: Collection[str] | None) -> list[ConfigDef]:
+    wanted = table if names is None else set(names)
+    return sorted((row for row in table.values() if row.name in wanted), key=lambda row: row.name)
+
+
+def _entry(
+    row: ConfigDef, value: str | None, synonyms: list[ConfigSynonym], *, read_only: bool
+) -> ConfigEntry:
+    if row.sensitive:
+        value, synonyms = None, [synonym._replace(value=None) for synonym in synonyms]
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigEntry(row.name, value, source, read_only, row.sensitive, row.type, row.doc, tuple(synonyms))
