@@ -1,0 +1,99 @@
+"""A connection that speaks Kafka's protocol one request at a time, in any version that is asked for.
+
+For the helpers of `PenstockBroker`, and for tests of the protocol itself, which need the exact
+version and the exact bytes that real clients choose on their own.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import (
+    Message,
+    decode_response,
+    encode_request,
+    request_header_version,
+    response_header_version,
+)
+
+_FRAME = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+
+
+class WireClient:
+    """One TCP connection to one broker."""
+
+    def __init__(
+        self,
+        port: int,
+        host: str = "127.0.0.1",
+        *,
+        client_id: str = "penstock-testing",
+        timeout: float = 10.0,
+    ) -> None:
+        self.client_id = client_id
+        self.socket = socket.create_connection((host, port), timeout=timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation_id = 0
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def request(self, api: ApiKey, version: int, message: Message) -> Message:
+        """Sends a request and waits for its answer."""
+        correlation_id = self.send(api, version, encode_request(api, version, message))
+        return self.receive(api, version, correlation_id)
+
+    def send(self, api: ApiKey, version: int, body: bytes) -> int:
+        """Sends the header and a body; gives back the correlation id."""
+        self._correlation_id += 1
+        client_id = self.client_id.encode()
+        header = _HEADER.pack(api, version, self._correlation_id, len(client_id)) + client_id
+        if request_header_version(api, version) >= 2:
+            header += b"\0"  # no tagged fields
+        self.send_frame(header + body)
+        return self._correlation_id
+
+    def receive(self, api: ApiKey, version: int, correlation_id: int | None = None) -> Message:
+        """The next answer, which must be the one to `correlation_id`."""
+        return decode_response(api, version, self.receive_body(api, version, correlation_id), 0)
+
+    def receive_body(self, api: ApiKey, version: int, correlation_id: int | None = None) -> bytes:
+        """The next answer's bytes after its header."""
+        frame = self.receive_frame()
+        (answered,) = _FRAME.unpack_from(frame)
+        if correlation_id is not None and answered != correlation_id:
+            raise ConnectionError(f"answer to {answered} instead of {correlation_id}: out of order")
+        start = 4
+        if response_header_version(api, version) >= 1:
+            if frame[start] != 0:
+                raise ConnectionError("tagged fields in the response header, which Kafka never sends")
+            start += 1
+        return frame[start:]
+
+    def send_frame(self, payload: bytes) -> None:
+        self.socket.sendall(_FRAME.pack(len(payload)) + payload)
+
+    def receive_frame(self) -> bytes:
+        (length,) = _FRAME.unpack(self._receive_exactly(4))
+        return self._receive_exactly(length)
+
+    def _receive_exactly(self, count: int) -> bytes:
+        chunks = bytearray()
+        while len(chunks) < count:
+            chunk = self.socket.recv(min(count - len(chunks), 1 << 20))
+            if not chunk:
+                raise ConnectionResetError("the broker closed the connection")
+            chunks += chunk
+        return bytes(chunks)
