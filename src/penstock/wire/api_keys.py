@@ -1,4 +1,8 @@
-"""Kafka's API keys, as of Kafka 4.1."""
+"""Kafka's API keys, as of Kafka 4.1, and the version from which each is flexible (KIP-482).
+
+The second is a table here, and not asked of the schemas, because every request's header needs it
+before a schema is loaded.
+"""
 
 from __future__ import annotations
 
@@ -99,3 +103,36 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+
+
+_NEVER = 32767
+# fmt: off
+FLEXIBLE_FROM = (  # by API key, ten a line
+    9, 12, 6, 9, 4, 2, 6, 3, 8, 6,  # 0
+    3, 6, 4, 4, 4, 5, 3, _NEVER, 3, 5,  # 10
+    4, 2, 2, 4, 3, 3, 3, 1, 3, 2,  # 20
+    2, 2, 4, 2, 2, 2, 2, 2, 2, 2,  # 30
+    2, 2, 2, 2, 1, 0, 0, _NEVER, 1, 1,  # 40
+    0, 0, 0, 1, 1, 0, 0, 0, 0, 0,  # 50
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 60
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 70
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 80
+    0, 0, 0,  # 90
+)
+# fmt: on
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version has compact types and tagged fields; an unknown API has not."""
+    return 0 <= api_key < len(FLEXIBLE_FROM) and version >= FLEXIBLE_FROM[api_key]
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    if api_key == ApiKey.CONTROLLED_SHUTDOWN and version == 0:
+        return 0
+    return 2 if is_flexible(api_key, version) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    # A client that does not know the broker must be able to read an ApiVersions answer (KIP-511).
+    return 1 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 0
