@@ -98,7 +98,7 @@ class KafkaTools:
 
 
 def _fetch(run_id: str) -> None:
-    """Called with the lock held. A failure is remembered, so that another worker of this run does not wait again."""
+    """Called with the lock held. Remembers a failure, so that other workers of this run do not wait again."""
     failed = CACHE / "failed"
     if failed.exists() and run_id and failed.read_text().startswith(f"{run_id}\n"):
         pytest.skip(failed.read_text().split("\n", 1)[1])
