@@ -80,13 +80,13 @@ def test_console_producer_and_consumer_round_trip(
     lines = [f"k{i}\tvalue number {i}" for i in range(200)]
     kafka_tools.run(
         *("kafka-console-producer", "--bootstrap-server", penstock.bootstrap, "--topic", "lines"),
-        *("--compression-codec", codec, "--reader-property", "parse.key=true"),
+        *("--compression-codec", codec, "--property", "parse.key=true"),
         input="\n".join(lines) + "\n",
     )
     read = kafka_tools.run(
         *("kafka-console-consumer", "--bootstrap-server", penstock.bootstrap, "--topic", "lines"),
         *("--partition", "0", "--offset", "earliest", "--max-messages", "200", "--timeout-ms", "30000"),
-        *("--formatter-property", "print.key=true"),
+        *("--property", "print.key=true"),
     )
     assert read.splitlines() == lines
 
