@@ -1,0 +1,99 @@
+"""Which leader epoch began at which offset (KIP-101), and its checkpoint file.
+
+A follower cuts its log by it and a consumer finds out by it that the log was cut. The file is Kafka's
+`leader-epoch-checkpoint`; where it is lost, the batches of the log tell the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from typing import NamedTuple
+
+from penstock.fs import Fs
+from penstock.log.checkpoint import CheckpointError, parse_checkpoint, render_checkpoint
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochCache:
+    def __init__(self, path: str, fs: Fs) -> None:
+        self.path = path
+        self._fs = fs
+        self.entries: list[EpochEntry] = []
+        self.damaged = False
+        if fs.exists(path):
+            try:
+                rows = parse_checkpoint(fs.read_bytes(path), columns=2)
+                self.entries = [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
+            except (CheckpointError, ValueError):
+                self.damaged = True
+            if any(
+                a.epoch >= b.epoch or a.start_offset > b.start_offset
+                for a, b in zip(self.entries, self.entries[1:])
+            ):
+                self.entries, self.damaged = [], True
+
+    @property
+    def latest(self) -> int:
+        return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The batch at `start_offset` was written in `epoch`. Only a newer epoch makes an entry."""
+        if epoch > self.latest:
+            while self.entries and self.entries[-1].start_offset >= start_offset:
+                self.entries.pop()
+            self.entries.append(EpochEntry(epoch, start_offset))
+            self._save()
+
+    def epoch_for(self, offset: int) -> int:
+        i = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[i - 1].epoch if i else UNDEFINED_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
+        """The largest epoch at or below `epoch`, and the offset at which it ended (OffsetForLeaderEpoch)."""
+        if epoch < 0 or not self.entries:
+            return EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        if epoch == self.latest:
+            return EpochEntry(epoch, log_end_offset)
+        i = bisect.bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        if i == len(self.entries):
+            return EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        end = self.entries[i].start_offset
+        return EpochEntry(self.entries[i - 1].epoch if i else epoch, end)
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        kept = [entry for entry in self.entries if entry.start_offset < end_offset]
+        if len(kept) != len(self.entries):
+            self.entries = kept
+            self._save()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        i = bisect.bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
+        if i > 1 or (i == 1 and self.entries[0].start_offset < start_offset):
+            current = self.entries[i - 1]
+            self.entries = [EpochEntry(current.epoch, start_offset), *self.entries[i:]]
+            self._save()
+
+    def clear(self) -> None:
+        self.entries = []
+        self._save()
+
+    def _save(self) -> None:
+        # Not synced here: this runs on the event loop. After a crash the batches give the entries back.
+        data = render_checkpoint([(str(epoch), str(start)) for epoch, start in self.entries])
+        temporary = self.path + ".tmp"
+        fd = self._fs.open(temporary, _CREATE)
+        try:
+            self._fs.write_all(fd, data)
+        finally:
+            self._fs.close(fd)
+        self._fs.rename(temporary, self.path)

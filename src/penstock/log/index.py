@@ -1,0 +1,260 @@
+"""The three indexes beside a segment, in Kafka's formats.
+
+`OffsetIndex` (offset to position), `TimeIndex` (timestamp to offset) and `TransactionIndex` (aborted
+transactions). New entries gather in a short tail in memory and are written in blocks: an index is
+rebuilt after a crash, so it never needs to be ahead of the log. Lookups read the file in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.fs import Fs
+
+_TAIL_ENTRIES = 256
+
+
+class EntryFile:
+    """An append-only file of entries of one size, binary-searchable."""
+
+    __slots__ = ("_fd", "_flushed", "_fs", "_tail", "path")
+
+    ENTRY: struct.Struct
+
+    def __init__(self, path: str, fs: Fs) -> None:
+        self.path = path
+        self._fs = fs
+        self._fd = -1
+        self._tail = bytearray()
+        self._flushed = fs.stat_size(path) // self.ENTRY.size if fs.exists(path) else 0
+
+    @property
+    def count(self) -> int:
+        return self._flushed + len(self._tail) // self.ENTRY.size
+
+    def _descriptor(self) -> int:
+        if self._fd < 0:
+            self._fd = self._fs.open(self.path, os.O_RDWR | os.O_CREAT)
+        return self._fd
+
+    def _add(self, entry: bytes) -> None:
+        self._tail += entry
+        if len(self._tail) >= _TAIL_ENTRIES * self.ENTRY.size:
+            # A full disk must not fail an append whose bytes are in the log already: the tail waits.
+            with contextlib.suppress(OSError):
+                self.flush()
+
+    def flush(self) -> None:
+        size = self.ENTRY.size
+        if self._tail or self._fd >= 0 or not self._fs.exists(self.path):
+            fd = self._descriptor()
+            if self._tail:
+                data, position = bytes(self._tail), self._flushed * size
+                written = 0
+                while written < len(data):
+                    written += self._fs.pwrite(fd, data[written:], position + written)
+                self._flushed += len(data) // size
+                self._tail.clear()
+
+    def entry(self, i: int) -> tuple[int, int]:
+        size = self.ENTRY.size
+        if i >= self._flushed:
+            first, second = self.ENTRY.unpack_from(self._tail, (i - self._flushed) * size)
+        else:
+            data = self._fs.pread(self._descriptor(), size, i * size)
+            if len(data) < size:
+                # the file was cut behind our back; treat what is missing as absent
+                return (-1, 0)
+            first, second = self.ENTRY.unpack(data)
+        return first, second
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        for i in range(self.count):
+            yield self.entry(i)
+
+    def _floor(self, key: int, column: int = 0) -> int:
+        """The number of the last entry whose `column` is at most `key`, or -1."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[column] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def truncate_entries(self, count: int) -> None:
+        if count >= self.count:
+            return
+        size = self.ENTRY.size
+        if count >= self._flushed:
+            del self._tail[(count - self._flushed) * size :]
+        else:
+            self._tail.clear()
+            self._fs.ftruncate(self._descriptor(), count * size)
+            self._flushed = count
+
+    def reset(self) -> None:
+        """Forget every entry, in memory and on disk."""
+        self._tail.clear()
+        self._flushed = 0
+        self._fs.ftruncate(self._descriptor(), 0)
+
+    def sync(self) -> None:
+        if self._fd >= 0:
+            self._fs.fsync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._fs.close(fd)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self.close()
+
+
+class OffsetIndex(EntryFile):
+    """Entries (last offset of a batch - base offset, position of the batch)."""
+
+    __slots__ = ("base_offset",)
+
+    ENTRY = struct.Struct(">ii")
+
+    def __init__(self, path: str, base_offset: int, fs: Fs) -> None:
+        super().__init__(path, fs)
+        self.base_offset = base_offset
+
+    def append(self, offset: int, position: int) -> None:
+        self._add(self.ENTRY.pack(offset - self.base_offset, position))
+
+    def position_for(self, offset: int) -> int:
+        """A position at or before the batch that holds `offset`."""
+        i = self._floor(offset - self.base_offset)
+        return self.entry(i)[1] if i >= 0 else 0
+
+    def floor_position(self, position: int) -> int:
+        """The last indexed batch start at or before `position`."""
+        i = self._floor(position, column=1)
+        return self.entry(i)[1] if i >= 0 else 0
+
+    def position_back(self, entries: int) -> int:
+        """The position of the entry that many before the end."""
+        i = self.count - entries
+        return self.entry(i)[1] if i >= 0 else 0
+
+    def is_sane(self, log_size: int) -> bool:
+        if not self._fs.exists(self.path):
+            return False
+        if self._fs.stat_size(self.path) % self.ENTRY.size:
+            return False
+        if self.count == 0:
+            return True
+        offset, position = self.entry(self.count - 1)
+        return offset >= 0 and 0 <= position < log_size
+
+    def truncate_to(self, offset: int) -> None:
+        self.truncate_entries(self._floor(offset - 1 - self.base_offset) + 1)
+
+
+class TimeIndex(EntryFile):
+    """Entries (largest timestamp so far, offset of the batch that has it - base offset)."""
+
+    __slots__ = ("base_offset", "last_timestamp")
+
+    ENTRY = struct.Struct(">qi")
+
+    def __init__(self, path: str, base_offset: int, fs: Fs) -> None:
+        super().__init__(path, fs)
+        self.base_offset = base_offset
+        self.last_timestamp = self.entry(self.count - 1)[0] if self.count else -1
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        if timestamp > self.last_timestamp:
+            self._add(self.ENTRY.pack(timestamp, offset - self.base_offset))
+            self.last_timestamp = timestamp
+
+    def last(self) -> tuple[int, int] | None:
+        if not self.count:
+            return None
+        timestamp, relative = self.entry(self.count - 1)
+        return timestamp, self.base_offset + relative
+
+    def offset_for(self, timestamp: int) -> int:
+        """An offset at or before the first record whose timestamp is at least `timestamp`.
+
+        Every batch up to an entry's offset has timestamps of at most the entry's, so the search may
+        start behind the last entry that is still below `timestamp`.
+        """
+        i = self._floor(timestamp - 1)
+        return self.base_offset + self.entry(i)[1] if i >= 0 else self.base_offset
+
+    def is_sane(self) -> bool:
+        if not self._fs.exists(self.path):
+            return False
+        if self._fs.stat_size(self.path) % self.ENTRY.size:
+            return False
+        return self.count == 0 or (self.entry(self.count - 1)[1] >= 0 and self.last_timestamp >= 0)
+
+    def truncate_to(self, offset: int) -> None:
+        self.truncate_entries(self._floor(offset - 1 - self.base_offset, column=1) + 1)
+        self.last_timestamp = self.entry(self.count - 1)[0] if self.count else -1
+
+    def reset(self) -> None:
+        super().reset()
+        self.last_timestamp = -1
+
+
+class AbortedTxn(NamedTuple):
+    """A transaction that was aborted: its first record, its marker, and the LSO at that moment."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions of a segment. The file exists only when there are any."""
+
+    __slots__ = ("_entries", "_fs", "path")
+
+    ENTRY = struct.Struct(">hqqqq")
+
+    def __init__(self, path: str, fs: Fs) -> None:
+        self.path = path
+        self._fs = fs
+        self._entries: list[AbortedTxn] = []
+        if fs.exists(path):
+            data = fs.read_bytes(path)
+            usable = len(data) - len(data) % self.ENTRY.size
+            for version, *fields in self.ENTRY.iter_unpack(data[:usable]):
+                if version == 0:
+                    self._entries.append(AbortedTxn(*fields))
+
+    def __iter__(self) -> Iterator[AbortedTxn]:
+        return iter(self._entries)
+
+    def append(self, txn: AbortedTxn) -> None:
+        self._entries.append(txn)
+        fd = self._fs.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            self._fs.write_all(fd, self.ENTRY.pack(0, *txn))
+        finally:
+            self._fs.close(fd)
+
+    def truncate_to(self, offset: int) -> None:
+        kept = [txn for txn in self._entries if txn.last_offset < offset]
+        if len(kept) != len(self._entries):
+            self.reset()
+            for txn in kept:
+                self.append(txn)
+
+    def reset(self) -> None:
+        self._entries = []
+        if self._fs.exists(self.path):
+            self._fs.unlink(self.path)

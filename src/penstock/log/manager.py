@@ -1,0 +1,244 @@
+"""All logs of a broker: the data directories, their checkpoints, the clean-shutdown marker.
+
+Everything here blocks on files and is meant for a thread or for start and stop, except `get` and `create`'s
+result. Which logs should exist is the metadata's business; this only keeps what it is told to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.clock import Clock
+from penstock.config import BrokerConfig, LogConfig
+from penstock.errors import KafkaStorageError
+from penstock.fs import REAL_FS, Fs
+from penstock.log.checkpoint import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CheckpointError,
+    TopicPartition,
+    read_offsets,
+    write_offsets,
+)
+from penstock.log.loading import LogLoadError, encode_id, open_log, read_partition_metadata
+from penstock.log.partition_log import DoomedFiles, PartitionLog
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+_PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)$")
+_DELETED_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|stray)$")
+
+logger = logging.getLogger(__name__)
+
+ConfigOf = Callable[[str], LogConfig]
+
+
+class LogManager:
+    def __init__(self, config: BrokerConfig, clock: Clock, fs: Fs = REAL_FS) -> None:
+        self.directories = [os.path.abspath(path) for path in config.log_dirs]
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.clean = True  # whether the last shutdown was in order
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self._threads = config.num_recovery_threads_per_data_dir
+        self._clock = clock
+        self._fs = fs
+        self._doomed: list[DoomedFiles] = []
+
+    # opening
+
+    def load(self, config_of: ConfigOf) -> None:
+        """Open every partition of the data directories, recovering where the last stop was not clean."""
+        for directory in self.directories:
+            self._fs.makedirs(directory)
+            self._load_directory(directory, config_of)
+
+    def _load_directory(self, directory: str, config_of: ConfigOf) -> None:
+        fs = self._fs
+        marker = os.path.join(directory, CLEAN_SHUTDOWN)
+        jobs: list[tuple[str, str, int]] = []
+        for name in sorted(fs.listdir(directory)):
+            match = _PARTITION_DIRECTORY.match(name)
+            path = os.path.join(directory, name)
+            if _DELETED_DIRECTORY.match(name):
+                self._doom(path, 0)
+            elif match and os.path.isdir(path):
+                jobs.append((path, match["topic"], int(match["partition"])))
+        clean = fs.exists(marker) or not jobs
+        self.clean = self.clean and clean
+        recovery_points = self._read(directory, RECOVERY_POINTS)
+        log_starts = self._read(directory, LOG_START_OFFSETS)
+        self.cleaner_offsets.update(self._read(directory, CLEANER_OFFSETS))
+
+        def open_one(job: tuple[str, str, int]) -> PartitionLog:
+            path, topic, partition = job
+            topic_id = read_partition_metadata(path, fs) or uuid.uuid4()
+            return open_log(
+                path,
+                topic,
+                partition,
+                topic_id,
+                config_of(topic),
+                self._clock,
+                fs,
+                clean=clean,
+                recovery_point=recovery_points.get((topic, partition), 0),
+                log_start_offset=log_starts.get((topic, partition), 0),
+            )
+
+        for log in self._each(open_one, jobs):
+            if (log.topic, log.partition) in self.logs:
+                other = self.logs[log.topic, log.partition].directory
+                raise LogLoadError(
+                    f"{log.topic}-{log.partition} is in both {other} and {log.directory}; remove one"
+                )
+            self.logs[log.topic, log.partition] = log
+        # From now on a crash is a crash.
+        if fs.exists(marker):
+            fs.unlink(marker)
+            fs.fsync_dir(directory)
+        if not clean and jobs:
+            logger.info("%s: recovered %d partitions after an unclean stop", directory, len(jobs))
+
+    def _each(
+        self, work: Callable[[tuple[str, str, int]], PartitionLog], jobs: list[tuple[str, str, int]]
+    ) -> Iterator[PartitionLog]:
+        if self._threads <= 1 or len(jobs) < 2:
+            yield from map(work, jobs)
+            return
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="recovery") as pool:
+            yield from pool.map(work, jobs)
+
+    def _read(self, directory: str, name: str) -> dict[TopicPartition, int]:
+        path = os.path.join(directory, name)
+        try:
+            return read_offsets(path, self._fs)
+        except CheckpointError as error:
+            logger.warning("%s: %s; going on without it", path, error)
+            return {}
+
+    # keeping the set of logs
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self.logs.get((topic, partition))
+
+    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig) -> PartitionLog:
+        """Make an empty log, or open the one that is there, in the directory with the fewest logs."""
+        existing = self.logs.get((topic, partition))
+        if existing is not None:
+            return existing
+        counts = dict.fromkeys(self.directories, 0)
+        for log in self.logs.values():
+            counts[os.path.dirname(log.directory)] += 1
+        directory = min(counts, key=lambda path: counts[path])
+        path = os.path.join(directory, f"{topic}-{partition}")
+        try:
+            log = open_log(path, topic, partition, topic_id, config, self._clock, self._fs, clean=False)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot create {path}: {error.strerror}") from error
+        self.logs[topic, partition] = log
+        return log
+
+    def delete(self, topic: str, partition: int, *, reason: str = "delete") -> None:
+        """Take a log out of use. Its directory is renamed now and removed after file.delete.delay.ms."""
+        log = self.logs.pop((topic, partition), None)
+        if log is None:
+            return
+        self.cleaner_offsets.pop((topic, partition), None)
+        name = f"{topic}-{partition}"[:200]  # a directory's name has at most 255 bytes
+        target = os.path.join(os.path.dirname(log.directory), f"{name}.{uuid.uuid4().hex}-{reason}")
+        self._fs.rename(log.directory, target)
+        log.directory = target
+        self._doom(target, log.config.file_delete_delay_ms)
+
+    def _doom(self, path: str, delay_ms: int) -> None:
+        self._doomed.append(DoomedFiles(self._clock.now_ms() + delay_ms, [path]))
+
+    def purge(self) -> None:
+        """Remove files and directories whose delay has passed. Blocking."""
+        now = self._clock.now_ms()
+        for item in [item for item in self._doomed if item.due_ms <= now]:
+            for path in item.paths:
+                self._fs.rmtree(path)
+            self._doomed.remove(item)
+        for log in list(self.logs.values()):
+            if log.doomed:
+                log.purge()
+
+    # durability
+
+    def logs_to_flush(self) -> list[PartitionLog]:
+        """Those whose flush.ms has passed since the last flush."""
+        now = self._clock.now_ms()
+        return [
+            log
+            for log in self.logs.values()
+            if log.log_end_offset > log.recovery_point
+            and log.failed is None
+            and now - log.last_flush_ms >= log.config.flush_ms
+        ]
+
+    def flush_due(self) -> None:
+        for log in self.logs_to_flush():
+            self._flush(log)
+
+    def flush_sealed(self) -> None:
+        """Sync logs that have rolled since their last flush, so that recovery after a crash stays short."""
+        for log in list(self.logs.values()):
+            if log.failed is None and log.recovery_point < log.active.base_offset:
+                self._flush(log)
+
+    @staticmethod
+    def _flush(log: PartitionLog) -> None:
+        try:
+            log.flush()
+        except KafkaStorageError as error:
+            logger.error("flush failed, the partition takes no more writes: %s", error)
+
+    def checkpoint(self) -> None:
+        """Write recovery points, log start offsets, high watermarks and the cleaner's progress."""
+        for directory in self.directories:
+            logs = [log for log in list(self.logs.values()) if os.path.dirname(log.directory) == directory]
+            keys = {(log.topic, log.partition) for log in logs}
+            columns = {
+                RECOVERY_POINTS: {(log.topic, log.partition): log.recovery_point for log in logs},
+                LOG_START_OFFSETS: {
+                    (log.topic, log.partition): log.log_start_offset
+                    for log in logs
+                    if log.log_start_offset > log.segments[0].base_offset
+                },
+                HIGH_WATERMARKS: {(log.topic, log.partition): log.high_watermark for log in logs},
+                CLEANER_OFFSETS: {key: offset for key, offset in self.cleaner_offsets.items() if key in keys},
+            }
+            for name, offsets in columns.items():
+                write_offsets(os.path.join(directory, name), offsets, self._fs)
+
+    def close(self) -> None:
+        """Stop in order: every log synced, then the marker that the next start trusts."""
+        failed = set()
+        for log in self.logs.values():
+            try:
+                log.close()
+            except (OSError, KafkaStorageError) as error:
+                logger.error("%s-%d was not closed cleanly: %s", log.topic, log.partition, error)
+                failed.add(os.path.dirname(log.directory))
+            if log.failed is not None:
+                failed.add(os.path.dirname(log.directory))
+        try:
+            self.checkpoint()
+        except OSError as error:
+            logger.error("checkpoints were not written: %s", error)
+            return
+        for directory in self.directories:
+            if directory not in failed:
+                self._fs.write_atomic(
+                    os.path.join(directory, CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}'
+                )
+
+
+__all__ = ["CLEAN_SHUTDOWN", "LogManager", "encode_id"]

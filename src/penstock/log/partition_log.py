@@ -1,0 +1,570 @@
+"""The log of one partition: ordered batches over segments, with the state that follows from them.
+
+Promises: offsets never change and never repeat; a batch is either whole in the log or not at all; what
+`flush` has covered survives a crash. Everything but `flush` is called from the event loop's thread.
+Opening and recovery are in `loading`, what a client's batch must satisfy in `validate`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.clock import Clock
+from penstock.config import LogConfig
+from penstock.errors import KafkaStorageError, OffsetOutOfRange
+from penstock.fs import Fs
+from penstock.log.epochs import EpochEntry, LeaderEpochCache
+from penstock.log.files import FileSlice
+from penstock.log.index import AbortedTxn
+from penstock.log.producer_state import ProducerStateManager
+from penstock.log.retention import SegmentFacts, segments_to_delete
+from penstock.log.segment import CLEANED_SUFFIX, FILE_KINDS, SWAP_SUFFIX, Segment, file_name
+from penstock.log.validate import Admitted, admit
+from penstock.wire.records import BatchHeader, check_batch, iter_records, parse_control, stamp
+
+_INT_MAX = (1 << 31) - 1
+_MAX_HINTS = 32
+_TAIL_INDEX_ENTRIES = 8
+_TRANSIENT = (errno.ENOSPC, errno.EDQUOT)
+
+
+class AppendInfo(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool = False
+    flush_required: bool = False  # flush.messages is reached: answer when `flush` has covered it
+
+
+class TimestampOffset(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class DoomedFiles(NamedTuple):
+    """Files out of use, to be removed when file.delete.delay.ms has passed."""
+
+    due_ms: int
+    paths: list[str]
+
+
+class PartitionLog:
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        clock: Clock,
+        fs: Fs,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.clock = clock
+        self.fs = fs
+        self.segments: list[Segment] = []
+        self._bases: list[int] = []
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.high_watermark = 0
+        self.recovery_point = 0
+        self.last_flush_ms = clock.now_ms()
+        self.producers = ProducerStateManager(directory, fs)
+        self.epochs = LeaderEpochCache(os.path.join(directory, "leader-epoch-checkpoint"), fs)
+        self.failed: OSError | None = None
+        self.doomed: list[DoomedFiles] = []
+        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._rng = rng or random.Random()
+        self._jitter_ms = 0
+
+    # what it holds
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset()
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest
+
+    def set_segments(self, segments: list[Segment]) -> None:
+        self.segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._hints.clear()
+
+    def _floor(self, offset: int) -> int:
+        return max(bisect.bisect_right(self._bases, offset) - 1, 0)
+
+    def segment_base(self, offset: int) -> int:
+        """The base offset of the segment that holds `offset`."""
+        return self._bases[self._floor(offset)]
+
+    # appending
+
+    def append_as_leader(
+        self, buf: bytearray | memoryview, start: int, end: int, leader_epoch: int, *, origin: str = "client"
+    ) -> AppendInfo:
+        """Check a batch, give it its offset in place, and append it with one write.
+
+        A batch of a coordinator (`origin="coordinator"`) may be a transaction marker and is trusted otherwise.
+        """
+        if self.failed is not None:
+            raise self._storage_error(self.failed)
+        if origin == "client":
+            admitted = admit(buf, start, end, self.config, self.clock.now_ms())
+        else:
+            admitted = Admitted(buf, start, end, check_batch(buf, start, end), -1)
+        buf, start, end, header, append_time = admitted
+        marker = None
+        if header.is_control:
+            marker = parse_control(next(iter_records(buf, start)))
+            self.producers.check_marker(header, marker[1])
+        elif header.producer_id >= 0:
+            known = self.producers.find_duplicate(header)
+            if known is not None:
+                time = known.timestamp if append_time >= 0 else -1
+                return AppendInfo(
+                    known.base_offset, known.last_offset, time, self.log_start_offset, duplicate=True
+                )
+            self.producers.check(header)
+        base = self.log_end_offset
+        stamp(buf, start, base, leader_epoch)
+        header.base_offset = base
+        header.leader_epoch = leader_epoch
+        self._write(memoryview(buf)[start:end], header, marker)
+        return AppendInfo(
+            base,
+            header.last_offset,
+            append_time,
+            self.log_start_offset,
+            flush_required=self._flush_required(),
+        )
+
+    def append_as_follower(self, buf: bytearray | memoryview, start: int, end: int) -> AppendInfo:
+        """Append batches as the leader wrote them; offsets and epochs are the leader's."""
+        if self.failed is not None:
+            raise self._storage_error(self.failed)
+        first, last = -1, -1
+        while start < end:
+            header = check_batch(buf, start, end, stored=True)
+            if header.base_offset < self.log_end_offset:
+                raise OffsetOutOfRange(
+                    f"{self.topic}-{self.partition} ends at {self.log_end_offset}, the leader sent {header.base_offset}"
+                )
+            marker = None
+            if header.is_control:
+                marker = parse_control(next(iter_records(buf, start)))
+            self._write(memoryview(buf)[start : start + header.size], header, marker)
+            first = header.base_offset if first < 0 else first
+            last = header.last_offset
+            start += header.size
+        return AppendInfo(first, last, -1, self.log_start_offset, flush_required=self._flush_required())
+
+    def _flush_required(self) -> bool:
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def _write(self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None) -> None:
+        last_offset = header.last_offset
+        try:
+            segment = self.segments[-1]
+            if self._must_roll(segment, len(data), header, last_offset):
+                segment = self.roll(header.base_offset)
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            segment.append(data, last_offset, header.max_timestamp, last_offset)
+        except OSError as error:
+            if error.errno not in _TRANSIENT or segment.file.torn:
+                self.failed = error
+            raise self._storage_error(error) from error
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self._note_producer(segment, header, marker)
+
+    def _note_producer(self, segment: Segment, header: BatchHeader, marker: tuple[str, int] | None) -> None:
+        if marker is None:
+            if not header.is_control:
+                self.producers.apply(header)
+            return
+        aborted = self.producers.apply_marker(header, *marker)
+        if aborted is not None:
+            try:
+                segment.txns.append(aborted)
+            except (
+                OSError
+            ) as error:  # readers would see aborted records: stop here, recovery rebuilds the index
+                self.failed = error
+                raise self._storage_error(error) from error
+
+    def _must_roll(self, segment: Segment, size: int, header: BatchHeader, last_offset: int) -> bool:
+        config = self.config
+        if segment.file.size == 0:
+            return last_offset - segment.base_offset > _INT_MAX
+        if segment.file.size + size > config.segment_bytes or last_offset - segment.base_offset > _INT_MAX:
+            return True
+        if (segment.offsets.count + 1) * 8 > config.segment_index_bytes:
+            return True
+        if (segment.times.count + 1) * 12 > config.segment_index_bytes:
+            return True
+        first = segment.first_timestamp
+        if first is not None and first >= 0 and header.max_timestamp >= 0:
+            age = header.max_timestamp - first
+        else:
+            age = self.clock.now_ms() - segment.created_ms
+        return age > config.segment_ms - self._jitter_ms
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Start a new segment at the log end offset. The old one is complete and will not change."""
+        old = self.segments[-1] if self.segments else None
+        base = self.log_end_offset if base_offset is None else base_offset
+        if old is not None and old.size == 0 and old.base_offset == base:
+            return old
+        new = Segment.create(
+            self.directory,
+            base,
+            self.fs,
+            index_interval_bytes=self.config.index_interval_bytes,
+            now_ms=self.clock.now_ms(),
+            preallocate=self.config.segment_bytes if self.config.preallocate else 0,
+        )
+        if old is not None:
+            old.seal()
+            self.producers.take_snapshot(base)
+            self._remove_old_snapshots(base)
+        self.segments.append(new)
+        self._bases.append(base)
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._jitter_ms = self._rng.randrange(jitter) if jitter > 0 else 0
+        return new
+
+    def _remove_old_snapshots(self, newest: int) -> None:
+        self.producers.remove_snapshots(keep={*self._bases, newest})
+
+    def _storage_error(self, error: OSError) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.topic}-{self.partition}: {error.strerror} in {self.directory}")
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark up. Returns whether it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        return True
+
+    # reading
+
+    def read(
+        self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one: bool = True
+    ) -> list[FileSlice]:
+        """Whole batches from the one that holds `offset`, below `upper_bound_offset`, as slices of files.
+
+        With `min_one` the first batch comes even if it alone is larger than `max_bytes` (KIP-74).
+        """
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic}-{self.partition} is outside"
+                f" {self.log_start_offset} to {self.log_end_offset}"
+            )
+        if offset >= upper_bound_offset:
+            return []
+        hint = self._hints.get(offset)
+        if hint is not None:
+            segment, position = hint
+            if position < segment.file.size:
+                return self._cut(segment, position, max_bytes, upper_bound_offset, min_one)
+        for i in range(self._floor(offset), len(self.segments)):
+            segment = self.segments[i]
+            if segment.base_offset >= upper_bound_offset:
+                break
+            found = segment.locate(offset)
+            if found is not None:
+                return self._cut(segment, found[0], max_bytes, upper_bound_offset, min_one)
+        return []
+
+    def _cut(
+        self, segment: Segment, start: int, max_bytes: int, upper: int, min_one: bool
+    ) -> list[FileSlice]:
+        end = segment.file.size
+        if upper < self.log_end_offset:
+            beyond = segment.locate(upper)
+            if beyond is not None:
+                end = beyond[0]
+        if end - start > max_bytes:
+            limit, next_offset = segment.boundary_before(start, start + max_bytes)
+            if limit == start:
+                if not min_one:
+                    return []
+                limit, next_offset = self._after_first(segment, start), -1
+            end = limit
+            if next_offset >= 0:
+                self._hint(next_offset, segment, end)
+        elif upper >= self.log_end_offset and segment is self.segments[-1]:
+            self._hint(self.log_end_offset, segment, end)
+        return [FileSlice(segment.file, start, end - start)] if end > start else []
+
+    @staticmethod
+    def _after_first(segment: Segment, start: int) -> int:
+        for position, header in segment.headers(start):
+            return position + header.size
+        return start
+
+    def _hint(self, offset: int, segment: Segment, position: int) -> None:
+        """Remember where the next fetch of a reader will start: most read on where they stopped."""
+        if len(self._hints) >= _MAX_HINTS:
+            self._hints.clear()
+        self._hints[offset] = (segment, position)
+
+    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Aborted transactions with records from `first_offset` up to but without `end_offset`."""
+        found = []
+        for segment in self.segments[self._floor(first_offset) :]:
+            for txn in segment.txns:
+                if txn.last_offset >= first_offset and txn.first_offset < end_offset:
+                    found.append(txn)
+                if txn.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is at least as new as `timestamp`."""
+        for segment in self.segments:
+            if segment.max_timestamp < timestamp:
+                continue
+            for position, header in segment.timed_batches(timestamp):
+                if header.last_offset < self.log_start_offset:
+                    continue
+                for record in iter_records(segment.batch(position, header)):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                        return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp of the log."""
+        newest = max((segment.max_timestamp for segment in self.segments), default=-1)
+        return self.offset_for_timestamp(newest) if newest >= 0 else None
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """Every batch from the one that holds `offset` on."""
+        for segment in self.segments[self._floor(offset) :]:
+            start = segment.offsets.position_for(offset) if segment.base_offset <= offset else 0
+            for position, header in segment.headers(start):
+                if header.last_offset >= offset:
+                    yield segment, position, header
+
+    # cutting and removing
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from `offset` on. Returns with the log end at the last whole batch before it."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        keep = self._floor(offset) + 1
+        for segment in self.segments[keep:]:
+            self._doom(segment.mark_deleted())
+        self.set_segments(self.segments[:keep])
+        end = self.active.truncate_to(offset)
+        self.log_end_offset = max(end, self.active.base_offset)
+        self._after_truncation()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        for segment in self.segments:
+            self._doom(segment.mark_deleted())
+        self.set_segments([])
+        self.log_end_offset = self.log_start_offset = offset
+        self.roll(offset)
+        self._after_truncation()
+
+    def _after_truncation(self) -> None:
+        end = self.log_end_offset
+        self.recovery_point = min(self.recovery_point, end)
+        self.high_watermark = min(self.high_watermark, end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.epochs.truncate_from_end(end)
+        self.rebuild_producer_state()
+        self.producers.on_high_watermark(self.high_watermark)
+
+    def rebuild_producer_state(self, snapshot_at_most: int | None = None) -> None:
+        """The newest snapshot, then the batches after it; and the last batches before the end once more.
+
+        After a crash a snapshot past the recovery point is not trusted: `snapshot_at_most` says from where
+        on the log itself is read.
+        """
+        end = self.log_end_offset
+        offset = self.producers.load_latest(end if snapshot_at_most is None else min(snapshot_at_most, end))
+        start = self.log_start_offset if offset is None else offset
+        for segment, position, header in self.headers(start):
+            if header.base_offset >= start and header.producer_id >= 0:
+                self._replay(segment, position, header)
+        if offset is not None and self.producers.producers:
+            active = self.active
+            for _, header in active.headers(active.offsets.position_back(_TAIL_INDEX_ENTRIES)):
+                if header.producer_id >= 0 and not header.is_control:
+                    self.producers.remember_earlier(header)
+
+    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        if not header.is_control:
+            self.producers.apply(header)
+            return
+        if header.count == 0:
+            return  # a marker that compaction emptied
+        kind, coordinator_epoch = parse_control(next(iter_records(segment.batch(position, header))))
+        aborted = self.producers.apply_marker(header, kind, coordinator_epoch)
+        if aborted is not None and aborted not in segment.txns:
+            segment.txns.append(aborted)
+
+    def delete_records_before(self, offset: int) -> int:
+        """Records below `offset` become unreadable, and whole segments of them go. Returns the new start."""
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(
+                f"cannot delete up to {offset}: the high watermark of {self.topic}-{self.partition}"
+                f" is {self.high_watermark}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self.producers.forget_before(offset)
+            self._drop_segments(self._deletable(self.clock.now_ms(), only_below_start=True))
+        return self.log_start_offset
+
+    def apply_retention(self, consumed_offset: int | None = None) -> int:
+        """Delete what the topic's limits let go. Returns the number of segments that went."""
+        if consumed_offset is not None and consumed_offset > self.log_start_offset:
+            self.delete_records_before(min(consumed_offset, self.high_watermark))
+        return self._drop_segments(self._deletable(self.clock.now_ms()))
+
+    def _deletable(self, now_ms: int, *, only_below_start: bool = False) -> int:
+        if only_below_start:
+            return sum(1 for base in self._bases[1:] if base <= self.log_start_offset)
+        ends = [*self._bases[1:], self.log_end_offset]
+        facts = [
+            SegmentFacts(segment.base_offset, end, segment.size, segment.largest_timestamp)
+            for segment, end in zip(self.segments, ends, strict=True)
+        ]
+        return segments_to_delete(facts, self.config, now_ms, self.log_start_offset, self.high_watermark)
+
+    def _drop_segments(self, count: int) -> int:
+        if count == 0:
+            return 0
+        if count == len(self.segments):
+            self.roll()  # the active segment is never deleted: it becomes an old one first
+        gone, kept = self.segments[:count], self.segments[count:]
+        # First the start moves, then the files: a crash in between leaves files that the next pass removes.
+        if kept[0].base_offset > self.log_start_offset:
+            self.log_start_offset = kept[0].base_offset
+            self.epochs.truncate_from_start(self.log_start_offset)
+            self.producers.forget_before(self.log_start_offset)
+        self.set_segments(kept)
+        for segment in gone:
+            self._doom(segment.mark_deleted())
+        self._remove_old_snapshots(self.log_end_offset)
+        return count
+
+    def replace_segments(self, old: list[Segment], new_base_offsets: list[int]) -> None:
+        """Swap in rewritten segments: `.cleaned` files become `.swap`, the old go, `.swap` gets the name.
+
+        From the first rename on, a crash is completed by `loading`; before it, nothing has changed.
+        """
+        fs, directory = self.fs, self.directory
+        for base in new_base_offsets:
+            for kind in (*FILE_KINDS[1:], FILE_KINDS[0]):  # the log last: with it the swap is decided
+                path = os.path.join(directory, file_name(base, kind))
+                if fs.exists(path + CLEANED_SUFFIX):
+                    fs.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
+        fs.fsync_dir(directory)
+        bases = {segment.base_offset for segment in old}
+        for segment in old:
+            self._doom(segment.mark_deleted())
+        for base in new_base_offsets:
+            for kind in (
+                *FILE_KINDS[1:],
+                FILE_KINDS[0],
+            ):  # the log last: until then the swap is to be completed
+                path = os.path.join(directory, file_name(base, kind))
+                if fs.exists(path + SWAP_SUFFIX):
+                    fs.rename(path + SWAP_SUFFIX, path)
+        fs.fsync_dir(directory)
+        new = [self.open_segment(base) for base in new_base_offsets]
+        kept = [segment for segment in self.segments if segment.base_offset not in bases]
+        self.set_segments(sorted([*kept, *new], key=lambda segment: segment.base_offset))
+
+    def open_segment(self, base_offset: int) -> Segment:
+        return Segment.open(
+            self.directory, base_offset, self.fs, index_interval_bytes=self.config.index_interval_bytes
+        )
+
+    def _doom(self, paths: list[str]) -> None:
+        if paths:
+            self.doomed.append(DoomedFiles(self.clock.now_ms() + self.config.file_delete_delay_ms, paths))
+
+    def purge(self) -> None:
+        """Remove files whose delay has passed. Blocking; called off the loop."""
+        now = self.clock.now_ms()
+        due = [item for item in self.doomed if item.due_ms <= now]
+        for item in due:
+            for path in item.paths:
+                if self.fs.exists(path):
+                    self.fs.unlink(path)
+            self.doomed.remove(item)
+
+    # keeping
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        for segment in self.segments:
+            segment.index_interval_bytes = config.index_interval_bytes
+
+    def flush(self) -> None:
+        """Sync what was appended before this call. Blocking; may run beside appends, off the loop."""
+        end = self.log_end_offset
+        if end <= self.recovery_point:
+            return
+        unsynced = self.segments[self._floor(self.recovery_point) :]
+        try:
+            for segment in unsynced:
+                segment.sync(sealed=segment is not self.segments[-1])
+            if len(unsynced) > 1 or self.recovery_point == self.segments[-1].base_offset:
+                self.fs.fsync_dir(self.directory)
+        except OSError as error:
+            # After a failed sync the kernel may have dropped the pages: what is on disk is unknown.
+            self.failed = error
+            raise self._storage_error(error) from error
+        self.recovery_point = max(self.recovery_point, end)
+        self.last_flush_ms = self.clock.now_ms()
+
+    def close(self) -> None:
+        """Close in order: indexes complete, producer state saved, everything synced."""
+        if self.failed is None and self.segments:
+            self.active.seal()
+            self.producers.take_snapshot(self.log_end_offset)
+            self._remove_old_snapshots(self.log_end_offset)
+            self.flush()
+            self.active.sync(sealed=True)
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,306 @@
+"""What a partition remembers of its producers: epochs, the last five batches, open transactions.
+
+It decides whether a batch is next in sequence, a duplicate, or out of order (KIP-98, KIP-360), and where
+the last stable offset is. Snapshots are in Kafka's `.snapshot` format.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from typing import NamedTuple
+
+import crc32c
+
+from penstock.errors import (
+    InvalidProducerEpoch,
+    OutOfOrderSequenceNumber,
+    PenstockError,
+    TransactionCoordinatorFenced,
+)
+from penstock.fs import Fs
+from penstock.log.index import AbortedTxn
+from penstock.wire.records import BatchHeader
+
+REMEMBERED_BATCHES = 5
+NO_EPOCH = -1
+SNAPSHOT_SUFFIX = ".snapshot"
+_MAX_SEQUENCE = 0x7FFFFFFF
+
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class BatchMark(NamedTuple):
+    """A remembered batch. `first_sequence` and the base offset follow from the delta."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + _MAX_SEQUENCE + 1
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_first_offset")
+
+    def __init__(self, epoch: int = NO_EPOCH) -> None:
+        self.epoch = epoch
+        self.batches: deque[BatchMark] = deque(maxlen=REMEMBERED_BATCHES)
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.txn_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+class SnapshotError(PenstockError):
+    """A producer snapshot that is damaged."""
+
+
+class ProducerStateManager:
+    def __init__(self, directory: str, fs: Fs) -> None:
+        self.directory = directory
+        self._fs = fs
+        self.producers: dict[int, ProducerEntry] = {}
+        self.ongoing: dict[int, int] = {}  # first offset of an open transaction -> producer id
+        self._unreplicated: dict[
+            int, int
+        ] = {}  # first offset -> offset of the marker, above the high watermark
+
+    # deciding
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMark | None:
+        entry = self.producers.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for mark in entry.batches:
+            if mark.last_sequence == last and mark.first_sequence == first:
+                return mark
+        return None
+
+    def check(self, header: BatchHeader) -> None:
+        """Raise the error Kafka gives unless the batch is the next one of its producer."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None or entry.epoch == NO_EPOCH:
+            return  # nothing is known (all its records were deleted): any sequence may start
+        if header.producer_epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}"
+            )
+        first = header.base_sequence
+        if header.producer_epoch != entry.epoch:
+            if first != 0:
+                raise OutOfOrderSequenceNumber(
+                    f"producer {header.producer_id}: sequence {first} in the new epoch {header.producer_epoch}, expected 0"
+                )
+            return
+        last = entry.last_sequence
+        expected = 0 if last in (-1, _MAX_SEQUENCE) else last + 1
+        if last == -1 and not entry.batches:
+            return  # only markers so far in this epoch: any sequence may start
+        if first != expected:
+            raise OutOfOrderSequenceNumber(
+                f"producer {header.producer_id}: sequence {first} after {last}, expected {expected}"
+            )
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"marker of producer {header.producer_id} has epoch {header.producer_epoch}, current is {entry.epoch}"
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"marker of coordinator epoch {coordinator_epoch}, the partition has seen {entry.coordinator_epoch}"
+            )
+
+    # applying
+
+    def apply(self, header: BatchHeader) -> None:
+        """Take note of a data batch that is in the log."""
+        entry = self._entry(header.producer_id, header.producer_epoch)
+        entry.batches.append(
+            BatchMark(
+                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
+            )
+        )
+        entry.last_timestamp = header.max_timestamp
+        if header.is_transactional and entry.txn_first_offset is None:
+            entry.txn_first_offset = header.base_offset
+            self.ongoing[header.base_offset] = header.producer_id
+
+    def apply_marker(self, header: BatchHeader, kind: str, coordinator_epoch: int) -> AbortedTxn | None:
+        """Take note of a transaction marker. Returns the aborted transaction, if it ended one."""
+        entry = self._entry(header.producer_id, header.producer_epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        first = entry.txn_first_offset
+        if first is None:
+            return None
+        entry.txn_first_offset = None
+        del self.ongoing[first]
+        self._unreplicated[first] = header.base_offset
+        if kind != "abort":
+            return None
+        return AbortedTxn(
+            header.producer_id, first, header.base_offset, self._stable_before(header.base_offset + 1)
+        )
+
+    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        return entry
+
+    def _stable_before(self, limit: int) -> int:
+        return min(self.ongoing, default=limit)
+
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction that is open, or whose marker is not yet replicated."""
+        candidates = [min(pending) for pending in (self.ongoing, self._unreplicated) if pending]
+        return min(candidates) if candidates else None
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        if self._unreplicated:
+            self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        gone = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.txn_first_offset is None and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self.producers[producer_id]
+
+    def forget_before(self, log_start_offset: int) -> None:
+        """Records before that offset are gone; transactions that ended there no longer matter."""
+        for first in [f for f in self._unreplicated if f < log_start_offset]:
+            del self._unreplicated[first]
+
+    def remember_earlier(self, header: BatchHeader) -> None:
+        """A batch read back from the tail of the log. A snapshot keeps only the last one of a producer;
+        with those before it, a retry of any of five batches in flight is still answered after a restart."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
+            return
+        mark = BatchMark(
+            header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
+        )
+        if mark in entry.batches:
+            return
+        entry.batches = deque(
+            sorted([*entry.batches, mark], key=lambda kept: kept.last_offset), maxlen=REMEMBERED_BATCHES
+        )
+
+    def clear(self) -> None:
+        self.producers.clear()
+        self.ongoing.clear()
+        self._unreplicated.clear()
+
+    # snapshots
+
+    def snapshot_path(self, offset: int) -> str:
+        return os.path.join(self.directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
+
+    def snapshot_offsets(self) -> list[int]:
+        return sorted(
+            int(name[: -len(SNAPSHOT_SUFFIX)])
+            for name in self._fs.listdir(self.directory)
+            if name.endswith(SNAPSHOT_SUFFIX) and name[: -len(SNAPSHOT_SUFFIX)].isdigit()
+        )
+
+    def take_snapshot(self, offset: int) -> None:
+        """The state as of `offset`. Not synced here; a damaged one is passed over when loading."""
+        path = self.snapshot_path(offset)
+        fd = self._fs.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self._fs.write_all(fd, render_snapshot(self.producers))
+        finally:
+            self._fs.close(fd)
+        self._fs.rename(path + ".tmp", path)
+
+    def load_latest(self, at_most: int, at_least: int = 0) -> int | None:
+        """Load the newest readable snapshot within the bounds; older ones serve where it is damaged."""
+        self.clear()
+        for offset in reversed(self.snapshot_offsets()):
+            path = self.snapshot_path(offset)
+            if offset > at_most:
+                self._fs.unlink(path)  # from a tail that was cut
+                continue
+            if offset < at_least:
+                return None
+            try:
+                self.producers = parse_snapshot(self._fs.read_bytes(path))
+            except SnapshotError:
+                self._fs.unlink(path)
+                continue
+            for producer_id, entry in self.producers.items():
+                if entry.txn_first_offset is not None:
+                    self.ongoing[entry.txn_first_offset] = producer_id
+            return offset
+        return None
+
+    def remove_snapshots(self, keep: set[int]) -> None:
+        for offset in self.snapshot_offsets():
+            if offset not in keep:
+                self._fs.unlink(self.snapshot_path(offset))
+
+
+def render_snapshot(producers: dict[int, ProducerEntry]) -> bytes:
+    body = bytearray(struct.pack(">i", len(producers)))
+    for producer_id, entry in producers.items():
+        last = entry.batches[-1] if entry.batches else BatchMark(-1, -1, 0, -1)
+        first = -1 if entry.txn_first_offset is None else entry.txn_first_offset
+        body += _SNAPSHOT_ENTRY.pack(
+            producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            first,
+        )
+    return struct.pack(">hI", 1, crc32c.crc32c(bytes(body))) + bytes(body)
+
+
+def parse_snapshot(data: bytes) -> dict[int, ProducerEntry]:
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise SnapshotError(f"{len(data)} bytes are too few for a producer snapshot")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != 1:
+        raise SnapshotError(f"snapshot version {version}, expected 1")
+    if crc != crc32c.crc32c(data[6:]):
+        raise SnapshotError("CRC does not match")
+    if count < 0 or len(data) < _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+        raise SnapshotError(f"{count} entries do not fit into {len(data)} bytes")
+    producers: dict[int, ProducerEntry] = {}
+    for i in range(count):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = (
+            _SNAPSHOT_ENTRY.unpack_from(data, _SNAPSHOT_HEAD.size + i * _SNAPSHOT_ENTRY.size)
+        )
+        entry = producers[producer_id] = ProducerEntry(epoch)
+        entry.coordinator_epoch, entry.last_timestamp = coordinator_epoch, timestamp
+        entry.txn_first_offset = first if first >= 0 else None
+        if offset >= 0:
+            entry.batches.append(BatchMark(sequence, offset, delta, timestamp))
+    return producers
