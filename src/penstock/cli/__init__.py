@@ -1,0 +1,1 @@
+"""The command line. Every command but `up`, `broker` and `log` is a Kafka client of any cluster."""

@@ -1,0 +1,272 @@
+"""The cluster as the commands see it: a thin, typed face of confluent-kafka.
+
+confluent_kafka is imported only when a command first talks to a cluster. librdkafka's own log lines go
+nowhere unless `verbose` is set; its errors become `CommandFailed` with one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.failure import CommandFailed, UnknownTopic, Unreachable, reason
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+    from confluent_kafka.admin import AdminClient
+
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+_CONNECT_TIMEOUT = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition as Metadata tells it; `leader` is -1 when there is none."""
+
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic as Metadata tells it."""
+
+    name: str
+    partitions: tuple[PartitionInfo, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """One answer of ListOffsets; offset -1 means that there is no such record."""
+
+    offset: int
+    timestamp: int
+
+
+class Cluster:
+    """A Kafka cluster, reached at `bootstrap` with librdkafka's `settings` (security and so on)."""
+
+    def __init__(
+        self, bootstrap: str, settings: Mapping[str, str], *, timeout: float = 10.0, verbose: bool = False
+    ) -> None:
+        self.bootstrap = settings.get("bootstrap.servers", bootstrap)
+        self.settings = dict(settings)
+        self.timeout = timeout
+        self.verbose = verbose
+        self.last_error: KafkaError | None = None
+
+    # Reaching it
+
+    def reach(self) -> None:
+        """Fail at once, with a reason, when nothing listens at the bootstrap address.
+
+        librdkafka itself would try again until the timeout, and not say why.
+        """
+        problems: list[str] = []
+        for host, port in parse_bootstrap(self.bootstrap):
+            try:
+                socket.create_connection((host, port), min(self.timeout, _CONNECT_TIMEOUT)).close()
+                return
+            except OSError as error:
+                problems.append((error.strerror or str(error) or "no answer").lower())
+        raise Unreachable(
+            f"cannot reach a broker at {self.bootstrap} ({', '.join(sorted(set(problems)))}). "
+            "Start one with `penstock up`, or name another with --bootstrap."
+        )
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        self.reach()
+        admin: AdminClient = self._new(AdminClient, {})
+        return admin
+
+    def producer(self, settings: Mapping[str, object]) -> Producer:
+        from confluent_kafka import Producer
+
+        self.reach()
+        producer: Producer = self._new(Producer, settings)
+        return producer
+
+    def consumer(self, settings: Mapping[str, object]) -> Consumer:
+        """A consumer for `assign`; it joins no group and commits nothing."""
+        from confluent_kafka import Consumer
+
+        self.reach()
+        by_assignment = {
+            "group.id": "penstock-cli",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+        consumer: Consumer = self._new(Consumer, {**by_assignment, **settings})
+        return consumer
+
+    def _new(self, kind: Any, settings: Mapping[str, object]) -> Any:
+        from confluent_kafka import KafkaException
+
+        config = {
+            "client.id": "penstock-cli",
+            "socket.timeout.ms": max(1000, int(self.timeout * 1000)),
+            **settings,
+            **self.settings,
+            "bootstrap.servers": self.bootstrap,
+            "error_cb": self._on_error,
+        }
+        try:
+            return kind(config, logger=_librdkafka_log(self.verbose))
+        except KafkaException as error:
+            raise click.UsageError(f"client settings: {reason(error.args[0])}") from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        # "all brokers down" says less than the error that came before it, such as a failed handshake.
+        if self.last_error is None or error.code() != error._ALL_BROKERS_DOWN:
+            self.last_error = error
+
+    # Asking it
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Every topic, sorted by name."""
+        found = self._metadata(None)
+        return {name: found[name] for name in sorted(found)}
+
+    def topic(self, name: str) -> TopicInfo:
+        """The topic, which must exist."""
+        topics = self.topics()
+        if name not in topics:
+            raise UnknownTopic(name, topics)
+        return topics[name]
+
+    def _metadata(self, topic: str | None) -> dict[str, TopicInfo]:
+        from confluent_kafka import KafkaException
+
+        try:
+            metadata = self.admin.list_topics(topic, timeout=self.timeout)
+        except KafkaException as error:
+            raise self.failure(error, "cannot list topics") from error
+        return topic_infos(metadata)
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int], at: int, *, read_committed: bool = False
+    ) -> dict[int, Offset]:
+        """ListOffsets at a time in ms or at EARLIEST, LATEST or MAX_TIMESTAMP, for each partition."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        make_spec = admin_types().OffsetSpec
+        specs = {
+            EARLIEST: make_spec.earliest,
+            LATEST: make_spec.latest,
+            MAX_TIMESTAMP: make_spec.max_timestamp,
+        }
+        spec = specs[at]() if at in specs else make_spec.for_timestamp(at)
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        request = {TopicPartition(topic, partition): spec for partition in partitions}
+        if not request:
+            return {}
+        futures = self.admin.list_offsets(request, isolation_level=level, request_timeout=self.timeout)
+        found: dict[int, Offset] = {}
+        for key, future in futures.items():
+            answer = self.wait(future, f"cannot list the offsets of {topic}-{key.partition}")
+            found[key.partition] = Offset(answer.offset, answer.timestamp)
+        return dict(sorted(found.items()))
+
+    def wait(self, future: Future[Any], doing: str) -> Any:
+        """The result of an admin call; `doing` begins the line that says why it failed."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise self.failure(error, doing) from error
+
+    def failure(self, error: KafkaException | KafkaError, doing: str) -> CommandFailed:
+        """`error` as one line that begins with `doing`."""
+        from confluent_kafka import KafkaError
+
+        detail: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
+        if detail.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
+            if "admin" in self.__dict__:
+                self.admin.poll(0)  # error_cb is only called from poll
+            cause = f" ({reason(self.last_error)})" if self.last_error is not None else ""
+            return Unreachable(
+                f"{doing}: no answer from {self.bootstrap} in {self.timeout:g} s{cause}. "
+                "Is it a Kafka broker, and does it want TLS or SASL (--client-config)?"
+            )
+        return CommandFailed(f"{doing}: {reason(detail)} ({detail.name().lstrip('_')})")
+
+
+def admin_types() -> Any:
+    """confluent_kafka.admin without its types: it does not export its names in a way that mypy accepts."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
+
+
+def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
+    """Hosts and ports of a `bootstrap.servers` list; the port is 9092 when it is left out."""
+    found: list[tuple[str, int]] = []
+    for word in bootstrap.split(","):
+        address = word.strip().rpartition("://")[2]
+        if not address:
+            continue
+        host, colon, port = address.rpartition(":")
+        if not colon or address.endswith("]"):
+            host, port = address, "9092"
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise click.UsageError(f"--bootstrap: '{word.strip()}' is not host:port")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise click.UsageError("--bootstrap: give at least one host:port")
+    return found
+
+
+def topic_infos(metadata: Any) -> dict[str, TopicInfo]:
+    """confluent-kafka's metadata as our own, without the topics that came back as errors."""
+    return {
+        name: TopicInfo(
+            name,
+            tuple(
+                PartitionInfo(index, entry.leader, tuple(entry.replicas), tuple(entry.isrs))
+                for index, entry in sorted(topic.partitions.items())
+            ),
+        )
+        for name, topic in metadata.topics.items()
+        if topic.error is None
+    }
+
+
+def choose_partitions(info: TopicInfo, wanted: Sequence[int]) -> list[int]:
+    """The wanted partitions, which must exist; all of them when none is named."""
+    have = [partition.index for partition in info.partitions]
+    for partition in wanted:
+        if partition not in have:
+            raise CommandFailed(
+                f"topic '{info.name}' has no partition {partition}: it has 0 to {len(have) - 1}."
+            )
+    return sorted(set(wanted)) or have
+
+
+def _librdkafka_log(verbose: bool) -> logging.Logger:
+    log = logging.getLogger("penstock.cli.librdkafka")
+    log.propagate = False
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler())
+        log.setLevel(logging.DEBUG)
+    return log

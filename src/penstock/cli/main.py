@@ -1,0 +1,113 @@
+"""The `penstock` command: the tree of subcommands and what its exit codes mean.
+
+Subcommands are loaded when they are named, so that `penstock --help` and `penstock broker` stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from penstock.cli.failure import FAILED, INTERRUPTED, OK, did_you_mean
+
+EPILOG = (
+    "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted. "
+    "Data goes to stdout, everything else to stderr."
+)
+
+PROGRAM = "penstock"
+COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"
+
+# name: (module, attribute, the line in --help)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "up": ("penstock.cli.up", "up", "Start Penstock on this machine."),
+    "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
+    "topics": ("penstock.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("penstock.cli.configs", "configs", "Show and change settings of topics and brokers."),
+    "produce": ("penstock.cli.produce", "produce", "Write records to a topic."),
+    "consume": ("penstock.cli.consume", "consume", "Read records of a topic."),
+    "offsets": ("penstock.cli.offsets", "offsets", "Show a topic's offsets, also by time."),
+    "cluster": ("penstock.cli.cluster", "cluster", "Show the cluster and its brokers."),
+    "log": ("penstock.cli.log", "log", "Read and check log files on disk."),
+    "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
+    "completion": ("penstock.cli.completion", "completion", "Print the completion script of a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used; their help lines are in COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"no command '{args[0]}'.{did_you_mean(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from penstock import __version__
+
+        click.echo(f"penstock {__version__}")
+        context.exit(OK)
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["--help", "-h"]})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version."
+)
+def cli() -> None:
+    """Penstock: a streaming platform that speaks Apache Kafka's protocol.
+
+    `penstock up` starts it; the other commands work with any Kafka cluster (--bootstrap).
+    """
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and give its exit code. Never a stack trace for what a user can cause."""
+    if COMPLETION_VARIABLE in os.environ:
+        cli.main(prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
+    try:
+        # Not cli.main: that turns a broken pipe into exit code 1.
+        with cli.make_context(PROGRAM, list(sys.argv[1:] if arguments is None else arguments)) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+        return OK
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has what it wanted. The interpreter must not fail again at its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        click.echo(f"Error: {error.filename or 'input/output'}: {error.strerror or error}", err=True)
+        return FAILED
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(run())

@@ -1,0 +1,110 @@
+"""Options and arguments that many commands share, and how the shell completes them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from penstock.cli.client import Cluster
+from penstock.cli.failure import CommandFailed
+from penstock.cli.properties import key_values, read_properties
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_COMPLETION_TIMEOUT = 1.0
+
+
+def json_option(command: F) -> F:
+    """`--json`, passed to the command as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """How to reach the cluster; the command gets `cluster`, a Cluster, in place of the options."""
+
+    @functools.wraps(command)
+    def with_cluster(
+        *args: Any,
+        bootstrap: str,
+        client_config: str | None,
+        client_settings: tuple[str, ...],
+        timeout: float,
+        verbose: bool,
+        **kwargs: Any,
+    ) -> None:
+        settings = read_properties(client_config) if client_config else {}
+        settings |= key_values(client_settings, "-X")
+        source = click.get_current_context().get_parameter_source("bootstrap")
+        if source is not ParameterSource.DEFAULT:
+            settings.pop("bootstrap.servers", None)
+        cluster = Cluster(bootstrap, settings, timeout=timeout, verbose=verbose)
+        command(*args, cluster=cluster, **kwargs)
+
+    options = (
+        click.option(
+            "--bootstrap",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="PENSTOCK_BOOTSTRAP",
+            show_envvar=True,
+            default=DEFAULT_BOOTSTRAP,
+            show_default=True,
+            help="A broker of the cluster, or several with commas.",
+        ),
+        click.option(
+            "--client-config",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            help="A .properties file of librdkafka settings (TLS, SASL).",
+        ),
+        click.option(
+            "-X", "client_settings", metavar="KEY=VALUE", multiple=True, help="One librdkafka setting."
+        ),
+        click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0.1),
+            default=10.0,
+            show_default=True,
+            help="How long to wait for the cluster.",
+        ),
+        click.option("--verbose", is_flag=True, help="Show librdkafka's log on stderr."),
+    )
+    decorated: Callable[..., None] = with_cluster
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def complete_topics(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Topic names of the cluster that the words so far point at; nothing when it cannot be reached soon."""
+    settings: dict[str, str] = {}
+    try:
+        if context.params.get("client_config"):
+            settings = read_properties(context.params["client_config"])
+        settings |= key_values(context.params.get("client_settings") or (), "-X")
+        bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP
+        names = Cluster(bootstrap, settings, timeout=_COMPLETION_TIMEOUT).topics()
+    except (CommandFailed, click.UsageError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_topic_configs(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of topic configurations, with `=` where a value follows."""
+    from penstock.config import TOPIC_CONFIGS
+
+    ending = "" if context.info_name == "unset" else "="
+    return [CompletionItem(name + ending) for name in sorted(TOPIC_CONFIGS) if name.startswith(incomplete)]
+
+
+topic_argument = click.argument("topic", shell_complete=complete_topics)

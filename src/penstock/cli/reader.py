@@ -1,0 +1,153 @@
+"""Reads partitions of a topic by assignment, without a group, in order within each partition."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from penstock.cli.client import Cluster
+from penstock.cli.failure import CommandFailed, UnknownTopic, reason
+from penstock.cli.output import note
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
+_POLL_SECONDS = 0.2
+_BATCH = 1000
+
+
+class Remaining:
+    """Which partitions still have records before their end offset. Without ends, reading never finishes."""
+
+    def __init__(self, starts: dict[int, int], ends: dict[int, int] | None) -> None:
+        self._ends = ends
+        self.open = {p for p in starts if ends is None or starts[p] < ends[p]}
+
+    def accept(self, partition: int, offset: int) -> bool:
+        """Whether the record at `offset` is to be given out."""
+        if self._ends is None:
+            return True
+        end = self._ends[partition]
+        if offset + 1 >= end:
+            self.open.discard(partition)
+        return offset < end
+
+    def reached(self, partition: int, offset: int) -> None:
+        """The log ends at `offset` for a reader: the rest up to the end are markers or compacted away."""
+        if self._ends is not None and offset >= self._ends[partition]:
+            self.open.discard(partition)
+
+
+class StopRequest:
+    """Becomes set at the first Ctrl-C, so that what was read is still written whole."""
+
+    requested = False
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[StopRequest]:
+    """The first Ctrl-C asks the reader to stop; the second one interrupts at once."""
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.requested = True
+
+    previous = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def read_records(
+    cluster: Cluster,
+    topic: str,
+    starts: dict[int, int],
+    ends: dict[int, int] | None,
+    settings: dict[str, object],
+    stop: StopRequest,
+) -> Generator[list[Message], None, None]:
+    """Batches of records from `starts` to `ends`, or without end. An empty batch is a sign of life.
+
+    A reader with ends fails when nothing comes for the cluster's timeout; one without waits for the broker.
+    """
+    from confluent_kafka import TopicPartition
+
+    remaining = Remaining(starts, ends)
+    if not remaining.open:
+        return
+    if ends is not None:
+        settings = {"fetch.wait.max.ms": 100, **settings}
+    consumer = cluster.consumer({"enable.partition.eof": True, **settings})
+    try:
+        consumer.assign([TopicPartition(topic, p, starts[p]) for p in sorted(remaining.open)])
+        yield from _poll(cluster, consumer, topic, remaining, ends is None, stop)
+    finally:
+        consumer.close()
+
+
+def _poll(
+    cluster: Cluster, consumer: Consumer, topic: str, remaining: Remaining, follow: bool, stop: StopRequest
+) -> Iterator[list[Message]]:
+    last_sign = time.monotonic()
+    told: KafkaError | None = None
+    while remaining.open and not stop.requested:
+        records: list[Message] = []
+        got = _take(consumer)
+        for message in got:
+            error = message.error()
+            partition, offset = message.partition(), message.offset()
+            if error is not None:
+                _on_error(cluster, error, topic, partition, offset, remaining)
+            elif partition is not None and offset is not None and remaining.accept(partition, offset):
+                records.append(message)
+        if got:
+            last_sign, cluster.last_error = time.monotonic(), None
+        elif not follow and time.monotonic() - last_sign > cluster.timeout:
+            why = f" ({reason(cluster.last_error)})" if cluster.last_error is not None else ""
+            where = ", ".join(f"{topic}-{p}" for p in sorted(remaining.open)[:4])
+            raise CommandFailed(f"no records of {where} came in {cluster.timeout:g} s{why}.")
+        elif follow and cluster.last_error is not None and told != cluster.last_error:
+            told = cluster.last_error
+            note(f"{cluster.bootstrap}: {reason(told)}; waiting for it")
+        yield records
+
+
+def _take(consumer: Consumer) -> list[Message]:
+    """What has come, as soon as anything has: `consume` alone would wait to fill its batch."""
+    first = consumer.poll(_POLL_SECONDS)
+    return [] if first is None else [first, *consumer.consume(_BATCH, 0)]
+
+
+def _on_error(
+    cluster: Cluster,
+    error: KafkaError,
+    topic: str,
+    partition: int | None,
+    offset: int | None,
+    remaining: Remaining,
+) -> None:
+    if error.code() == error._PARTITION_EOF:
+        if partition is not None and offset is not None:
+            remaining.reached(partition, offset)
+        return
+    if error.code() in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_PARTITION, error._UNKNOWN_TOPIC):
+        raise UnknownTopic(topic, cluster.topics())
+    if error.code() in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE):
+        raise CommandFailed(
+            f"{topic}-{partition}: the records from offset {offset} on are gone (retention or deletion); "
+            "start again with --from earliest."
+        )
+    # Errors of no partition are about groups, which a reader by assignment does not use.
+    if (partition is not None and partition >= 0) or error.fatal():
+        raise cluster.failure(error, f"cannot read {topic}-{partition}")
