@@ -69,7 +69,9 @@ def error_for_name(name: str) -> type[ApiError]:
 class DuplicateSequence(ApiError, code=46, kafka_name="DUPLICATE_SEQUENCE_NUMBER"):
     """The batch is in the log already; the offset it got then is what the retry is answered with."""
 
-    def __init__(self, message: str | None = None, *, base_offset: int = -1, log_append_time: int = -1) -> None:
+    def __init__(
+        self, message: str | None = None, *, base_offset: int = -1, log_append_time: int = -1
+    ) -> None:
         super().__init__(message)
         self.base_offset = base_offset
         self.log_append_time = log_append_time

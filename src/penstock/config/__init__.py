@@ -8,6 +8,7 @@ from penstock.config.resolve import (
     describe_broker_defaults,
     describe_topic,
     resolve_topic,
+    validate_topic,
     validate_topic_override,
 )
 from penstock.config.topic import TOPIC_CONFIGS, LogConfig
@@ -29,5 +30,6 @@ __all__ = [
     "describe_broker_defaults",
     "describe_topic",
     "resolve_topic",
+    "validate_topic",
     "validate_topic_override",
 ]

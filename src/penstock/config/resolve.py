@@ -22,9 +22,10 @@ def validate_topic_override(name: str, value: str) -> None:
 
 
 def resolve_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """The settings of a topic on this broker; InvalidConfig where an override is not allowed.
+    """The settings of a topic on this broker; InvalidConfig where an override alone is not allowed.
 
-    Topics without overrides share one object.
+    Settings that contradict each other are not refused here but by `validate_topic`, when they are made: a
+    topic must still open after the broker's defaults have changed. Topics without overrides share one object.
     """
     if not overrides:
         return _broker_defaults(broker)[1]
@@ -32,10 +33,16 @@ def resolve_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConf
     for name, value in overrides.items():
         row, parsed = _parse_override(name, value)
         typed[row.attribute] = parsed
-    low, high = typed["min_compaction_lag_ms"], typed["max_compaction_lag_ms"]
+    return _log_config(typed)
+
+
+def validate_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """As resolve_topic, and InvalidConfig also where the settings contradict each other."""
+    config = resolve_topic(broker, overrides)
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if low > high:
         raise InvalidConfig(f"min.compaction.lag.ms={low} must not be above max.compaction.lag.ms={high}")
-    return _log_config(typed)
+    return config
 
 
 def _parse_override(name: str, value: str) -> tuple[ConfigDef, Any]:

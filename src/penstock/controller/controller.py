@@ -1,0 +1,302 @@
+"""The one that changes the cluster's metadata: plans a change (pure, elsewhere), stores it, shows it.
+
+Changes are made one after the other. Each is one transaction of the store; when it is durable the new image
+is put in place and the subscribers hear of it, before the caller gets its answer. If somebody else has
+changed the store meanwhile, the image is read again and the change planned anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from penstock.clock import Clock
+from penstock.config import BrokerConfig
+from penstock.controller.configs import broker_config_in_force, plan_alter
+from penstock.controller.requests import (
+    AlterConfigsResult,
+    AlterResource,
+    CreatePartitionsResult,
+    CreateTopicResult,
+    DeleteTopicResult,
+    PartitionsSpec,
+    TopicRef,
+    TopicSpec,
+)
+from penstock.controller.topics import plan_create, plan_create_partitions, plan_delete
+from penstock.errors import KafkaStorageError, NotController, TopicDeletionDisabled
+from penstock.metadata import layout
+from penstock.metadata.image import BrokerInfo, ClusterImage, TopicImage
+from penstock.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    Op,
+    Set,
+    StoreUnavailable,
+)
+
+T = TypeVar("T")
+Subscriber = Callable[[ClusterImage, ClusterImage], None]
+
+PRODUCER_ID_BLOCK = 1000
+# Each retry follows a change that somebody else did make, so this many in a row mean a second controller.
+_MAX_CONFLICTS = 10
+
+
+class Controller:
+    """`load()` first. `image` is the current image and `broker_config` this broker's settings in force."""
+
+    image: ClusterImage
+    broker_config: BrokerConfig
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        clock: Clock,
+        config: BrokerConfig | None = None,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._clock = clock
+        self._new_id = new_id
+        self._lock = asyncio.Lock()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._subscribers: list[Subscriber] = []
+        self._versions: dict[str, int] = {}
+        self.broker_config = config or BrokerConfig.parse({"node.id": str(broker_id)})
+        self.image = ClusterImage(cluster_id="", controller_id=broker_id)
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """callback(old, new) runs on the loop after every change; it must neither block nor raise."""
+        self._subscribers.append(callback)
+
+    async def load(self) -> ClusterImage:
+        """Reads everything; gives the cluster an id where it has none."""
+        return await self._change(self._load)
+
+    async def register_broker(self, host: str, port: int, rack: str | None = None) -> BrokerInfo:
+        """Makes this broker known at its address until the store's session ends."""
+        return await self._change(lambda: self._register_broker(host, port, rack))
+
+    async def create_topics(
+        self, specs: Sequence[TopicSpec], validate_only: bool = False
+    ) -> list[CreateTopicResult]:
+        return await self._change(lambda: self._create_topics(specs, validate_only))
+
+    async def delete_topics(self, refs: Sequence[TopicRef]) -> list[DeleteTopicResult]:
+        """TopicDeletionDisabled for all of them where delete.topic.enable is false."""
+        if not self.broker_config.delete_topic_enable:
+            raise TopicDeletionDisabled("Topic deletion is disabled: delete.topic.enable is false.")
+        return await self._change(lambda: self._delete_topics(refs))
+
+    async def create_partitions(
+        self, specs: Sequence[PartitionsSpec], validate_only: bool = False
+    ) -> list[CreatePartitionsResult]:
+        return await self._change(lambda: self._create_partitions(specs, validate_only))
+
+    async def alter_configs(
+        self, resources: Sequence[AlterResource], validate_only: bool = False
+    ) -> list[AlterConfigsResult]:
+        """The old way: the given settings replace all that the resource had."""
+        return await self._change(lambda: self._alter(resources, validate_only, incremental=False))
+
+    async def incremental_alter_configs(
+        self, resources: Sequence[AlterResource], validate_only: bool = False
+    ) -> list[AlterConfigsResult]:
+        return await self._change(lambda: self._alter(resources, validate_only, incremental=True))
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        """(first, count) of a block of producer ids that nobody has had or will get."""
+        return await self._change(self._allocate_producer_ids)
+
+    async def bump_leader_epochs(self) -> int:
+        """Gives every partition led here the next epoch, in one transaction; returns how many there are.
+
+        After an unclean start the log may have lost its tail: under the old epoch, offsets there would be
+        given out a second time for other records, and nobody could tell the two apart.
+        """
+        return await self._change(self._bump_leader_epochs)
+
+    async def close(self) -> None:
+        """Lets the changes under way finish, and closes the store."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+        await self._store.close()
+
+    # How every change runs
+
+    async def _change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        # In a task of its own: when the caller is cancelled (its client went away) a change that may be
+        # stored already must still reach the image.
+        task = asyncio.get_running_loop().create_task(self._one_at_a_time(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _one_at_a_time(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with self._lock:
+            try:
+                for _ in range(_MAX_CONFLICTS):
+                    try:
+                        return await work()
+                    except (BadVersion, NodeExists, NoNode):
+                        await self._reload()
+            except StoreUnavailable as error:
+                raise KafkaStorageError(f"The metadata store cannot be used: {error}") from error
+            raise NotController("Another controller keeps changing the metadata store")
+
+    async def _commit(self, ops: Iterable[Op], image: ClusterImage) -> None:
+        batch = list(ops)
+        if batch:
+            await self._store.multi(batch)
+            for op in batch:
+                match op:
+                    case Create(path):
+                        self._versions[path] = 0
+                    case Set(path, _, version):
+                        self._versions[path] = version + 1
+                    case Delete(path):
+                        del self._versions[path]
+                    case Check():
+                        pass
+            self._show(image)
+
+    def _show(self, image: ClusterImage) -> None:
+        old, self.image = self.image, image
+        self.broker_config = broker_config_in_force(image, self.broker_config)
+        for callback in list(self._subscribers):
+            callback(old, image)
+
+    # The changes, each with the lock held
+
+    async def _load(self) -> ClusterImage:
+        if await self._store.get(layout.CLUSTER_ID) is None:
+            # 22 characters of URL-safe base64, the form of Kafka's own cluster ids.
+            cluster_id = base64.urlsafe_b64encode(self._new_id().bytes).rstrip(b"=")
+            await self._store.multi(
+                [
+                    Create(layout.CLUSTER_ID, cluster_id),
+                    Create(layout.PRODUCER_IDS, layout.encode({"next": 0})),
+                    Create(layout.BROKER_EPOCH, b"{}"),
+                ]
+            )
+        await self._reload()
+        return self.image
+
+    async def _reload(self) -> None:
+        nodes = await self._store.list("/")
+        self._versions = {path: version for path, (_, version) in nodes.items()}
+        image = layout.read_image(nodes, self._broker_id)
+        self._show(replace(image, version=self.image.version + 1))
+
+    async def _register_broker(self, host: str, port: int, rack: str | None) -> BrokerInfo:
+        epoch = self._versions[layout.BROKER_EPOCH] + 1
+        broker = BrokerInfo(self._broker_id, host, port, rack, epoch)
+        path, value = layout.broker_path(broker.id), layout.broker_value(broker)
+        known = self._versions.get(path)
+        await self._commit(
+            [
+                Set(layout.BROKER_EPOCH, b"{}", epoch - 1),
+                Create(path, value, ephemeral=True) if known is None else Set(path, value, known),
+            ],
+            self.image.with_broker(broker),
+        )
+        return broker
+
+    async def _create_topics(
+        self, specs: Sequence[TopicSpec], validate_only: bool
+    ) -> list[CreateTopicResult]:
+        results, created = plan_create(self.image, self.broker_config, specs, self._new_id)
+        if not validate_only:
+            ops = (op for topic in created for op in layout.create_topic(topic, self._versions))
+            await self._commit(ops, self.image.with_topics(created))
+        return results
+
+    async def _delete_topics(self, refs: Sequence[TopicRef]) -> list[DeleteTopicResult]:
+        results, deleted = plan_delete(self.image, refs)
+        ops = (op for topic in deleted for op in layout.delete_topic(topic, self._versions))
+        await self._commit(ops, self.image.without_topics(deleted))
+        return results
+
+    async def _create_partitions(
+        self, specs: Sequence[PartitionsSpec], validate_only: bool
+    ) -> list[CreatePartitionsResult]:
+        results, grown = plan_create_partitions(self.image, specs)
+        if not validate_only:
+            ops = (
+                op
+                for topic in grown
+                for op in layout.add_partitions(self.image.topics[topic.name], topic, self._versions)
+            )
+            await self._commit(ops, self.image.with_topics(grown))
+        return results
+
+    async def _alter(
+        self, resources: Sequence[AlterResource], validate_only: bool, *, incremental: bool
+    ) -> list[AlterConfigsResult]:
+        results, plan = plan_alter(self.image, self.broker_config, resources, incremental=incremental)
+        if not validate_only:
+            ops: list[Op] = []
+            for name, configs in plan.topics.items():
+                ops += layout.put_topic_configs(name, configs, self._versions)
+            for name, configs in plan.brokers.items():
+                ops += layout.put_broker_configs(name, configs, self._versions)
+            topics = [
+                replace(self.image.topics[name], configs=configs) for name, configs in plan.topics.items()
+            ]
+            await self._commit(ops, self.image.with_topics(topics).with_broker_configs(plan.brokers))
+        return results
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        found = await self._store.get(layout.PRODUCER_IDS)
+        if found is None:
+            raise NoNode(layout.PRODUCER_IDS)
+        value, version = found
+        first: int = layout.decode(value)["next"]
+        new = layout.encode({"next": first + PRODUCER_ID_BLOCK})
+        self._versions[layout.PRODUCER_IDS] = await self._store.compare_and_set(
+            layout.PRODUCER_IDS, new, version
+        )
+        return first, PRODUCER_ID_BLOCK
+
+    async def _bump_leader_epochs(self) -> int:
+        ops: list[Op] = []
+        topics = []
+        for topic in self.image.topics.values():
+            bumped = self._bumped(topic)
+            changed = [
+                layout.put_state(topic.name, old, new)
+                for old, new in zip(topic.partitions, bumped.partitions, strict=True)
+                if old is not new
+            ]
+            if changed:
+                ops += changed
+                topics.append(bumped)
+        await self._commit(ops, self.image.with_topics(topics))
+        return len(ops)
+
+    def _bumped(self, topic: TopicImage) -> TopicImage:
+        return replace(
+            topic,
+            partitions=tuple(
+                replace(
+                    partition,
+                    leader_epoch=partition.leader_epoch + 1,
+                    partition_epoch=partition.partition_epoch + 1,
+                )
+                if partition.leader == self._broker_id
+                else partition
+                for partition in topic.partitions
+            ),
+        )

@@ -1,0 +1,24 @@
+"""The cluster's metadata: the store it lives in, and the immutable image that everybody reads."""
+
+from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from penstock.metadata.store import (
+    BadVersion,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    StoreError,
+    StoreUnavailable,
+)
+
+__all__ = [
+    "BadVersion",
+    "BrokerInfo",
+    "ClusterImage",
+    "MetadataStore",
+    "NoNode",
+    "NodeExists",
+    "PartitionImage",
+    "StoreError",
+    "StoreUnavailable",
+    "TopicImage",
+]

@@ -1,0 +1,101 @@
+"""The cluster as one broker sees it at one moment: frozen, shared by every reader, replaced as a whole.
+
+A change makes a new image that shares all that did not change; `version` grows with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+    offline: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    id: UUID
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def last_leader_epoch(self) -> int:
+        return max((partition.leader_epoch for partition in self.partitions), default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """`broker_configs` has the altered settings: under "" those for all brokers, under "1" broker 1's.
+
+    `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
+    so a topic made again under that name has to start above it.
+    """
+
+    cluster_id: str
+    controller_id: int
+    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    deleted_epochs: Mapping[str, int] = field(default_factory=dict)
+    version: int = 0
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
+        """With these topics added, or in the place of those of the same name."""
+        by_name, by_id, deleted = dict(self.topics), dict(self.topics_by_id), dict(self.deleted_epochs)
+        for topic in topics:
+            by_name[topic.name] = topic
+            by_id[topic.id] = topic
+            deleted.pop(topic.name, None)
+        return replace(
+            self, topics=by_name, topics_by_id=by_id, deleted_epochs=deleted, version=self.version + 1
+        )
+
+    def without_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
+        by_name, by_id, deleted = dict(self.topics), dict(self.topics_by_id), dict(self.deleted_epochs)
+        for topic in topics:
+            del by_name[topic.name]
+            del by_id[topic.id]
+            deleted[topic.name] = topic.last_leader_epoch
+        return replace(
+            self, topics=by_name, topics_by_id=by_id, deleted_epochs=deleted, version=self.version + 1
+        )
+
+    def with_broker(self, broker: BrokerInfo) -> ClusterImage:
+        return replace(self, brokers={**self.brokers, broker.id: broker}, version=self.version + 1)
+
+    def with_broker_configs(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
+        return replace(self, broker_configs={**self.broker_configs, **changed}, version=self.version + 1)
