@@ -1,0 +1,25 @@
+"""A request or response, or a struct in one: plain attributes, the same for every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Message:
+    """`Message(name="t", partitions=[Message(...)])`. Arrays are lists, null is None."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not there; declared so that type checkers allow any field's name.
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({fields})"
