@@ -27,7 +27,7 @@ from penstock.log.checkpoint import (
     read_offsets,
     write_offsets,
 )
-from penstock.log.loading import LogLoadError, encode_id, open_log, read_partition_metadata
+from penstock.log.loading import LogLoadError, open_log, read_partition_metadata
 from penstock.log.partition_log import DoomedFiles, PartitionLog
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -239,6 +239,3 @@ class LogManager:
                 self._fs.write_atomic(
                     os.path.join(directory, CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}'
                 )
-
-
-__all__ = ["CLEAN_SHUTDOWN", "LogManager", "encode_id"]

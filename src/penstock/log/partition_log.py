@@ -128,7 +128,7 @@ class PartitionLog:
     ) -> AppendInfo:
         """Check a batch, give it its offset in place, and append it with one write.
 
-        A batch of a coordinator (`origin="coordinator"`) may be a transaction marker and is trusted otherwise.
+        A coordinator's batch (`origin="coordinator"`) may be a transaction marker, and is trusted otherwise.
         """
         if self.failed is not None:
             raise self._storage_error(self.failed)
@@ -171,7 +171,8 @@ class PartitionLog:
             header = check_batch(buf, start, end, stored=True)
             if header.base_offset < self.log_end_offset:
                 raise OffsetOutOfRange(
-                    f"{self.topic}-{self.partition} ends at {self.log_end_offset}, the leader sent {header.base_offset}"
+                    f"{self.topic}-{self.partition} ends at {self.log_end_offset},"
+                    f" the leader sent {header.base_offset}"
                 )
             marker = None
             if header.is_control:
@@ -193,7 +194,7 @@ class PartitionLog:
                 segment = self.roll(header.base_offset)
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
-            segment.append(data, last_offset, header.max_timestamp, last_offset)
+            segment.append(data, last_offset, header.max_timestamp)
         except OSError as error:
             if error.errno not in _TRANSIENT or segment.file.torn:
                 self.failed = error

@@ -98,13 +98,14 @@ class ProducerStateManager:
             return  # nothing is known (all its records were deleted): any sequence may start
         if header.producer_epoch < entry.epoch:
             raise InvalidProducerEpoch(
-                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}"
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}"
             )
         first = header.base_sequence
         if header.producer_epoch != entry.epoch:
             if first != 0:
                 raise OutOfOrderSequenceNumber(
-                    f"producer {header.producer_id}: sequence {first} in the new epoch {header.producer_epoch}, expected 0"
+                    f"producer {header.producer_id}: sequence {first} in the new epoch"
+                    f" {header.producer_epoch}, expected 0"
                 )
             return
         last = entry.last_sequence
@@ -122,11 +123,13 @@ class ProducerStateManager:
             return
         if header.producer_epoch < entry.epoch:
             raise InvalidProducerEpoch(
-                f"marker of producer {header.producer_id} has epoch {header.producer_epoch}, current is {entry.epoch}"
+                f"marker of producer {header.producer_id} has epoch {header.producer_epoch},"
+                f" current is {entry.epoch}"
             )
         if coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"marker of coordinator epoch {coordinator_epoch}, the partition has seen {entry.coordinator_epoch}"
+                f"marker of coordinator epoch {coordinator_epoch},"
+                f" the partition has seen {entry.coordinator_epoch}"
             )
 
     # applying
@@ -134,11 +137,7 @@ class ProducerStateManager:
     def apply(self, header: BatchHeader) -> None:
         """Take note of a data batch that is in the log."""
         entry = self._entry(header.producer_id, header.producer_epoch)
-        entry.batches.append(
-            BatchMark(
-                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
-            )
-        )
+        entry.batches.append(_mark(header))
         entry.last_timestamp = header.max_timestamp
         if header.is_transactional and entry.txn_first_offset is None:
             entry.txn_first_offset = header.base_offset
@@ -202,9 +201,7 @@ class ProducerStateManager:
         entry = self.producers.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return
-        mark = BatchMark(
-            header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
-        )
+        mark = _mark(header)
         if mark in entry.batches:
             return
         entry.batches = deque(
@@ -263,6 +260,10 @@ class ProducerStateManager:
         for offset in self.snapshot_offsets():
             if offset not in keep:
                 self._fs.unlink(self.snapshot_path(offset))
+
+
+def _mark(header: BatchHeader) -> BatchMark:
+    return BatchMark(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
 
 
 def render_snapshot(producers: dict[int, ProducerEntry]) -> bytes:

@@ -27,23 +27,21 @@ def segments_to_delete(
 ) -> int:
     """How many segments, oldest first, retention lets go. The active one counts as the last of them;
     the caller starts a new segment first where that one has to go as well."""
-    excess = -1
-    if config.retention_bytes >= 0 and "delete" in config.cleanup_policy:
-        excess = sum(segment.size for segment in segments) - config.retention_bytes
-    count = 0
-    for segment in segments:
-        if segment.end_offset > high_watermark or (segment.size == 0 and segment is segments[-1]):
-            break
-        if segment.end_offset <= log_start_offset and segment is not segments[-1]:
-            pass
-        elif "delete" not in config.cleanup_policy:
-            break
-        elif (config.retention_ms >= 0 and now_ms - segment.largest_timestamp > config.retention_ms) or (
-            excess >= segment.size and config.retention_bytes >= 0
-        ):
-            pass
-        else:
-            break
+    excess = sum(segment.size for segment in segments) - config.retention_bytes
+
+    def may_go(segment: SegmentFacts, is_active: bool) -> bool:
+        if segment.end_offset > high_watermark or (is_active and segment.size == 0):
+            return False
+        if segment.end_offset <= log_start_offset and not is_active:
+            return True
+        if "delete" not in config.cleanup_policy:
+            return False
+        if 0 <= config.retention_ms < now_ms - segment.largest_timestamp:
+            return True
+        return config.retention_bytes >= 0 and excess >= segment.size
+
+    for i, segment in enumerate(segments):
+        if not may_go(segment, is_active=i == len(segments) - 1):
+            return i
         excess -= segment.size
-        count += 1
-    return count
+    return len(segments)

@@ -68,7 +68,7 @@ class Segment:
         self._bytes_since_index = 0
         self.first_timestamp: int | None = None
         last = self.times.last()
-        self.max_timestamp, self.offset_of_max_timestamp = last if last is not None else (-1, base_offset)
+        self.max_timestamp, self.offset_of_max_timestamp = last or (-1, base_offset)
 
     # making and opening
 
@@ -135,21 +135,17 @@ class Segment:
 
     # appending
 
-    def append(
-        self, data: memoryview | bytes, last_offset: int, max_timestamp: int, timestamp_offset: int
-    ) -> None:
+    def append(self, data: memoryview | bytes, last_offset: int, max_timestamp: int) -> None:
         position = self.file.size
         self.file.append(data)
-        self._note(position, len(data), last_offset, max_timestamp, timestamp_offset)
+        self._note(position, len(data), last_offset, max_timestamp)
 
-    def _note(
-        self, position: int, size: int, last_offset: int, max_timestamp: int, timestamp_offset: int
-    ) -> None:
+    def _note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
-            self.offset_of_max_timestamp = timestamp_offset
+            self.offset_of_max_timestamp = last_offset
         if self._bytes_since_index > self.index_interval_bytes:
             self.offsets.append(last_offset, position)
             self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
@@ -257,7 +253,7 @@ class Segment:
         self.max_timestamp, self.offset_of_max_timestamp = -1, self.base_offset
         next_offset, valid = self.base_offset, 0
         for position, header in self._checked_batches(next_offset):
-            self._note(position, header.size, header.last_offset, header.max_timestamp, header.last_offset)
+            self._note(position, header.size, header.last_offset, header.max_timestamp)
             next_offset, valid = header.last_offset + 1, position + header.size
         cut = self.file.size - valid
         if cut:
@@ -297,9 +293,7 @@ class Segment:
         if found is not None:
             self.file.truncate(found[0])
         last = self.times.last()
-        self.max_timestamp, self.offset_of_max_timestamp = (
-            last if last is not None else (-1, self.base_offset)
-        )
+        self.max_timestamp, self.offset_of_max_timestamp = last or (-1, self.base_offset)
         self._bytes_since_index = 0
         if self.size == 0:
             self.first_timestamp = None

@@ -22,10 +22,7 @@ from penstock.wire.records import (
 )
 
 _LONG_MAX = (1 << 63) - 1
-_CODECS = {
-    "uncompressed": 0,
-    **{name: codec for codec, name in enumerate(("none", "gzip", "snappy", "lz4", "zstd"))},
-}
+_CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class Admitted(NamedTuple):
@@ -40,9 +37,7 @@ def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, 
     """Check a client's batch against the rules of its topic. Raises the wire error for what is wrong."""
     size = end - start
     if size > config.max_message_bytes:
-        raise MessageTooLarge(
-            f"a batch of {size} bytes is above max.message.bytes={config.max_message_bytes}"
-        )
+        raise MessageTooLarge(f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}")
     header = check_batch(buf, start, end)
     if header.size != size:
         raise InvalidRecord("a produce request carries exactly one batch for each partition")
