@@ -92,14 +92,14 @@ def _api_writer(api_key: int, version: int, kind: str) -> Callable[[Any], bytes]
 
 @cache
 def _reader(name: str, version: int, kind: str) -> Callable[..., Message]:
-    from penstock.wire import generate, schema
+    from penstock.wire import readers, schema
 
     known = schema.load(name, version, kind)
-    return generate.reader(known, schema.load(name, schema.versions(name)[-1], kind))
+    return readers.reader(known, schema.load(name, schema.versions(name)[-1], kind))
 
 
 @cache
 def _writer(name: str, version: int, kind: str) -> Callable[[Any], bytes]:
-    from penstock.wire import generate, schema
+    from penstock.wire import schema, writers
 
-    return generate.writer(schema.load(name, version, kind))
+    return writers.writer(schema.load(name, version, kind))

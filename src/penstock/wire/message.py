@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Message:
@@ -11,9 +11,9 @@ class Message:
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
 
-    def __getattr__(self, name: str) -> Any:
-        # Only called for what is not there; declared so that type checkers allow any field's name.
-        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+    if TYPE_CHECKING:
+        # Only declared, so that any field's name is allowed: a real one would slow every attribute.
+        def __getattr__(self, name: str) -> Any: ...
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and self.__dict__ == other.__dict__

@@ -1,0 +1,259 @@
+"""Record batches of format 2 as the broker's hot path sees them: the header, and the checks.
+
+The broker never re-encodes a batch on its way: check_batch looks, stamp and set_log_append_time write
+into the header in place. Single records are in records.py, which gives these names too. Sizes in
+bytes, times in milliseconds, offsets absolute.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from penstock.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    UnsupportedCompressionType,
+    UnsupportedForMessageFormat,
+)
+from penstock.wire import compression
+
+Buffer = bytes | bytearray | memoryview
+
+LOG_OVERHEAD = 12  # base offset and length, which the length itself does not count
+HEADER_SIZE = 61
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21  # the CRC covers everything from here
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+# What one batch may grow to when it is unpacked. Kafka has no such limit; a broker with one thread
+# and bounded memory needs it. 128 times the usual max.message.bytes.
+MAX_UNPACKED_BYTES = 128 << 20
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_UINT = struct.Struct(">I")
+_APPEND_TIME = struct.Struct(">q")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP_POSITION = 35
+_MIN_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
+_SEQUENCE_SPAN = 1 << 31
+
+
+class BatchHeader:
+    """The 61 bytes before a batch's records, as numbers."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "count",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "length",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        length: int,
+        leader_epoch: int,
+        magic: int,
+        crc: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.length = length
+        self.leader_epoch = leader_epoch
+        self.magic = magic
+        self.crc = crc
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.count = count
+
+    @property
+    def size(self) -> int:
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap to 0 after 2^31-1; -1 when the batch has none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) % _SEQUENCE_SPAN
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Compaction has set when tombstones here may go; base_timestamp holds that time."""
+        return self.attributes & DELETE_HORIZON != 0
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"BatchHeader({fields})"
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at pos, unchecked; CorruptMessage when fewer than 61 bytes are there."""
+    if len(buf) - pos < HEADER_SIZE:
+        raise CorruptMessage(f"a batch header needs {HEADER_SIZE} bytes, {len(buf) - pos} are left")
+    return BatchHeader(*_HEADER.unpack_from(buf, pos))
+
+
+def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> BatchHeader:
+    """The header of the batch at pos, which must lie before end and be sound.
+
+    Size, magic, codec and CRC always. From a producer also: one record for every offset, and when
+    the records are not compressed, lengths that lead exactly to the batch's end. A `stored` batch
+    was accepted once, and compaction may have left holes in its offsets, or no record at all.
+    """
+    if end - pos < HEADER_SIZE:
+        refuse_old_magic(buf, pos, end)
+        raise CorruptMessage(f"a batch header needs {HEADER_SIZE} bytes, {end - pos} are left")
+    header = BatchHeader(*_HEADER.unpack_from(buf, pos))
+    if header.magic != 2:
+        refuse_old_magic(buf, pos, end)
+        raise CorruptMessage(f"magic {header.magic} is not a record format")
+    length = header.length
+    batch_end = pos + LOG_OVERHEAD + length
+    if batch_end > end or length < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptMessage(f"a batch says it has {length} bytes, {end - pos - LOG_OVERHEAD} are left")
+    if crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : batch_end]) != header.crc:
+        raise CorruptMessage(f"the CRC of the batch at base offset {header.base_offset} is wrong")
+    codec = header.attributes & CODEC_MASK
+    if codec > compression.ZSTD:
+        raise UnsupportedCompressionType(f"compression codec {codec} is not known")
+    count = header.count
+    if stored:
+        if count < 0:
+            raise InvalidRecord(f"a batch says it has {count} records")
+        return header
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"a batch of {count} records has last offset delta {header.last_offset_delta}")
+    if not codec:
+        _walk(buf, pos + HEADER_SIZE, batch_end, count)
+    return header
+
+
+def check_compressed(
+    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_UNPACKED_BYTES
+) -> bytes:
+    """Unpack a compressed batch and hold its records to the same count; returns what was inside."""
+    inside = payload(buf, pos, header, max_bytes)
+    _walk(inside, 0, len(inside), header.count)
+    return bytes(inside)
+
+
+def refuse_old_magic(buf: Buffer, pos: int, end: int) -> None:
+    if end - pos > MAGIC_POSITION and buf[pos + MAGIC_POSITION] in (0, 1):
+        magic = buf[pos + MAGIC_POSITION]
+        raise UnsupportedForMessageFormat(f"record format {magic} is too old; this broker takes format 2")
+
+
+def _walk(buf: Buffer, pos: int, end: int, count: int) -> None:
+    # The hottest loop of the broker. Positions only grow, so one look at the end finds any step
+    # over it; the first test keeps the number of steps below the number of bytes.
+    if count * _MIN_RECORD > end - pos:
+        raise InvalidRecord(f"{count} records do not fit in {end - pos} bytes")
+    try:
+        for _ in range(count):
+            size = buf[pos]
+            if size > 127:
+                byte = buf[pos + 1]
+                if byte > 127 or not byte or size & 1:
+                    pos = _after_odd_length(buf, pos)
+                else:  # two bytes b, c: a length of (b - 128 + c * 128) / 2
+                    pos += (size >> 1) + (byte << 6) - 62
+            elif size & 1 or size < 2 * _MIN_RECORD - 2:
+                raise InvalidRecord("a record has an impossible length")
+            else:
+                pos += (size >> 1) + 1
+    except IndexError:
+        raise InvalidRecord("the records of a batch go past its end") from None
+    if pos != end:
+        raise InvalidRecord(f"a batch's {count} records end {pos - end} bytes after the batch")
+
+
+def _after_odd_length(buf: Buffer, pos: int) -> int:
+    """Where the record at pos ends, when its length is long, negative or has needless bytes."""
+    raw = 0
+    for shift in (0, 7, 14, 21, 28):
+        byte = buf[pos]
+        pos += 1
+        raw |= (byte & 127) << shift
+        if byte < 128:
+            if raw & 1 or raw < 2 * _MIN_RECORD - 2 or raw >> 32:
+                break
+            return pos + (raw >> 1)
+    raise InvalidRecord("a record has an impossible length")
+
+
+def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Write what the leader decides, in place. Neither field is under the CRC."""
+    _OFFSET.pack_into(buf, pos, base_offset)
+    _INT.pack_into(buf, pos + LOG_OVERHEAD, leader_epoch)
+
+
+def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp: int) -> None:
+    """Give every record of the batch this time: a bit, the maximum, and the CRC again."""
+    (length,) = _INT.unpack_from(buf, pos + 8)
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME)
+    _APPEND_TIME.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, timestamp)
+    crc = crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + LOG_OVERHEAD + length])
+    _UINT.pack_into(buf, pos + CRC_POSITION, crc)
+
+
+def payload(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> Buffer:
+    """The record bytes of the batch at pos, unpacked."""
+    end = pos + LOG_OVERHEAD + header.length
+    if end > len(buf) or header.length < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptMessage(f"a batch says it has {header.length} bytes, {len(buf) - pos} are there")
+    packed = memoryview(buf)[pos + HEADER_SIZE : end]
+    codec = header.attributes & CODEC_MASK
+    return bytes(packed) if not codec else compression.decompress(codec, packed, max_bytes)
