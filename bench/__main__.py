@@ -1,0 +1,47 @@
+"""Runs all measurements and prints them; `--quick` for a short run, `--check` to fail on a missed target."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from bench import requests, start, throughput
+from bench.report import Report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the volume; numbers vary more")
+    parser.add_argument("--check", action="store_true", help="end with 1 when a target is missed")
+    parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="where the numbers go")
+    arguments = parser.parse_args()
+    quick: bool = arguments.quick
+
+    began = time.perf_counter()
+    report = Report()
+    print(f"Penstock on {platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} CPUs")
+    print("\nThroughput: 1 KiB records, 1,000 in a batch; the middle of alternating runs")
+    throughput.measure(report, gigabytes=0.2 if quick else 1.0, rounds=3 if quick else 5)
+    throughput.measure_librdkafka(report, records=50_000 if quick else 400_000)
+    print("\nSmall requests: 100-byte records, acks=1")
+    requests.measure(report, seconds=1 if quick else 4, latency_requests=500 if quick else 5000)
+    print("\nStart and memory")
+    start.measure(report, rounds=3 if quick else 5)
+    start.measure_many_partitions(report)
+    seconds = 0.5 if quick else 2
+    requests.by_partitions(report, (10, 100, 1000), seconds=seconds)
+    requests.by_connections(report, (1, 10, 100), seconds=seconds)
+
+    report.write(arguments.json)
+    missed = report.missed()
+    print(f"\n{len(missed)} targets missed" if missed else "\nAll targets met", end="")
+    print(f"; {time.perf_counter() - began:.0f} s; numbers in {arguments.json}")
+    return 1 if missed and arguments.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""1 KiB records in large batches, in and out, beside the limit of the same run."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from bench import limits, wire
+from bench.process import BrokerProcess, broker, scratch
+from bench.report import Report, Result
+
+RECORD_BYTES = 1024
+# The largest round number of records below the default max.message.bytes.
+RECORDS_IN_BATCH = 1000
+BATCHES_IN_FETCH = 8
+GB = 1e9
+
+
+def measure(report: Report, *, gigabytes: float, rounds: int) -> None:
+    """Limit and broker take turns, so that what else the machine does falls on both."""
+    batch = wire.batch(RECORDS_IN_BATCH, RECORD_BYTES)
+    request = wire.produce_request("load", 0, batch.data)
+    repeat = max(BATCHES_IN_FETCH, round(gigabytes * GB / len(request) / BATCHES_IN_FETCH) * BATCHES_IN_FETCH)
+    sent = len(request) * repeat / GB
+    stored = len(batch.data) * repeat / GB
+    found: dict[str, list[float]] = {
+        name: [] for name in ("in", "out", "produce", "fetch", "cpu in", "cpu out")
+    }
+    with scratch() as directory, broker() as process:
+        file = directory / "limit"
+        for _ in range(rounds):
+            found["in"].append(sent / limits.seconds_in(file, request, repeat))
+            found["out"].append(stored / limits.seconds_out(file, round(stored * GB)))
+            file.unlink()
+            wire.make_topic(process.port, "load")
+            seconds, cpu = _produce(process, request, repeat)
+            if (there := wire.end_offset(process.port, "load")) != repeat * batch.records:
+                raise RuntimeError(f"{there} records in the log, {repeat * batch.records} were acknowledged")
+            found["produce"].append(sent / seconds)
+            found["cpu in"].append(cpu / sent)
+            seconds, cpu = _fetch(process, batch, repeat)
+            found["fetch"].append(stored / seconds)
+            found["cpu out"].append(cpu / stored)
+            wire.drop_topic(process.port, "load")
+    middle = {name: median(values) for name, values in found.items()}
+    report.add(
+        Result("limit in: socket to file", middle["in"], "GB/s"),
+        Result("produce, replayed requests of 1 MB", middle["produce"], "GB/s"),
+        Result("produce / limit in", middle["produce"] / middle["in"], "", at_least=0.6),
+        Result("broker CPU for produce", middle["cpu in"], "s/GB"),
+        Result("limit out: file to socket by sendfile", middle["out"], "GB/s"),
+        Result("fetch, answers of 8 MB", middle["fetch"], "GB/s"),
+        Result("fetch / limit out", middle["fetch"] / middle["out"], "", at_least=0.7),
+        Result("broker CPU for fetch", middle["cpu out"], "s/GB"),
+    )
+
+
+def _produce(process: BrokerProcess, request: bytes, repeat: int) -> tuple[float, float]:
+    with wire.connect(process.port) as connection:
+        answer_bytes = 4 + len(wire.round_trip(connection, request))
+        before = process.cpu_seconds()
+        seconds = wire.push(connection, [request], repeat - 1, answer_bytes)
+        # One request went ahead of the clock, to learn the size of an answer.
+        return seconds * repeat / (repeat - 1), process.cpu_seconds() - before
+
+
+def _fetch(process: BrokerProcess, batch: wire.Batch, batches: int) -> tuple[float, float]:
+    """Every answer holds the same whole number of batches, so that the next offset is known ahead."""
+    request = wire.FetchRequest("load", 0, len(batch.data) * BATCHES_IN_FETCH)
+    step = BATCHES_IN_FETCH * batch.records
+    requests = [request.at(offset) for offset in range(0, batches * batch.records, step)]
+    with wire.connect(process.port) as connection:
+        answer = wire.round_trip(connection, requests[0])
+        if not len(batch.data) * BATCHES_IN_FETCH < len(answer) < len(batch.data) * BATCHES_IN_FETCH + 1000:
+            raise RuntimeError(f"an answer of {len(answer)} bytes to a Fetch of {BATCHES_IN_FETCH} batches")
+        before = process.cpu_seconds()
+        seconds = wire.pull(connection, requests, 4 + len(answer))
+        return seconds, process.cpu_seconds() - before
+
+
+def measure_librdkafka(report: Report, *, records: int) -> None:
+    """The same through confluent-kafka. Its own threads and Python calls set this number, not the broker."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+    value = bytes(RECORD_BYTES)
+    volume = records * RECORD_BYTES / GB
+    with broker() as process:
+        wire.make_topic(process.port, "native")
+        producer = Producer(
+            {
+                "bootstrap.servers": process.bootstrap,
+                "linger.ms": 20,
+                "batch.size": 1_000_000,
+                "batch.num.messages": 1000,
+                "acks": "1",
+                "queue.buffering.max.messages": 200_000,
+            }
+        )
+        before = process.cpu_seconds()
+        start = time.perf_counter()
+        for _ in range(records):
+            while True:
+                try:
+                    producer.produce("native", value, partition=0)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        if producer.flush(60):
+            raise RuntimeError("librdkafka could not deliver everything")
+        seconds_in, cpu_in = time.perf_counter() - start, process.cpu_seconds() - before
+        if (there := wire.end_offset(process.port, "native")) != records:
+            raise RuntimeError(f"{there} records in the log, {records} were delivered")
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": process.bootstrap,
+                "group.id": "bench",
+                "enable.auto.commit": False,
+                "check.crcs": False,
+                "fetch.message.max.bytes": 8_000_000,
+                "queued.max.messages.kbytes": 128_000,
+                "log_level": 2,
+            }
+        )
+        consumer.assign([TopicPartition("native", 0, OFFSET_BEGINNING)])
+        before = process.cpu_seconds()
+        start = time.perf_counter()
+        left = records
+        while left:
+            messages = consumer.consume(10_000, timeout=10)
+            if not messages:
+                raise RuntimeError(f"librdkafka stopped {left} records before the end")
+            left -= sum(1 for message in messages if message.error() is None)
+        seconds_out, cpu_out = time.perf_counter() - start, process.cpu_seconds() - before
+        consumer.close()
+    share_in, share_out = 100 * cpu_in / seconds_in, 100 * cpu_out / seconds_out
+    report.add(
+        Result(
+            "produce through librdkafka", volume / seconds_in, "GB/s", note=f"broker busy {share_in:.0f} %"
+        ),
+        Result(
+            "consume through librdkafka", volume / seconds_out, "GB/s", note=f"broker busy {share_out:.0f} %"
+        ),
+    )
