@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -14,10 +15,11 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS
-from penstock.log.partition_log import PartitionLog
-from penstock.wire.records import Record, build_batch, control_marker
+from penstock.log.loading import open_log
+from penstock.wire.records import Record, build_batch, control_marker, iter_records, read_header
 
 if TYPE_CHECKING:
+    from penstock.log.partition_log import PartitionLog
     from penstock.testing import PenstockBroker
     from tests.tools.conftest import KafkaTools
 
@@ -102,7 +104,7 @@ def test_kafka_reads_transactions_and_aborted_ranges_from_our_log(
     directory.mkdir()
     clock = SystemClock()
     now = clock.now_ms()
-    log = PartitionLog.open(
+    log = open_log(
         str(directory), "made", 0, uuid.uuid4(), LogConfig(), clock, REAL_FS, clean=True, recovery_point=0
     )
 
@@ -138,6 +140,22 @@ def made_by_kafka(
     return directory, kafka_tools.run_source(KAFKA_LOG, "write", str(directory))
 
 
+def stored_records(log: PartitionLog) -> list[Record]:
+    """Every record from the log's start, as a consumer would find it in the bytes that it gets."""
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        for piece in log.read(offset, 1 << 20, log.log_end_offset):
+            data = os.pread(piece.file.fd, piece.length, piece.position)
+            position = 0
+            while position < len(data):
+                header = read_header(data, position)
+                records += [record for record in iter_records(data, position) if record.offset >= offset]
+                position += header.size
+                offset = header.last_offset + 1
+    return records
+
+
 def test_penstock_log_verify_accepts_what_kafka_wrote(made_by_kafka: tuple[Path, dict[str, str]]) -> None:
     directory, _ = made_by_kafka
     done = subprocess.run(
@@ -153,7 +171,7 @@ def test_our_log_opens_what_kafka_wrote_with_offsets_epochs_and_producers(
     made_by_kafka: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     directory, expected = made_by_kafka
-    log = PartitionLog.open(
+    log = open_log(
         str(directory / "made-by-kafka-0"),
         "made-by-kafka",
         0,
@@ -167,9 +185,16 @@ def test_our_log_opens_what_kafka_wrote_with_offsets_epochs_and_producers(
     )
     try:
         assert (log.log_start_offset, log.log_end_offset) == (7, int(expected["end"]))
-        assert log.last_stable_offset == log.log_end_offset or log.high_watermark == 0
+        log.update_high_watermark(log.log_end_offset)
+        assert log.last_stable_offset == log.log_end_offset
         assert log.end_offset_for_epoch(0) == (0, 600)
+        assert sorted(log.producers.producers) == [4000, 5000, 5001, 5002]
         aborted = log.aborted_transactions(0, log.log_end_offset)
         assert [entry.producer_id for entry in aborted] == [5001, 5002]
+        assert [record.value for record in stored_records(log)[:2]] == [
+            b"value-7-" + b"x" * 100,
+            b"value-8-" + b"x" * 100,
+        ]
+        assert len(stored_records(log)) == int(expected["end"]) - 7
     finally:
         log.close()
