@@ -166,16 +166,17 @@ class _Cleaner:
                 self.records_written += header.count
                 continue
             try:
-                if header.is_control:
-                    disposable = transactions.on_control(header, batch)
-                    horizon_passed = header.has_delete_horizon and header.base_timestamp <= job.now_ms
-                    self.discard_records = disposable and horizon_passed
-                else:
-                    disposable = self.discard_records = transactions.on_data(header)
-                self.keep_tombstones = not header.has_delete_horizon or job.now_ms < header.base_timestamp
                 retain_empty = (
                     self.is_last_of_producer(header) or last_offset + 1 == job.first_uncleanable_offset
                 )
+                self.keep_tombstones = not header.has_delete_horizon or job.now_ms < header.base_timestamp
+                if header.is_control:
+                    disposable = transactions.on_control(header, batch)
+                    # A marker that must stay for its header's sake stays whole: an empty control batch
+                    # saves nothing, and readers differ on what it means.
+                    self.discard_records = disposable and not self.keep_tombstones and not retain_empty
+                else:
+                    disposable = self.discard_records = transactions.on_data(header)
                 if self.discard_records and not retain_empty:
                     self.records_read += header.count
                     continue

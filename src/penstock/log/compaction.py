@@ -10,8 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.config.topic import LogConfig
+from penstock.config import LogConfig
+
+if TYPE_CHECKING:
+    from penstock.log.partition_log import PartitionLog
+    from penstock.log.segment import Segment
 
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
 DEFAULT_LOAD_FACTOR = 0.9
@@ -57,6 +62,39 @@ class LogFacts:
     first_dirty_offset: int | None
     config: LogConfig
     last_batches: Callable[[], Mapping[int, LastBatch]] = dict
+
+
+def facts_of(log: PartitionLog, first_dirty_offset: int | None = None) -> LogFacts:
+    """The facts of an open log. `first_dirty_offset` is its entry in cleaner-offset-checkpoint."""
+    return LogFacts(
+        topic=log.topic,
+        partition=log.partition,
+        directory=log.directory,
+        segments=[_segment_facts(segment) for segment in log.segments],
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        high_watermark=log.high_watermark,
+        first_dirty_offset=first_dirty_offset,
+        config=log.config,
+        last_batches=lambda: {
+            producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+            for producer_id, entry in log.producers.producers.items()
+        },
+    )
+
+
+def _segment_facts(segment: Segment) -> SegmentFacts:
+    if segment.first_timestamp is None:
+        segment.first_timestamp = next((header.max_timestamp for _, header in segment.headers()), None)
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        size=segment.size,
+        largest_timestamp=segment.largest_timestamp,
+        first_timestamp=-1 if segment.first_timestamp is None else segment.first_timestamp,
+        index_bytes=segment.offsets.count * segment.offsets.ENTRY.size,
+        time_index_bytes=segment.times.count * segment.times.ENTRY.size,
+    )
 
 
 @dataclass(frozen=True, slots=True)
