@@ -1,0 +1,224 @@
+"""What is left after crashes, damaged files and failing disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import errors
+from penstock.fs import FaultyFs
+from penstock.log.loading import LogLoadError
+from penstock.log.partition_log import PartitionLog
+from penstock.wire.records import read_header
+from tests.unit.log_helpers import append, batch, contents, make_log
+
+
+def filled(path: Path, count: int = 30, **more: object) -> PartitionLog:
+    log = make_log(path, segment_bytes=700, index_interval_bytes=100, **more)
+    for i in range(count):
+        append(log, batch([b"%03d" % i * 10], producer=(1, 0, i), codec=i % 5), epoch=i // 10)
+    return log
+
+
+def reopen(path: Path, **more: object) -> PartitionLog:
+    return make_log(path, segment_bytes=700, index_interval_bytes=100, **more)
+
+
+def check_usable(log: PartitionLog, expected: list[tuple[int, bytes | None]]) -> None:
+    assert contents(log) == expected
+    end = log.log_end_offset
+    assert append(log, batch([b"next"], producer=(1, 9, 0)), epoch=9).base_offset == end
+    assert contents(log) == [*expected, (end, b"next")]
+    for offset, _ in expected:
+        data = log.read(offset, 1, log.log_end_offset)[0].read()
+        header = read_header(data)
+        assert header.base_offset <= offset <= header.last_offset
+
+
+def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch(tmp_path: Path) -> None:
+    source = filled(tmp_path / "source", 8)
+    expected = contents(source)
+    path = Path(source.active.file.path)
+    in_active = source.log_end_offset - source.active.base_offset
+    data = path.read_bytes()
+    ends, position = [], 0
+    while position < len(data):
+        position += read_header(data, position).size
+        ends.append(position)
+    for size in range(0, len(data) + 1, 3):
+        copy = tmp_path / f"cut{size}"
+        shutil.copytree(tmp_path / "source", copy)
+        (copy / "t-0" / path.name).write_bytes(data[:size])
+        whole = sum(1 for end in ends if end <= size)
+        log = reopen(copy)
+        assert contents(log) == expected[: len(expected) - in_active + whole]
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "garbage", "too long"])
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_index_is_rebuilt(tmp_path: Path, damage: str, kind: str, clean: bool) -> None:
+    log = filled(tmp_path)
+    expected = contents(log)
+    log.close()
+    for path in Path(log.directory).glob("*" + kind):
+        if damage == "missing":
+            path.unlink()
+        elif damage == "truncated":
+            path.write_bytes(path.read_bytes()[:-3])
+        elif damage == "empty":
+            path.write_bytes(b"")
+        elif damage == "garbage":
+            path.write_bytes(os.urandom(len(path.read_bytes())) + b"\xff" * 4)
+        else:
+            path.write_bytes(path.read_bytes() + b"\x7f" * 24)
+    log = reopen(tmp_path, clean=clean)
+    check_usable(log, expected)
+    assert [segment.offsets.count > 0 for segment in log.segments[:-1]] == [True] * (len(log.segments) - 1)
+
+
+def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    expected = contents(log)
+    segment = log.segments[1]
+    with open(segment.file.path, "r+b") as file:
+        file.seek(segment.size - 5)
+        file.write(b"\xff\xff")
+    again = reopen(tmp_path)
+    assert again.log_end_offset < log.log_end_offset
+    check_usable(again, expected[: again.log_end_offset])
+
+
+def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.flush()
+    assert log.recovery_point == 30
+    damaged = log.segments[0]
+    with open(damaged.file.path, "r+b") as file:
+        file.seek(70)
+        file.write(b"\xff")
+    again = reopen(tmp_path, recovery_point=log.recovery_point)
+    assert again.log_end_offset == 30, "a closed segment that was flushed is trusted"
+
+
+def test_a_lost_epoch_checkpoint_is_rebuilt_from_the_batches(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    entries = log.epochs.entries
+    assert [tuple(entry) for entry in entries] == [(0, 0), (1, 10), (2, 20)]
+    log.close()
+    Path(log.epochs.path).write_text("0\n5\nnonsense")
+    assert reopen(tmp_path, clean=True).epochs.entries == entries
+    Path(log.epochs.path).unlink()
+    assert reopen(tmp_path).epochs.entries == entries
+
+
+def test_epochs_answer_where_each_ended(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    assert log.end_offset_for_epoch(0) == (0, 10)
+    assert log.end_offset_for_epoch(1) == (1, 20)
+    assert log.end_offset_for_epoch(2) == (2, 30)
+    assert log.end_offset_for_epoch(3) == (-1, -1)
+    log.truncate_to(15)
+    assert log.end_offset_for_epoch(1) == (1, 15)
+    log.delete_records_before(12)
+    assert log.epochs.entries[0] == (1, 12)
+
+
+def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"a"]))
+    fs.torn(".log", keep_bytes=20)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"b"]))
+    assert os.stat(log.active.file.path).st_size == log.size
+    fs.fail("write", ".log", errno.ENOSPC)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"b"]))
+    if log.failed is None:
+        append(log, batch([b"c"]))
+    again = make_log(tmp_path)
+    assert [offset for offset, _ in contents(again)] == list(range(again.log_end_offset))
+
+
+def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    fs.fail("write", ".log", errno.ENOSPC, times=3)
+    for _ in range(3):
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, batch([b"a"], producer=(1, 0, 0)))
+    assert append(log, batch([b"a"], producer=(1, 0, 0))).base_offset == 0
+    assert contents(log) == [(0, b"a")]
+
+
+@pytest.mark.parametrize("op", ["write", "fsync"])
+def test_after_an_io_error_the_partition_takes_no_more_writes(tmp_path: Path, op: str) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"a"]))
+    fs.fail(op, ".log", errno.EIO)
+    with pytest.raises(errors.KafkaStorageError):
+        if op == "write":
+            append(log, batch([b"b"]))
+        else:
+            log.flush()
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"c"]))
+    assert contents(log) == [(0, b"a")]
+
+
+def test_a_full_disk_while_rolling_keeps_the_old_segment(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs, segment_bytes=200)
+    append(log, batch([b"x" * 100]))
+    fs.fail("open", f"{1:020d}.log", errno.ENOSPC)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"y" * 100]))
+    assert append(log, batch([b"y" * 100])).base_offset == 1
+    assert len(log.segments) == 2
+
+
+def test_a_strange_file_name_is_named_in_the_error(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.close()
+    Path(log.directory, "backup.log").write_bytes(b"")
+    with pytest.raises(LogLoadError, match=r"backup\.log"):
+        reopen(tmp_path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    crash_after=st.integers(0, 40),
+    where=st.sampled_from(["rename", "unlink", "fsync_dir", "write", "ftruncate", "open"]),
+    seed=st.integers(0, 3),
+)
+def test_a_crash_in_the_middle_of_anything_loses_no_acknowledged_batch(
+    tmp_path_factory: pytest.TempPathFactory, crash_after: int, where: str, seed: int
+) -> None:
+    path = tmp_path_factory.mktemp("crash")
+    fs = FaultyFs()
+    fs.fail(where, "t-0", errno.EIO, after=crash_after, times=10_000)
+    acknowledged: list[tuple[int, bytes | None]] = []
+    attempted = 0
+    try:
+        log = make_log(path, fs=fs, segment_bytes=500, index_interval_bytes=50 * seed)
+        for i in range(25):
+            attempted = i + 1
+            info = append(log, batch([b"%03d" % i * 10], producer=(1, 0, i)))
+            acknowledged.append((info.base_offset, b"%03d" % i * 10))
+    except (OSError, errors.KafkaStorageError):
+        pass
+    again = make_log(path, segment_bytes=500)
+    found = contents(again)
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) <= attempted
+    assert [offset for offset, _ in found] == list(range(len(found)))
+    if found:
+        assert append(again, batch([b"again"], producer=(1, 0, len(found)))).base_offset == len(found)
