@@ -30,7 +30,7 @@ def inline_commands(page: Path, program: str) -> list[str]:
     return re.findall(rf"`({program} [^`]+)`", page.read_text())
 
 
-def tests_in(path: str) -> set[str]:
+def functions_in(path: str) -> set[str]:
     tree = ast.parse(text_of(path))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
@@ -40,7 +40,7 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
     missing = [
         f"{path}::{name}"
         for path, name in TEST_NAME.findall(page.read_text())
-        if not (ROOT / path).exists() or name not in tests_in(path)
+        if not (ROOT / path).exists() or name not in functions_in(path)
     ]
     assert not missing
 
