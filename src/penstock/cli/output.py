@@ -98,8 +98,10 @@ def progress(
     )
     from rich.progress import Progress as Bar
 
-    amount: ProgressColumn = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-    columns = [TextColumn("{task.description}"), BarColumn(), amount, TextColumn(unit), TimeRemainingColumn()]
+    amount: list[ProgressColumn] = [DownloadColumn()]
+    if unit != "bytes":
+        amount = [MofNCompleteColumn(), TextColumn(unit)]
+    columns = [TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn()]
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
 
