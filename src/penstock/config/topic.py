@@ -91,7 +91,7 @@ TOPIC_CONFIGS: dict[str, ConfigDef] = {
              ("log.retention.ms", ("log.retention.minutes", MINUTE), ("log.retention.hours", HOUR)),
              "Delete segments whose newest record is older than this; -1 for no limit."),
         _row("segment.bytes", INT, 1024 * MIB, Range(14), "log.segment.bytes",
-             "Start a new segment at this size."),
+             "Start a new segment at this size. Kafka 4 refuses less than 1 MiB; tests like small ones."),
         _row("segment.index.bytes", INT, 10 * MIB, Range(4), "log.index.size.max.bytes",
              "The largest size of an index file; a full index starts a new segment."),
         _row("segment.jitter.ms", LONG, 0, Range(0), ("log.roll.jitter.ms", ("log.roll.jitter.hours", HOUR)),

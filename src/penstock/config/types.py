@@ -91,7 +91,7 @@ class EachOneOf(OneOf):
         return all(item in self.choices for item in value)
 
     def __str__(self) -> str:
-        return "a list out of " + ", ".join(self.choices)
+        return "out of " + ", ".join(self.choices)
 
 
 class NonEmpty:

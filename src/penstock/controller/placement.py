@@ -67,8 +67,15 @@ def _place_one(rack_of: dict[int, str | None], load: Load, replication_factor: i
     chosen: list[int] = []
 
     def cost(broker: int) -> tuple[int, int, int, int, int]:
-        rack = rack_of[broker]
-        return used_racks[rack], load.replicas[broker], rack_load[rack], load.leaders[broker], broker
+        # Whoever leads little is wanted as the leader, so the other replicas go to those who lead much.
+        rack, leaders = rack_of[broker], load.leaders[broker]
+        return (
+            used_racks[rack],
+            load.replicas[broker],
+            rack_load[rack],
+            -leaders if chosen else leaders,
+            broker,
+        )
 
     while len(chosen) < replication_factor:
         broker = min(free, key=cost)
