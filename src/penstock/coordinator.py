@@ -40,7 +40,7 @@ class Outcome:
     records: list[StateRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     producer: Producer | None = None  # the records belong to its transaction and count when that commits
-    actions: list[Any] = field(default_factory=list)  # what else the host is to do; the shard says of what types
+    actions: list[Any] = field(default_factory=list)  # what else the host is to do
 
 
 class Shard(Protocol):
@@ -61,7 +61,7 @@ class Shard(Protocol):
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition that holds the state of a group or transactional id: Java's String.hashCode, as in Kafka."""
+    """The partition with the state of a group or transactional id: Java's String.hashCode, as in Kafka."""
     value = 0
     for unit in _utf16_units(key):
         value = (value * 31 + unit) & 0xFFFFFFFF
