@@ -39,6 +39,7 @@ topic_option = click.option(
 )
 partitions_option = click.option(
     "--partitions",
+    metavar="N",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
@@ -47,6 +48,7 @@ partitions_option = click.option(
 size_option = click.option(
     "--size",
     "-s",
+    metavar="N",
     type=click.IntRange(min=0),
     default=1024,
     show_default=True,
@@ -64,6 +66,7 @@ def records_option(default: int) -> Callable[[F], F]:
     return click.option(
         "--records",
         "-n",
+        metavar="N",
         type=click.IntRange(min=1),
         default=default,
         show_default=True,
@@ -77,14 +80,26 @@ def records_option(default: int) -> Callable[[F], F]:
 @records_option(100_000)
 @size_option
 @click.option(
-    "--batch", type=click.IntRange(min=1), default=1 << 20, show_default=True, help="Largest batch, bytes."
+    "--batch",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1 << 20,
+    show_default=True,
+    help="Largest batch, bytes.",
 )
 @click.option(
-    "--linger", type=click.FloatRange(min=0), default=5.0, show_default=True, help="Wait for a batch, ms."
+    "--linger",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="Wait for a batch, ms.",
 )
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @acks_option
-@click.option("--throughput", type=click.IntRange(min=1), help="At most this many records a second.")
+@click.option(
+    "--throughput", metavar="N", type=click.IntRange(min=1), help="At most this many records a second."
+)
 @json_option
 @cluster_options
 def produce(
@@ -134,9 +149,15 @@ def produce(
 
 
 @bench.command()
-@click.option("--topic", "-t", default="bench", show_default=True, shell_complete=complete_topics)
 @click.option(
-    "--records", "-n", type=click.IntRange(min=1), help="At most this many. Default: all there are now."
+    "--topic", "-t", default="bench", show_default=True, shell_complete=complete_topics, help="It must exist."
+)
+@click.option(
+    "--records",
+    "-n",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="At most this many. Default: all there are now.",
 )
 @json_option
 @cluster_options

@@ -42,6 +42,7 @@ class FormatType(click.ParamType[str]):
     "--partition",
     "-p",
     "partitions",
+    metavar="N",
     type=click.IntRange(min=0),
     multiple=True,
     help="Only this partition (repeatable).",
@@ -65,7 +66,7 @@ class FormatType(click.ParamType[str]):
     type=FormatType(),
     default="text",
     show_default=True,
-    help="How to print a record. See below for templates.",
+    help="How to print a record; templates are explained above.",
 )
 @click.option("--keys", is_flag=True, help="Keys, too.")
 @click.option("--headers", is_flag=True, help="Headers, too.")

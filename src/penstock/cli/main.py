@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consume": ("penstock.cli.consume", "consume", "Read records of a topic."),
     "offsets": ("penstock.cli.offsets", "offsets", "Show a topic's offsets, also by time."),
     "cluster": ("penstock.cli.cluster", "cluster", "Show the cluster and its brokers."),
-    "log": ("penstock.cli.log", "log", "Read and check log files on disk."),
+    "log": ("penstock.cli.log", "log", "Look into the files of a log, and check them."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
     "completion": ("penstock.cli.completion", "completion", "Print the completion script of a shell."),
 }

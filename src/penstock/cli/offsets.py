@@ -19,6 +19,7 @@ from penstock.cli.positions import iso_time, parse_time
     "--partition",
     "-p",
     "partitions",
+    metavar="N",
     type=click.IntRange(min=0),
     multiple=True,
     help="Only this partition (repeatable).",

@@ -70,7 +70,9 @@ class Deliveries:
 @click.option(
     "--header", "-H", "headers", metavar="KEY=VALUE", multiple=True, help="A header for every record."
 )
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option(
+    "--partition", "-p", metavar="N", type=click.IntRange(min=0), help="Write to this partition only."
+)
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option(
     "--acks",
@@ -94,9 +96,10 @@ def produce(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Write records to a topic, one for each line of stdin or of a file.
+    """Write records to a topic.
 
-    Every delivery is checked: the exit code is 1 if any record failed, and the first error is shown.
+    Each line of stdin or of a file is one record. Every delivery is checked: the exit code is 1 if any
+    failed, and the first error is shown.
 
     \b
       echo hello | penstock produce greetings

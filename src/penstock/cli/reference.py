@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from penstock.cli.main import EPILOG, PROGRAM, cli
 
+_WIDTH: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
 _INTRODUCTION = f"""\
 # The command line
 
@@ -20,7 +22,7 @@ Every command but `up`, `broker` and `log` is a Kafka client and works with any 
 
 def render() -> str:
     """The whole reference as Markdown."""
-    root = click.Context(cli, info_name=PROGRAM, max_content_width=100, terminal_width=100)
+    root = click.Context(cli, info_name=PROGRAM, **_WIDTH, **cli.context_settings)
     parts = [_INTRODUCTION]
     for context in _walk(root):
         level = "#" * min(3, 1 + context.command_path.count(" "))
@@ -36,11 +38,7 @@ def _walk(context: click.Context) -> Iterator[click.Context]:
         for name in command.list_commands(context):
             child = command.get_command(context, name)
             if child is not None and not child.hidden:
-                yield from _walk(
-                    click.Context(
-                        child, info_name=name, parent=context, max_content_width=100, terminal_width=100
-                    )
-                )
+                yield from _walk(click.Context(child, info_name=name, parent=context, **_WIDTH))
 
 
 if __name__ == "__main__":

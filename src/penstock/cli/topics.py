@@ -32,12 +32,14 @@ def topics() -> None:
 @click.option(
     "--partitions",
     "-p",
+    metavar="N",
     type=click.IntRange(min=1),
     help="How many partitions. Default: the broker's num.partitions.",
 )
 @click.option(
     "--replication-factor",
     "-r",
+    metavar="N",
     type=click.IntRange(min=1),
     help="Copies of each partition. Default: the broker's default.replication.factor.",
 )
@@ -146,7 +148,12 @@ def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
 @topics.command()
 @names_argument
 @click.option(
-    "--partitions", "-p", type=click.IntRange(min=1), required=True, help="The new number of partitions."
+    "--partitions",
+    "-p",
+    metavar="N",
+    type=click.IntRange(min=1),
+    required=True,
+    help="The new number of partitions.",
 )
 @click.option("--validate-only", is_flag=True, help="Check, and change nothing.")
 @json_option

@@ -26,6 +26,7 @@ from penstock.errors import PenstockError
 )
 @click.option(
     "--port",
+    metavar="N",
     type=click.IntRange(0, 65535),
     default=9092,
     show_default=True,
