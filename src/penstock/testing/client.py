@@ -108,7 +108,7 @@ def produce(
 def _produce_batch(wire: WireClient, topic: str, partition: int, batch: bytes) -> Message:
     data = Message(name=topic, partition_data=[Message(index=partition, records=batch)])
     request = Message(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=[data])
-    answer = wire.request(ApiKey.PRODUCE, _PRODUCE, request).responses[0].partition_responses[0]
+    answer: Message = wire.request(ApiKey.PRODUCE, _PRODUCE, request).responses[0].partition_responses[0]
     _check(answer)
     return answer
 
