@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ class SlowStore(LocalStore):
         self.go_on.set()
         self.transactions = 0
 
-    async def multi(self, ops: list[Op]) -> None:  # type: ignore[override]
+    async def multi(self, ops: Sequence[Op]) -> None:
         self.transactions += 1
         self.started.set()
         await self.go_on.wait()

@@ -1,6 +1,7 @@
 """Placement: distinct brokers, even load, spread over racks, for any cluster."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from penstock.errors import InvalidReplicationFactor
 from penstock.metadata import BrokerInfo
 
 
-def brokers(racks: list[str | None]) -> list[BrokerInfo]:
+def brokers(racks: Sequence[str | None]) -> list[BrokerInfo]:
     return [BrokerInfo(i + 1, "localhost", 9092 + i, rack) for i, rack in enumerate(racks)]
 
 
@@ -52,7 +53,7 @@ def test_leaders_of_one_topic_differ_by_at_most_one(size: int, count: int, data:
 def test_replicas_are_spread_over_as_many_racks_as_there_are(
     racks: list[str], count: int, data: st.DataObject
 ) -> None:
-    cluster = brokers(list(racks))
+    cluster = brokers(racks)
     rack_of = {broker.id: broker.rack for broker in cluster}
     factor = data.draw(st.integers(1, len(cluster)))
     for replicas in place(cluster, Load(), count, factor):

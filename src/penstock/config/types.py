@@ -5,7 +5,6 @@ The tables in `topic.py` and `broker.py` are rows of `ConfigDef`; nothing here k
 
 from __future__ import annotations
 
-import difflib
 import enum
 import math
 import re
@@ -197,5 +196,7 @@ def split_list(text: str) -> tuple[str, ...]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence to add to "unknown name", or nothing where no known name is near."""
+    import difflib  # only for people who mistype; the broker starts without it
+
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f" Did you mean {near[0]}?" if near else ""
