@@ -204,6 +204,14 @@ def test_starting_a_broker_imports_neither_rich_nor_confluent_kafka():
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "penstock", "topics", "--help"]
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 1
+    assert process.stderr == "Error: input/output: No space left on device\n"
+
+
 def test_a_table_in_a_pipe_is_aligned_columns_with_numbers_to_the_right(capsys):
     output.table(("name", "count"), [("a", 1), ("longer", None), ("b", 200)])
     assert capsys.readouterr().out == "NAME    COUNT\na           1\nlonger      -\nb         200\n"

@@ -106,6 +106,10 @@ def test_a_json_value_that_is_no_string_is_sent_as_its_json_text():
         (b'{"headers": 3}', "'headers' must be"),
         (b'{"headers": [{"value": "x"}]}', "each of 'headers'"),
         (b'{"value_base64": "%"}', "not base64"),
+        (b'{"partition": 2147483648}', "from 0 to 2147483647"),
+        (b'{"timestamp": true}', "'timestamp' must be a whole number"),
+        (b'{"value": "\\ud800"}', "surrogate pair"),
+        (b'{"headers": {"\\ud800": "x"}}', "surrogate pair"),
         (b'{"value_base64": "AA==", "value": "x"}', "absent beside it"),
     ],
 )
@@ -137,6 +141,14 @@ def test_json_output_names_bytes_that_are_not_utf8():
         "value_base64": "/w==",
         "headers": [],
     }
+
+
+def test_a_record_without_a_time_is_printed_without_one_and_can_be_sent_again():
+    record = Consumed()
+    record.timestamp = lambda: (0, -1)
+    line = record_encoder("json", Layout())(record)
+    assert json.loads(line)["timestamp"] is None
+    assert decoder("json")(line).timestamp is None
 
 
 def test_text_output_is_the_value_unless_more_is_asked_for():

@@ -219,6 +219,13 @@ def admin_types() -> Any:
     return confluent_kafka.admin
 
 
+def kafka_exception() -> type[KafkaException]:
+    """For an except clause, which is only evaluated when something was raised: no import before that."""
+    from confluent_kafka import KafkaException
+
+    return KafkaException
+
+
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     """Hosts and ports of a `bootstrap.servers` list; the port is 9092 when it is left out."""
     found: list[tuple[str, int]] = []

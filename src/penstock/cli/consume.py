@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +124,7 @@ def consume(
     if follow and until_end:
         raise click.UsageError("--follow and --until-end exclude each other")
     position = parse_position(start or ("latest" if follow else "earliest"), int(time.time() * 1000))
-    layout = Layout(keys, headers, timestamps, unescape(separator), unescape(delimiter), null.encode())
+    layout = Layout(keys, headers, timestamps, unescape(separator), unescape(delimiter), os.fsencode(null))
     encode = record_encoder("json" if as_json else form, layout)
     chosen = choose_partitions(cluster.topic(topic), partitions)
     starts, ends = find_range(cluster, topic, chosen, position, read_committed=isolation == "read_committed")

@@ -2,7 +2,7 @@ r"""Records as text, in and out: text, json, hex, base64, and templates for outp
 
 JSON lines are the form that loses nothing: {"key", "value", "headers", "partition", "timestamp"}, where bytes
 that are not UTF-8 stand in "key_base64" and "value_base64". What `consume --format json` prints,
-`produce --format json` takes.
+`produce --format json` takes. (Only the timestamp 0 becomes the present: librdkafka cannot send it.)
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class IncomingRecord(Protocol):
 
 def unescape(text: str) -> bytes:
     r"""The bytes that `text` names with \t \n \r \0 \\ and \xNN."""
-    out = bytearray()
+    out = bytearray()  # words of the command line that are no UTF-8 keep their bytes
     position = 0
     for match in _ESCAPE.finditer(text):
-        out += text[position : match.start()].encode()
+        out += text[position : match.start()].encode(errors="surrogateescape")
         word = match[1]
         if word[0] == "x" and len(word) == 3:
             out.append(int(word[1:], 16))
         else:
-            out += _NAMED.get(word, word.encode())
+            out += _NAMED.get(word, word.encode(errors="surrogateescape"))
         position = match.end()
-    return bytes(out + text[position:].encode())
+    return bytes(out + text[position:].encode(errors="surrogateescape"))
 
 
 # Input
@@ -106,8 +106,8 @@ def _decode_json(line: bytes) -> OutgoingRecord:
         _json_bytes(fields, "value"),
         _json_bytes(fields, "key"),
         _json_headers(fields.get("headers")),
-        _json_integer(fields, "partition"),
-        _json_integer(fields, "timestamp"),
+        _json_integer(fields, "partition", 2**31),
+        _json_integer(fields, "timestamp", 2**63),
     )
 
 
@@ -122,8 +122,15 @@ def _json_bytes(fields: dict[str, Any], name: str) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        return _utf8(value)
+    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRecord(f"{text[:40]!r} has half of a surrogate pair, which is no text") from error
 
 
 def _json_headers(value: Any) -> Headers:
@@ -137,16 +144,17 @@ def _json_headers(value: Any) -> Headers:
     for item in value:
         if not isinstance(item, dict) or not isinstance(item.get("key"), str):
             raise BadRecord('each of \'headers\' must be {"key": string, "value": string or null}')
+        _utf8(item["key"])
         headers.append((item["key"], _json_bytes(item, "value")))
     return headers
 
 
-def _json_integer(fields: dict[str, Any], name: str) -> int | None:
+def _json_integer(fields: dict[str, Any], name: str, limit: int) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadRecord(f"'{name}' must be a whole number from 0, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
+        raise BadRecord(f"'{name}' must be a whole number from 0 to {limit - 1}, not {value!r}")
     return value
 
 
@@ -287,7 +295,7 @@ def _encode_json(record: IncomingRecord) -> bytes:
         "topic": record.topic(),
         "partition": record.partition(),
         "offset": record.offset(),
-        "timestamp": record.timestamp()[1],
+        "timestamp": record.timestamp()[1] if record.timestamp()[0] else None,
     }
     _put(fields, "key", record.key())
     _put(fields, "value", record.value())

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from penstock.cli.failure import FAILED, INTERRUPTED, OK, did_you_mean
+from penstock.cli.failure import FAILED, INTERRUPTED, OK, USAGE, did_you_mean
 
 EPILOG = (
     "Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted. "
@@ -90,7 +90,8 @@ def run(arguments: list[str] | None = None) -> int:
         # Not cli.main: that turns a broken pipe into exit code 1.
         with cli.make_context(PROGRAM, list(sys.argv[1:] if arguments is None else arguments)) as context:
             cli.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return OK
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -100,9 +101,10 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has what it wanted. The interpreter must not fail again at its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        return OK  # the reader (`| head`) has what it wanted
+    except UnicodeEncodeError as error:
+        click.echo(f"Error: not text in UTF-8: {error.object[:80]!r}", err=True)
+        return USAGE
     except OSError as error:
         click.echo(f"Error: {error.filename or 'input/output'}: {error.strerror or error}", err=True)
         return FAILED
@@ -110,4 +112,10 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(run())
+    code = run()
+    try:
+        sys.stdout.flush()
+    except (OSError, AttributeError):
+        # The interpreter would try to write the rest again at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)

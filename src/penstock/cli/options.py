@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from penstock.cli.client import Cluster
+from penstock.cli.client import Cluster, kafka_exception
 from penstock.cli.failure import CommandFailed
 from penstock.cli.properties import key_values, read_properties
 
@@ -43,7 +43,10 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         if source is not ParameterSource.DEFAULT:
             settings.pop("bootstrap.servers", None)
         cluster = Cluster(bootstrap, settings, timeout=timeout, verbose=verbose)
-        command(*args, cluster=cluster, **kwargs)
+        try:
+            command(*args, cluster=cluster, **kwargs)
+        except kafka_exception() as error:
+            raise cluster.failure(error, "the client failed") from error
 
     options = (
         click.option(

@@ -21,6 +21,7 @@ from penstock.cli.properties import key_values
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
+_LONGEST_LINE = 1_000_000_000
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -113,16 +114,16 @@ def produce(
     decode = line_decoder(
         form,
         key_separator=None if key_separator is None else unescape(key_separator),
-        null_value=None if null_value is None else null_value.encode(),
+        null_value=None if null_value is None else os.fsencode(null_value),
     )
-    common = [(name, value.encode()) for name, value in key_values(headers, "--header").items()]
+    common = [(name, os.fsencode(value)) for name, value in key_values(headers, "--header").items()]
     producer = cluster.producer(
         {
             "acks": acks,
             "enable.idempotence": acks == "all",
             "compression.type": compression,
             "message.timeout.ms": max(1000, int(cluster.timeout * 1000)),
-            "message.max.bytes": 1_000_000_000,  # the broker's and the topic's limits are the ones that count
+            "message.max.bytes": _LONGEST_LINE,  # the broker's and the topic's limits are the ones that count
         }
     )
     _check_target(cluster, producer, topic, partition)
@@ -165,6 +166,8 @@ def _source(path: str | None) -> Iterator[tuple[IO[bytes], int | None]]:
             yield stream, os.fstat(stream.fileno()).st_size
         return
     size: int | None = None
+    if sys.stdin is None:
+        raise CommandFailed("stdin is closed: give the records there, or name a file with --file.")
     if sys.stdin.isatty():
         note("One record on each line; Ctrl-D ends.")
     elif hasattr(sys.stdin, "fileno"):
@@ -179,8 +182,10 @@ def _source(path: str | None) -> Iterator[tuple[IO[bytes], int | None]]:
 
 def _decoded(stream: IO[bytes], decode: Any, bar: Progress) -> Iterator[OutgoingRecord]:
     done = 0
-    for number, line in enumerate(iter(stream.readline, b""), 1):
+    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), 1):
         done += len(line)
+        if len(line) == _LONGEST_LINE:
+            raise BadRecord(f"line {number}: longer than {_LONGEST_LINE:,} bytes, which no broker takes")
         try:
             yield decode(line.removesuffix(b"\n"))
         except BadRecord as error:
