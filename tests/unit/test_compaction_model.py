@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import uuid
 from pathlib import Path
@@ -18,8 +19,15 @@ from penstock.log.compaction import facts_of, plan_cleaning
 from penstock.log.loading import open_log
 from penstock.log.partition_log import PartitionLog
 from penstock.log.scan import scan_batches
-#VERIFY from penstock.log.verify import verify_partition
-from penstock.wire.records import BatchHeader, Record, build_batch, control_marker, iter_records, parse_control
+from penstock.log.verify import verify_partition
+from penstock.wire.records import (
+    BatchHeader,
+    Record,
+    build_batch,
+    control_marker,
+    iter_records,
+    parse_control,
+)
 
 DELETE_RETENTION_MS = 10_000
 CONFIG = LogConfig(
@@ -54,8 +62,18 @@ class Bench:
         self.open_txns: dict[int, list[int]] = {}
         self.aborted: set[int] = set()
 
-    def open(self, fs: Fs, *, clean: bool) -> PartitionLog:
-        log = open_log(self.directory, "t", 0, uuid.UUID(int=1), CONFIG, self.clock, fs, clean=clean)
+    def open(self, fs: Fs, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
+        log = open_log(
+            self.directory,
+            "t",
+            0,
+            uuid.UUID(int=1),
+            CONFIG,
+            self.clock,
+            fs,
+            clean=clean,
+            recovery_point=recovery_point,
+        )
         log.update_high_watermark(log.log_end_offset)
         return log
 
@@ -124,7 +142,9 @@ class Bench:
 
     def read_committed(self) -> list[Record]:
         """As a consumer filters: by the aborted transactions that a fetch returns."""
-        aborted = sorted(self.log.aborted_transactions(0, self.log.log_end_offset), key=lambda t: t.first_offset)
+        aborted = sorted(
+            self.log.aborted_transactions(0, self.log.log_end_offset), key=lambda t: t.first_offset
+        )
         ongoing: set[int] = set()
         visible = []
         for header, records in self.batches():
@@ -159,7 +179,9 @@ class Bench:
 
     # cleaning
 
-    def clean(self, *, first_dirty: int | None = None, buffer: int = 1 << 20, fs: Fs = REAL_FS) -> CleanResult | None:
+    def clean(
+        self, *, first_dirty: int | None = None, buffer: int = 1 << 20, fs: Fs = REAL_FS
+    ) -> CleanResult | None:
         job = plan_cleaning(
             [facts_of(self.log, first_dirty)], self.clock.now_ms(), dedupe_buffer_bytes=buffer
         )
@@ -178,8 +200,7 @@ class Bench:
     def assert_sound(self) -> None:
         for segment in self.log.segments:
             segment.flush_indexes()
-        return  #VERIFY
-        problems = verify_partition(self.directory).problems
+        problems = verify_partition(self.directory, wait=lambda: None).problems
         assert problems == [], problems
 
 
@@ -243,7 +264,9 @@ def test_no_aborted_record_is_left_on_disk_in_the_cleaned_part(fresh, history):
     result = bench.clean()
     if result is None:
         return
-    left = {record.offset for header, records in bench.batches() if not header.is_control for record in records}
+    left = {
+        record.offset for header, records in bench.batches() if not header.is_control for record in records
+    }
     assert not {offset for offset in bench.aborted & left if offset < result.end_offset}
 
 
@@ -313,7 +336,8 @@ def test_sequences_survive_cleaning_and_a_recovery_without_snapshots(fresh, hist
     bench = fresh()
     bench.play(history)
     before = {
-        producer: (entry.epoch, entry.last_sequence) for producer, entry in bench.log.producers.producers.items()
+        producer: (entry.epoch, entry.last_sequence)
+        for producer, entry in bench.log.producers.producers.items()
     }
     for _ in range(3):
         bench.clean()
@@ -324,7 +348,8 @@ def test_sequences_survive_cleaning_and_a_recovery_without_snapshots(fresh, hist
             os.unlink(os.path.join(bench.directory, name))
     bench.log = bench.open(REAL_FS, clean=False)
     after = {
-        producer: (entry.epoch, entry.last_sequence) for producer, entry in bench.log.producers.producers.items()
+        producer: (entry.epoch, entry.last_sequence)
+        for producer, entry in bench.log.producers.producers.items()
     }
     assert after == before
 
@@ -389,17 +414,17 @@ def test_a_crash_at_any_step_of_cleaning_and_swapping_loses_nothing(fresh, segme
         bench.log.flush()
         fs = CrashingFs(steps)
         bench.log.fs = fs
+        for segment in bench.log.segments:
+            segment._fs = fs
         facts = facts_of(bench.log)
         job = plan_cleaning([facts], bench.clock.now_ms())
         assert job is not None
         crashed = False
         try:
-            import dataclasses
-
             bench.swap(clean(dataclasses.replace(job, segment_bytes=segment_bytes), fs))
         except Crash:
             crashed = True
-        bench.log = bench.open(REAL_FS, clean=False)
+        bench.log = bench.open(REAL_FS, clean=False, recovery_point=end)
         assert bench.view() == expected, f"after {steps} steps"
         assert bench.log.log_end_offset == end
         assert not [n for n in os.listdir(bench.directory) if n.endswith((".cleaned", ".swap"))]
