@@ -12,6 +12,7 @@ from penstock.config import LogConfig
 from penstock.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from penstock.wire import compression
 from penstock.wire.records import (
+    CODEC_MASK,
     BatchHeader,
     build_batch,
     check_batch,
@@ -41,16 +42,10 @@ def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, 
     header = check_batch(buf, start, end)
     if header.size != size:
         raise InvalidRecord("a produce request carries exactly one batch for each partition")
-    if header.is_control:
-        raise InvalidRecord("clients may not write control batches")
-    if header.has_delete_horizon:
-        raise InvalidRecord("the delete horizon is for the log cleaner to set")
+    if header.attributes & ~CODEC_MASK:
+        _check_flags(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(f"producer {header.producer_id} sent a batch without a sequence or an epoch")
-    if header.is_transactional and header.producer_id < 0:
-        raise InvalidRecord("a transactional batch needs a producer id")
-    if header.is_log_append_time:
-        raise InvalidTimestamp("LogAppendTime is for the broker to set")
     if header.codec:
         check_compressed(buf, start, header)
     if "compact" in config.cleanup_policy:
@@ -81,6 +76,17 @@ def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, 
         return Admitted(buf, start, end, header, now_ms)
     _check_timestamps(buf, start, header, config, now_ms)
     return Admitted(buf, start, end, header, -1)
+
+
+def _check_flags(header: BatchHeader) -> None:
+    if header.is_control:
+        raise InvalidRecord("clients may not write control batches")
+    if header.has_delete_horizon:
+        raise InvalidRecord("the delete horizon is for the log cleaner to set")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecord("a transactional batch needs a producer id")
+    if header.is_log_append_time:
+        raise InvalidTimestamp("LogAppendTime is for the broker to set")
 
 
 def _check_timestamps(
