@@ -1,0 +1,63 @@
+"""Logs that the metadata store does not know.
+
+A data directory that comes from Apache Kafka has logs and no store of ours: its topics are taken into the
+store with their ids. In a store that knows topics, a log of a topic that was deleted is finished off; one
+that was never known is left alone on disk, for a person to decide.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from penstock.log.manager import LogManager
+from penstock.log.partition_log import PartitionLog
+from penstock.metadata import layout
+from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
+from penstock.metadata.store import Op, Set
+
+log = logging.getLogger(__name__)
+
+
+def adoption(logs: Iterable[PartitionLog], broker_id: int, producer_ids_version: int) -> list[Op]:
+    """What makes the store know these logs. Epochs and producer ids start above all that the logs hold."""
+    by_topic: dict[str, dict[int, PartitionLog]] = {}
+    for one in logs:
+        by_topic.setdefault(one.topic, {})[one.partition] = one
+    ops: list[Op] = []
+    next_producer_id = 0
+    for name, found in sorted(by_topic.items()):
+        epoch = max(one.latest_epoch for one in found.values()) + 1
+        partitions = tuple(
+            PartitionImage(index, broker_id, epoch, (broker_id,), (broker_id,))
+            for index in range(max(found) + 1)
+        )
+        topic_id = found[min(found)].topic_id
+        ops.extend(layout.create_topic(TopicImage(name, topic_id, partitions), {}))
+        for one in found.values():
+            next_producer_id = max([next_producer_id, *(id + 1 for id in one.producers.producers)])
+    ops.append(
+        Set(layout.PRODUCER_IDS, layout.encode({"next": next_producer_id}), producer_ids_version)
+    )
+    log.info("took %d topics from the data directory into the metadata store", len(by_topic))
+    return ops
+
+
+def is_new(image: ClusterImage) -> bool:
+    """Whether the store has never known a topic."""
+    return not image.topics and not image.deleted_epochs
+
+
+def drop_strays(logs: LogManager, image: ClusterImage) -> None:
+    """Take logs out of use that the image does not have."""
+    for key, one in list(logs.logs.items()):
+        topic = image.topics.get(one.topic)
+        if topic is not None and topic.id == one.topic_id and one.partition < len(topic.partitions):
+            continue
+        if topic is not None or one.topic in image.deleted_epochs:
+            log.info("%s-%d was deleted: removing its log", *key)
+            logs.delete(*key)
+        else:
+            log.warning("%s: the metadata store does not know this topic; left as it is", one.directory)
+            one.close()
+            del logs.logs[key]

@@ -1,0 +1,43 @@
+"""ApiVersions (key 18), versions 0-4.
+
+1  throttle time   3  flexible, the client's name and release (KIP-511)   4  features from version 0 on
+
+The table is read off the registrations: what is not served is not in it. A version above ours is answered
+with UNSUPPORTED_VERSION in the shape of version 0, with our own range, so that the client can ask again.
+Left out: features are an empty list, as none of them is switched on here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import APIS, Api, register
+from penstock.errors import InvalidRequest
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    if context.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(text):
+                raise InvalidRequest(f"{text!r} is no name or version of client software")
+    return Message(error_code=0, api_keys=[_row(APIS[key]) for key in sorted(APIS)], throttle_time_ms=0)
+
+
+def _row(api: Api) -> Message:
+    return Message(api_key=int(api.key), min_version=api.versions[0], max_version=api.versions[-1])
+
+
+def error_response(context: RequestContext, request: Message | None, code: int) -> Message:
+    return Message(error_code=code, api_keys=[_row(APIS[ApiKey.API_VERSIONS])], throttle_time_ms=0)
+
+
+register(ApiKey.API_VERSIONS, range(5), handle, error_response)

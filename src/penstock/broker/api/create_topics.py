@@ -1,0 +1,84 @@
+"""CreateTopics (key 19), versions 2-7.
+
+2  throttle time   4  -1 for the broker's defaults (KIP-464)   5  flexible; partitions, replicas and settings
+   in the answer (KIP-525)   6  THROTTLING_QUOTA_EXCEEDED   7  topic id (KIP-516)
+
+One topic's failure does not touch the others. When it is answered the topic has its logs and its leader.
+Left out: versions 0 and 1, and throttling. The timeout is not needed: nothing waits for other brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.config import describe_topic
+from penstock.controller import CreateTopicResult, TopicSpec
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    specs = [
+        TopicSpec(
+            topic.name,
+            topic.num_partitions,
+            topic.replication_factor,
+            [(item.partition_index, item.broker_ids) for item in topic.assignments],
+            {config.name: config.value for config in topic.configs},
+        )
+        for topic in request.topics
+    ]
+    results = await broker.controller.create_topics(specs, request.validate_only)
+    await broker.caught_up()
+    return Message(throttle_time_ms=0, topics=[_result(broker, result) for result in results])
+
+
+def _result(broker: Broker, result: CreateTopicResult) -> Message:
+    if result.error is not None:
+        return _failed(result.name, result.error.code, result.error.message)
+    configs = [
+        Message(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=int(entry.source),
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe_topic(broker.config, result.configs)
+    ]
+    return Message(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_code=0,
+        error_message=None,
+        topic_config_error_code=0,
+        num_partitions=result.num_partitions,
+        replication_factor=result.replication_factor,
+        configs=configs,
+    )
+
+
+def _failed(name: str, code: int, message: str | None = None) -> Message:
+    return Message(
+        name=name,
+        topic_id=ZERO_UUID,
+        error_code=code,
+        error_message=message,
+        topic_config_error_code=0,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(throttle_time_ms=0, topics=[_failed(topic.name, code) for topic in request.topics])
+
+
+register(ApiKey.CREATE_TOPICS, range(2, 8), handle, error_response)

@@ -1,0 +1,57 @@
+"""DeleteTopics (key 20), versions 1-6.
+
+3  TOPIC_DELETION_DISABLED   4  flexible   5  messages, THROTTLING_QUOTA_EXCEEDED   6  topics by id (KIP-516)
+
+When it is answered, the topic is gone for every client; its files go after file.delete.delay.ms.
+Left out: version 0, throttling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.controller import TopicRef
+from penstock.errors import InvalidRequest, TopicDeletionDisabled
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    refs = _refs(context, request)
+    try:
+        results = await broker.controller.delete_topics(refs)
+    except TopicDeletionDisabled as error:
+        # Clients from before version 3 do not know that error.
+        code = error.code if context.version >= 3 else InvalidRequest.code
+        return error_response(context, request, code)
+    await broker.caught_up()
+    responses = [
+        _result(result.name, result.topic_id, 0 if result.error is None else result.error.code,
+                None if result.error is None else result.error.message)
+        for result in results
+    ]  # fmt: skip
+    return Message(throttle_time_ms=0, responses=responses)
+
+
+def _refs(context: RequestContext, request: Message) -> list[TopicRef]:
+    if context.version >= 6:
+        return [TopicRef(topic.name, topic.topic_id) for topic in request.topics]
+    return [TopicRef(name) for name in request.topic_names]
+
+
+def _result(name: str | None, topic_id: object, code: int, message: str | None) -> Message:
+    return Message(name=name, topic_id=topic_id, error_code=code, error_message=message)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    responses = [_result(ref.name, ref.topic_id or ZERO_UUID, code, None) for ref in _refs(context, request)]
+    return Message(throttle_time_ms=0, responses=responses)
+
+
+register(ApiKey.DELETE_TOPICS, range(1, 7), handle, error_response)

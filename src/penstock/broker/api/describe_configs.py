@@ -1,0 +1,91 @@
+"""DescribeConfigs (key 32), versions 1-4.
+
+1  sources and synonyms   3  types and documentation (KIP-569)   4  flexible
+
+Topics and brokers; the broker resource without a name has what was altered for all brokers. Values of
+sensitive settings are null.
+Left out: version 0 (no sources); broker loggers, client metrics and groups, which do not exist here
+(INVALID_REQUEST).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.config import ConfigEntry, describe_broker, describe_broker_defaults, describe_topic
+from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+TOPIC, BROKER = 2, 4
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    results = []
+    for resource in request.resources:
+        try:
+            entries = _describe(broker, resource)
+        except ApiError as error:
+            results.append(_result(resource, [], error.code, error.message))
+            continue
+        configs = [
+            _entry(entry, request.include_synonyms, request.include_documentation) for entry in entries
+        ]
+        results.append(_result(resource, configs))
+    return Message(throttle_time_ms=0, results=results)
+
+
+def _describe(broker: Broker, resource: Message) -> list[ConfigEntry]:
+    names = resource.configuration_keys
+    if resource.resource_type == TOPIC:
+        broker.check_topic_name(resource.resource_name)
+        topic = broker.image.topics.get(resource.resource_name)
+        if topic is None:
+            raise UnknownTopicOrPartition()
+        return describe_topic(broker.config, topic.configs, names)
+    if resource.resource_type == BROKER:
+        if resource.resource_name == "":
+            return describe_broker_defaults(broker.config.dynamic_default, names)
+        if resource.resource_name != str(broker.id):
+            raise InvalidRequest(f"this is broker {broker.id}, not {resource.resource_name}")
+        return describe_broker(broker.config, names)
+    raise InvalidRequest(f"there are no resources of type {resource.resource_type} here")
+
+
+def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> Message:
+    return Message(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=int(entry.source),
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            Message(name=synonym.name, value=synonym.value, source=int(synonym.source))
+            for synonym in (entry.synonyms if synonyms else ())
+        ],
+        config_type=int(entry.type),
+        documentation=entry.doc if documentation else None,
+    )
+
+
+def _result(resource: Message, configs: list[Message], code: int = 0, message: str | None = None) -> Message:
+    return Message(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    results = [_result(resource, [], code) for resource in request.resources]
+    return Message(throttle_time_ms=0, results=results)
+
+
+register(ApiKey.DESCRIBE_CONFIGS, range(1, 5), handle, error_response)

@@ -1,0 +1,64 @@
+"""DescribeProducers (key 61), version 0 (KIP-664).
+
+The idempotent and transactional producers that a partition remembers, with their last sequence and the
+start of an open transaction. Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import ApiError, UnknownTopicOrPartition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            try:
+                partition = broker.partitions.get((topic.name, index))
+                if partition is None:
+                    raise UnknownTopicOrPartition()
+                partition.check_leader()
+            except ApiError as error:
+                partitions.append(_failed(index, error.code, error.message))
+                continue
+            producers = [
+                Message(
+                    producer_id=producer_id,
+                    producer_epoch=entry.epoch,
+                    last_sequence=entry.last_sequence,
+                    last_timestamp=entry.last_timestamp,
+                    coordinator_epoch=entry.coordinator_epoch,
+                    current_txn_start_offset=-1 if entry.txn_first_offset is None else entry.txn_first_offset,
+                )
+                for producer_id, entry in sorted(partition.log.producers.producers.items())
+            ]
+            partitions.append(
+                Message(partition_index=index, error_code=0, error_message=None, active_producers=producers)
+            )
+        topics.append(Message(name=topic.name, partitions=partitions))
+    return Message(throttle_time_ms=0, topics=topics)
+
+
+def _failed(index: int, code: int, message: str | None = None) -> Message:
+    return Message(partition_index=index, error_code=code, error_message=message, active_producers=[])
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    topics = [
+        Message(name=topic.name, partitions=[_failed(index, code) for index in topic.partition_indexes])
+        for topic in request.topics
+    ]
+    return Message(throttle_time_ms=0, topics=topics)
+
+
+register(ApiKey.DESCRIBE_PRODUCERS, range(1), handle, error_response)

@@ -1,0 +1,107 @@
+"""DescribeTopicPartitions (key 75), version 0 (KIP-966).
+
+Topics in the order of their names, cut at a number of partitions (the request's, at most
+max.request.partition.size.limit), with a cursor that says where to go on.
+Left out: eligible leader replicas are null: there is no election among several replicas here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.authorized import NOT_ASKED, TOPIC_OPERATIONS
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from penstock.metadata.image import TopicImage
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    image = broker.image
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise InvalidRequest("the cursor's partition is negative")
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    limit = broker.config.max_request_partition_size_limit
+    if request.response_partition_limit > 0:
+        limit = min(limit, request.response_partition_limit)
+    topics: list[Message] = []
+    next_cursor = None
+    for name in names:
+        if limit <= 0:
+            next_cursor = Message(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            # A cursor may name a topic that is gone: that is no error of who goes on from there.
+            if cursor is None or name != cursor.topic_name:
+                topics.append(_failed(name, _why(broker, name)))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        shown = topic.partitions[first : first + limit]
+        topics.append(_topic(topic, first, first + limit))
+        limit -= len(shown)
+        if first + len(shown) < len(topic.partitions):
+            next_cursor = Message(topic_name=name, partition_index=first + len(shown))
+            break
+    return Message(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)
+
+
+def _why(broker: Broker, name: str) -> int:
+    try:
+        broker.check_topic_name(name)
+    except ApiError as error:
+        return error.code
+    return UnknownTopicOrPartition.code
+
+
+def _topic(topic: TopicImage, first: int, end: int) -> Message:
+    partitions = [
+        Message(
+            error_code=0 if partition.leader >= 0 else 5,
+            partition_index=partition.index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            eligible_leader_replicas=None,
+            last_known_elr=None,
+            offline_replicas=list(partition.offline),
+        )
+        for partition in topic.partitions[first:end]
+    ]
+    return Message(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _failed(name: str, code: int) -> Message:
+    return Message(
+        error_code=code,
+        name=name,
+        topic_id=ZERO_UUID,
+        is_internal=False,
+        partitions=[],
+        topic_authorized_operations=NOT_ASKED,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    topics = [_failed(topic.name, code) for topic in request.topics]
+    return Message(throttle_time_ms=0, topics=topics, next_cursor=None)
+
+
+register(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(1), handle, error_response)

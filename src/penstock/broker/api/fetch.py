@@ -1,0 +1,184 @@
+"""Fetch (key 1), versions 4-18.
+
+4   record batches, isolation level, last stable offset, aborted transactions   5  log start offset
+7   sessions (KIP-227)   9  current leader epoch (KIP-320)   10  zstd   11  rack (KIP-392)
+12  flexible, last fetched epoch and diverging epoch (KIP-595)   13  topic ids (KIP-516)
+15  replica state (KIP-903)   16  addresses of leaders (KIP-951)   17  directory id   18  high watermark
+
+A fetch waits up to max_wait_ms for min_bytes, woken by appends. The first partition that has records gives
+at least one batch, however large (KIP-74). Records go from the file to the socket with sendfile.
+Left out: reading from followers (the rack is ignored: there is one replica), throttling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.broker.context import RequestContext
+from penstock.broker.fetch_sessions import FINAL_EPOCH, FetchSession, SessionKey
+from penstock.broker.registry import register
+from penstock.broker.writer import Chunk
+from penstock.errors import (
+    ApiError,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InconsistentTopicId,
+    InvalidFetchSessionEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.replication.delayed import Key
+from penstock.replication.fetching import FetchParams, FetchWait, Found, read
+from penstock.replication.partition import Partition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.fetch import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    TopicResult,
+    encode_fetch_response,
+    parse_fetch,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
+
+Results = dict[SessionKey, FetchPartitionResult]
+Wanted = list[tuple[SessionKey, Found, FetchPartition]]
+Respond = Callable[[Results], list[Chunk]]
+
+
+def handle(
+    broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
+) -> list[Chunk] | asyncio.Future[list[Chunk]]:
+    version = context.version
+    request = parse_fetch(buf, pos, end, version)
+    by_id = version >= 13
+    asked = list(_asked(request.topics))
+    session: FetchSession | None = None
+    if version >= 7:
+        try:
+            session = broker.sessions.find(request, by_id)
+        except ApiError as error:
+            return _encode(broker, version, error.code, 0, {})
+    if session is None:
+        wanted = [(key, _find(broker, key), partition) for key, partition in asked]
+    else:
+        session.update(asked, _forgotten(request))
+        if not session.partitions:
+            broker.sessions.close(session)
+        wanted = [(key, _find(broker, key), cached.wanted) for key, cached in session.partitions.items()]
+    params = FetchParams(
+        request.replica_id,
+        request.isolation_level,
+        min(request.max_bytes, broker.config.fetch_max_bytes),
+        min(request.min_bytes, broker.config.fetch_max_bytes),
+    )
+
+    def respond(results: Results) -> list[Chunk]:
+        if session is not None:
+            return _encode(broker, version, 0, session.id if session.partitions else 0, session.tell(results))
+        if version < 7 or request.session_epoch == FINAL_EPOCH or not asked:
+            return _encode(broker, version, 0, 0, results)
+        created = broker.sessions.create(asked, by_id, request.replica_id >= 0)
+        if created is None:
+            return _encode(broker, version, 0, 0, results)
+        created.tell(results)
+        return _encode(broker, version, 0, created.id, results)
+
+    results: Results = {}
+    outcome = read(params, wanted, results)
+    if outcome.urgent or outcome.size >= params.min_bytes or request.max_wait_ms <= 0 or not wanted:
+        return respond(results)
+    return _wait(broker, params, wanted, results, request.max_wait_ms, respond)
+
+
+def _wait(
+    broker: Broker, params: FetchParams, wanted: Wanted, results: Results, max_wait_ms: int, respond: Respond
+) -> asyncio.Future[list[Chunk]]:
+    answer: asyncio.Future[list[Chunk]] = broker.loop.create_future()
+    found: dict[Key, tuple[Partition, FetchPartition]] = {}
+    sizes: dict[Key, int] = {}
+    for key, partition, request in wanted:
+        if isinstance(partition, Partition):
+            found[partition.key] = (partition, request)
+            sizes[partition.key] = sum(map(len, results[key].slices))  # type: ignore[arg-type]
+
+    def complete() -> None:
+        if answer.done():
+            return
+        # Topics may have come and gone in the meantime.
+        again = [(key, _find(broker, key), request) for key, _, request in wanted]
+        results.clear()
+        read(params, again, results)
+        answer.set_result(respond(results))
+
+    wait = FetchWait(params, found, sizes, complete)
+    broker.delayed.watch(wait, found, max_wait_ms)
+    answer.add_done_callback(lambda _: broker.delayed.remove(wait))
+    return answer
+
+
+def _asked(
+    topics: Iterable[tuple[str | None, UUID | None, list[FetchPartition]]],
+) -> Iterable[tuple[SessionKey, FetchPartition]]:
+    for name, topic_id, partitions in topics:
+        topic = name if topic_id is None else topic_id
+        assert topic is not None
+        for partition in partitions:
+            yield (topic, partition.partition), partition
+
+
+def _forgotten(request: FetchRequest) -> Iterable[SessionKey]:
+    for name, topic_id, indexes in request.forgotten:
+        topic = name if topic_id is None else topic_id
+        assert topic is not None
+        for index in indexes:
+            yield topic, index
+
+
+def _find(broker: Broker, key: SessionKey) -> Found:
+    topic, index = key
+    if not isinstance(topic, UUID):
+        return broker.partitions.get((topic, index)) or UnknownTopicOrPartition()
+    image = broker.image.topics_by_id.get(topic)
+    if image is None:
+        return UnknownTopicId()
+    partition = broker.partitions.get((image.name, index))
+    if partition is None:
+        return UnknownTopicOrPartition()
+    return partition if partition.log.topic_id == topic else InconsistentTopicId()
+
+
+def _encode(broker: Broker, version: int, code: int, session_id: int, results: Results) -> list[Chunk]:
+    topics: dict[str | UUID, list[FetchPartitionResult]] = {}
+    leaders = set()
+    for (topic, _), result in results.items():
+        topics.setdefault(topic, []).append(result)
+        if result.current_leader is not None:
+            leaders.add(result.current_leader[0])
+    encoded: list[TopicResult] = [
+        (None, topic, found) if isinstance(topic, UUID) else (topic, None, found)
+        for topic, found in topics.items()
+    ]
+    endpoints = broker.endpoints(leaders) if leaders else ()
+    return encode_fetch_response(version, 0, code, session_id, encoded, endpoints)  # type: ignore[return-value]
+
+
+def error_response(context: RequestContext, request: FetchRequest, code: int) -> list[Chunk]:
+    """For each partition; at the top where it is about the session, or where no partition is named."""
+    topics = [
+        (name, topic_id, [FetchPartitionResult(partition.partition, code) for partition in partitions])
+        for name, topic_id, partitions in request.topics
+    ]
+    if context.version >= 7 and (code in _SESSION_ERRORS or not topics):
+        return encode_fetch_response(context.version, 0, code, 0, [])  # type: ignore[return-value]
+    return encode_fetch_response(context.version, 0, 0, 0, topics)  # type: ignore[return-value]
+
+
+register(ApiKey.FETCH, range(4, 19), handle, error_response, parse=parse_fetch, concurrent=True)

@@ -1,0 +1,38 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1 (KIP-339).
+
+1  flexible
+
+Sets, deletes, appends to and subtracts from single settings of topics and brokers; a resource is altered
+as a whole or not at all. Left out: broker loggers, client metrics and groups (INVALID_REQUEST).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.api.alter_configs import answer, error_response
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.controller import AlterResource, ConfigOp
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    resources = [
+        AlterResource(
+            resource.resource_type,
+            resource.resource_name,
+            [ConfigOp(config.name, config.value, config.config_operation) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    results = await broker.controller.incremental_alter_configs(resources, request.validate_only)
+    await broker.caught_up()
+    return answer(results)
+
+
+register(ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), handle, error_response)

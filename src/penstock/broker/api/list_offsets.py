@@ -1,0 +1,104 @@
+"""ListOffsets (key 2), versions 1-11.
+
+2  isolation level   4  leader epochs (KIP-320)   6  flexible   7  -3, largest timestamp (KIP-734)
+8  -4, earliest local offset (KIP-405)   9  -5, latest tiered offset (KIP-1005)   10  timeout
+11  -6, earliest offset to be tiered (KIP-1023)
+
+Left out: version 0 (a list of offsets; no client in use sends it); tiered storage, so -4 is the earliest
+offset and -5 and -6 find nothing. The timeout is for remote reads, of which there are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
+from penstock.replication.partition import Partition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+Found = tuple[int, int, int]
+"""Timestamp, offset, leader epoch."""
+_NOTHING: Found = (-1, -1, -1)
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    named = Counter(
+        (topic.name, item.partition_index) for topic in request.topics for item in topic.partitions
+    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for item in topic.partitions:
+            key = (topic.name, item.partition_index)
+            try:
+                if named[key] > 1:
+                    raise InvalidRequest("the partition is named twice")
+                since = _SINCE.get(item.timestamp, 0)
+                if item.timestamp < EARLIEST_PENDING_UPLOAD or since > context.version:
+                    raise UnsupportedVersion(f"timestamp {item.timestamp} in version {context.version}")
+                partition = broker.partitions.get(key)
+                if partition is None:
+                    raise UnknownTopicOrPartition()
+                partition.check_leader(item.current_leader_epoch)
+                timestamp, offset, epoch = _find(partition, item.timestamp, request)
+            except ApiError as error:
+                partitions.append(_failed(item.partition_index, error.code))
+            else:
+                partitions.append(
+                    Message(
+                        partition_index=item.partition_index,
+                        error_code=0,
+                        timestamp=timestamp,
+                        offset=offset,
+                        leader_epoch=epoch,
+                    )
+                )
+        topics.append(Message(name=topic.name, partitions=partitions))
+    return Message(throttle_time_ms=0, topics=topics)
+
+
+def _find(partition: Partition, timestamp: int, request: Message) -> Found:
+    log = partition.log
+    bound = partition.upper_bound(request.isolation_level, request.replica_id)
+    match timestamp:
+        case -1:
+            return -1, bound, partition.image.leader_epoch
+        case -2 | -4:
+            return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
+        case -5 | -6:
+            return _NOTHING
+        case -3:
+            found = log.max_timestamp_offset()
+        case _:
+            found = log.offset_for_timestamp(timestamp)
+    # What a reader may not read yet, it is not told of.
+    if found is None or found.offset >= bound:
+        return _NOTHING
+    return found.timestamp, found.offset, found.leader_epoch
+
+
+def _failed(index: int, code: int) -> Message:
+    return Message(partition_index=index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    topics = [
+        Message(
+            name=topic.name, partitions=[_failed(item.partition_index, code) for item in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return Message(throttle_time_ms=0, topics=topics)
+
+
+register(ApiKey.LIST_OFFSETS, range(1, 12), handle, error_response)

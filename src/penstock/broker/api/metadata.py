@@ -1,0 +1,179 @@
+"""Metadata (key 3), versions 0-13.
+
+1   controller, racks, internal topics; null means all topics, empty means none (in version 0 empty is all)
+2   cluster id   4  allow_auto_topic_creation   5  offline replicas   7  leader epochs
+8   authorized operations (KIP-430; those of the cluster went to DescribeCluster in 11)   9  flexible
+10  topic ids in the answer   12  topics by id   13  error code at the top (KIP-1102)
+
+A topic that does not exist is made here and has its leader in this same answer, so that no client sees
+LEADER_NOT_AVAILABLE first. Answers are remembered until the cluster changes.
+Left out: REBOOTSTRAP_REQUIRED is never needed with one broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.controller import TopicSpec
+from penstock.errors import (
+    ApiError,
+    InvalidRequest,
+    LeaderNotAvailable,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.metadata.image import INTERNAL_TOPICS, TopicImage
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message, decode_request, encode_response
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
+) -> bytes | Coroutine[Any, Any, bytes]:
+    cache = broker.metadata_cache
+    cache_key = (context.version, bytes(memoryview(buf)[pos:end]))
+    known = cache.get(broker.image.version, cache_key)
+    if known is not None:
+        return known
+    request = decode_request(ApiKey.METADATA, context.version, cache_key[1])
+    missing = _to_create(broker, context.version, request)
+    if missing:
+        return _create_first(broker, context.version, request, missing)
+    answer = _answer(broker, context.version, request, {})
+    cache.put(broker.image.version, cache_key, answer)
+    return answer
+
+
+def _wants_all(version: int, request: Message) -> bool:
+    return request.topics is None or (version == 0 and not request.topics)
+
+
+def _to_create(broker: Broker, version: int, request: Message) -> list[str]:
+    if _wants_all(version, request):
+        return []
+    for topic in request.topics:
+        if version < 12 and (topic.name is None or topic.topic_id != ZERO_UUID):
+            raise InvalidRequest("topics by id are asked for in version 12 and later")
+    if not (request.allow_auto_topic_creation and broker.config.auto_create_topics_enable):
+        return []
+    names = (topic.name for topic in request.topics if topic.topic_id == ZERO_UUID)
+    # The internal topics are their coordinators' to make.
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name is not None and name not in broker.image.topics and name not in INTERNAL_TOPICS
+    ]
+
+
+async def _create_first(broker: Broker, version: int, request: Message, names: list[str]) -> bytes:
+    results = await broker.controller.create_topics([TopicSpec(name) for name in names])
+    await broker.caught_up()
+    codes = {result.name: result.error.code for result in results if result.error is not None}
+    # Somebody else was quicker: what counts is that it is there.
+    codes = {name: code for name, code in codes.items() if code != TopicAlreadyExists.code}
+    return _answer(broker, version, request, codes)
+
+
+def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int]) -> bytes:
+    image = broker.image
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    topics = []
+    if _wants_all(version, request):
+        topics = [_topic(topic, operations) for topic in image.topics.values()]
+    else:
+        seen: set[object] = set()
+        for wanted in request.topics:
+            by_id = wanted.topic_id != ZERO_UUID
+            label = wanted.topic_id if by_id else wanted.name
+            if label in seen or label is None:
+                continue
+            seen.add(label)
+            found = image.topics_by_id.get(label) if by_id else image.topics.get(label)
+            if found is not None:
+                topics.append(_topic(found, operations))
+            elif by_id:
+                topics.append(_failed(None, wanted.topic_id, UnknownTopicId.code))
+            else:
+                code = codes.get(wanted.name) or _why(broker, wanted.name)
+                topics.append(_failed(wanted.name, ZERO_UUID, code))
+    cluster_operations = NOT_ASKED
+    if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+        cluster_operations = CLUSTER_OPERATIONS
+    message = Message(
+        throttle_time_ms=0,
+        brokers=[
+            Message(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
+            for one in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations,
+        error_code=0,
+    )
+    return encode_response(ApiKey.METADATA, version, message)
+
+
+def _why(broker: Broker, name: str) -> int:
+    try:
+        broker.check_topic_name(name)
+    except ApiError as error:
+        return error.code
+    return UnknownTopicOrPartition.code
+
+
+def _topic(topic: TopicImage, operations: int) -> Message:
+    partitions = [
+        Message(
+            error_code=0 if partition.leader >= 0 else LeaderNotAvailable.code,
+            partition_index=partition.index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=partition.replicas,
+            isr_nodes=partition.isr,
+            offline_replicas=partition.offline,
+        )
+        for partition in topic.partitions
+    ]
+    return Message(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
+
+
+def _failed(name: str | None, topic_id: object, code: int) -> Message:
+    return Message(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+        topic_authorized_operations=NOT_ASKED,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    topics = [_failed(topic.name, topic.topic_id, code) for topic in request.topics or ()]
+    return Message(
+        throttle_time_ms=0, brokers=[], cluster_id=None, controller_id=-1, topics=topics, error_code=code
+    )
+
+
+def parse(buf: Any, pos: int, end: int, version: int) -> Message:
+    return decode_request(ApiKey.METADATA, version, buf, pos, end)
+
+
+register(ApiKey.METADATA, range(14), handle, error_response, parse=parse)

@@ -1,0 +1,154 @@
+"""Produce (key 0), versions 0-13.
+
+0-2  advertised, because librdkafka compresses only if they are; their record formats (magic 0 and 1)
+     are not written any more, so each partition is answered UNSUPPORTED_FOR_MESSAGE_FORMAT, as Kafka 4 does
+3    transactional id, record batches (magic 2); from here on exactly one batch for each partition
+5    log start offset in the response   7  zstd   8  message and record errors (KIP-467)
+9    flexible   10  current leader and its address (KIP-951)   11, 12  transactions (KIP-890)
+13   topic ids (KIP-516)
+
+A duplicate within the last five batches of a producer is answered as the success it was. acks=0 gets no
+answer; an error closes the connection instead, as Kafka does, for the client to notice.
+Left out: transactional ids are accepted but not checked against a coordinator (there is none yet).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.dispatch import CloseConnection
+from penstock.broker.registry import register
+from penstock.errors import (
+    ApiError,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    RequestTimedOut,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+)
+from penstock.log.partition_log import AppendInfo
+from penstock.replication.delayed import Key
+from penstock.replication.partition import Partition
+from penstock.replication.producing import ProduceWait
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.produce import (
+    PartitionResult,
+    ProduceRequest,
+    TopicResult,
+    encode_produce_response,
+    parse_produce,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+Appended = list[tuple[Partition, AppendInfo, PartitionResult]]
+
+
+def handle(
+    broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
+) -> bytes | asyncio.Future[bytes] | None:
+    version = context.version
+    request = parse_produce(buf, pos, end, version)
+    acks = request.acks
+    if acks not in (1, -1, 0):
+        return error_response(context, request, InvalidRequiredAcks.code)
+    topics: list[TopicResult] = []
+    unfinished: Appended = []
+    leaders: set[int] = set()
+    for name, topic_id, partitions in request.topics:
+        if topic_id is not None:
+            topic = broker.image.topics_by_id.get(topic_id)
+            name = None if topic is None else topic.name
+        results: list[PartitionResult] = []
+        for index, start, stop in partitions:
+            partition = None
+            try:
+                if version < 3:
+                    raise UnsupportedForMessageFormat()
+                if name is None:
+                    raise UnknownTopicId()
+                partition = broker.partitions.get((name, index))
+                if partition is None:
+                    raise UnknownTopicOrPartition()
+                if stop <= start:
+                    raise InvalidRecord("a produce request carries exactly one batch for each partition")
+                info = partition.append(buf, start, stop, acks)
+            except ApiError as error:
+                if acks == 0:
+                    raise CloseConnection(f"{error} for {name}-{index} of a produce with acks=0") from None
+                result = PartitionResult(index, error.code, error_message=error.message)
+                if partition is not None and error.code == 6:
+                    result.current_leader = (partition.image.leader, partition.image.leader_epoch)
+                    leaders.add(partition.image.leader)
+            else:
+                result = PartitionResult(
+                    index, 0, info.base_offset, info.log_append_time, info.log_start_offset
+                )
+                if info.flush_required or (acks == -1 and not partition.is_replicated(info.last_offset)):
+                    unfinished.append((partition, info, result))
+            results.append(result)
+        topics.append((name, topic_id, results))
+    if unfinished and acks != 0:
+        return _wait(broker, version, request, topics, unfinished)
+    if acks == 0:
+        for partition, _, _ in unfinished:
+            broker.flush(partition)
+        return None
+    return encode_produce_response(version, topics, 0, broker.endpoints(leaders) if leaders else ())
+
+
+def _wait(
+    broker: Broker, version: int, request: ProduceRequest, topics: list[TopicResult], unfinished: Appended
+) -> asyncio.Future[bytes]:
+    """The answer when what flush.messages and acks=all promise is done."""
+    answer: asyncio.Future[bytes] = broker.loop.create_future()
+    flushes = [broker.flush(partition) for partition, info, _ in unfinished if info.flush_required]
+    missing: dict[Key, tuple[Partition, int]] = {}
+    if request.acks == -1:
+        for partition, info, _ in unfinished:
+            if not partition.is_replicated(info.last_offset):
+                missing[partition.key] = (partition, info.last_offset)
+
+    def respond() -> None:
+        if not answer.done():
+            answer.set_result(encode_produce_response(version, topics))
+
+    def replicated(behind: set[Key]) -> None:
+        for partition, _, result in unfinished:
+            if partition.key in behind:
+                result.error_code = RequestTimedOut.code
+                result.base_offset = -1
+        respond()
+
+    def flushed(done: asyncio.Future[list[None | BaseException]]) -> None:
+        for (_, _, result), outcome in zip(
+            [item for item in unfinished if item[1].flush_required], done.result(), strict=True
+        ):
+            if isinstance(outcome, ApiError):
+                result.error_code, result.error_message = outcome.code, outcome.message
+                result.base_offset = -1
+        if missing:
+            wait = ProduceWait(missing, replicated)
+            broker.delayed.watch(wait, list(missing), max(request.timeout_ms, 0))
+        else:
+            respond()
+
+    asyncio.gather(*flushes, return_exceptions=True).add_done_callback(flushed)
+    return answer
+
+
+def error_response(context: RequestContext, request: ProduceRequest, code: int) -> bytes | None:
+    if request.acks == 0:
+        raise CloseConnection(f"error {code} for a produce with acks=0")
+    topics = [
+        (name, topic_id, [PartitionResult(index, code) for index, _, _ in partitions])
+        for name, topic_id, partitions in request.topics
+    ]
+    return encode_produce_response(context.version, topics)
+
+
+register(ApiKey.PRODUCE, range(14), handle, error_response, parse=parse_produce, concurrent=True)

@@ -1,0 +1,207 @@
+"""A broker: settings become a store, logs, partitions and a server, in that order; and stop in the reverse.
+
+`image` is the cluster as this broker has applied it: a topic is in it when its logs are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import resource
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from penstock.broker import adopt
+from penstock.broker.data_directory import DirectoryLocks, claim, known_cluster_id
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.flusher import Flusher
+from penstock.broker.interceptor import Interceptor
+from penstock.broker.jobs import Jobs
+from penstock.broker.maintenance import Maintenance
+from penstock.broker.metadata_cache import MetadataCache
+from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.server import Server
+from penstock.broker.topics import Topics
+from penstock.clock import Clock, SystemClock
+from penstock.config import BrokerConfig, LogConfig, resolve_topic
+from penstock.controller import Controller
+from penstock.controller.topics import check_topic_name
+from penstock.fs import REAL_FS, Fs
+from penstock.log.manager import LogManager
+from penstock.metadata import layout
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.local import LocalStore
+from penstock.metadata.store import Create
+from penstock.replication.delayed import DelayedOperations, Key
+from penstock.replication.partition import Partition
+from penstock.wire.produce import NodeEndpoint
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+METADATA_FILE = "metadata.sqlite"
+# Descriptors that are kept for segment files when the process cannot have as many as it likes.
+_FILES_SHARE = 4
+
+
+class Broker:
+    loop: asyncio.AbstractEventLoop
+    server: Server
+    port: int
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        fs: Fs = REAL_FS,
+        interceptor: Interceptor | None = None,
+    ) -> None:
+        self.config = config
+        self.id: int = config.node_id
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.fs = fs
+        self._interceptor = interceptor
+        self._directories = [os.path.abspath(path) for path in config.log_dirs]
+        self._locks = DirectoryLocks()
+        self.metadata_cache = MetadataCache()
+        self.sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots, self.clock, random.Random()
+        )
+        self.check_topic_name = check_topic_name
+
+    # -- start and stop
+
+    async def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        await self.loop.run_in_executor(None, self._locks.acquire, self._directories)
+        # One thread for what changes the set of logs, so that no two of them meet.
+        self._log_thread = ThreadPoolExecutor(1, thread_name_prefix="logs")
+        self._store = LocalStore(os.path.join(self._directories[0], METADATA_FILE))
+        self.controller = Controller(self._store, self.id, self.clock, self.config)
+        self.delayed = DelayedOperations(self.loop)
+        self.flusher = Flusher(self.loop, self.in_thread)
+        self.jobs = Jobs(self.clock, self.loop)
+        self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+        self.logs = LogManager(self.config, self.clock, self.fs)
+        self.topics = Topics(self)
+        try:
+            await self._load()
+            await self._listen()
+        except BaseException:
+            await self._abandon()
+            raise
+        self.jobs.start()
+
+    async def _load(self) -> None:
+        cluster_id = await self.in_thread(known_cluster_id, self._directories, self.fs)
+        if cluster_id is not None and await self._store.get(layout.CLUSTER_ID) is None:
+            await self._store.multi(
+                [
+                    Create(layout.CLUSTER_ID, cluster_id.encode()),
+                    Create(layout.PRODUCER_IDS, layout.encode({"next": 0})),
+                    Create(layout.BROKER_EPOCH, b"{}"),
+                ]
+            )
+        image = await self.controller.load()
+        await self.in_thread(claim, self._directories, self.id, image.cluster_id, self.fs)
+        await self.with_logs(self.logs.load, self._config_of)
+        if self.logs.logs and adopt.is_new(image):
+            known = await self._store.get(layout.PRODUCER_IDS)
+            assert known is not None
+            await self._store.multi(adopt.adoption(self.logs.logs.values(), self.id, known[1]))
+            image = await self.controller.load()
+        await self.with_logs(adopt.drop_strays, self.logs, image)
+        if not self.logs.clean:
+            await self.controller.bump_leader_epochs()
+        await self.topics.apply(self.controller.image)
+        self.controller.subscribe(self.topics.changed)
+
+    def _config_of(self, topic: str) -> LogConfig:
+        image = self.controller.image.topics.get(topic)
+        return resolve_topic(self.controller.broker_config, {} if image is None else image.configs)
+
+    async def _listen(self) -> None:
+        config = self.config
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._dispatcher = Dispatcher(self, self._interceptor)
+        self.server = Server(
+            self._dispatcher.dispatch,
+            self.clock,
+            self.loop,
+            max_frame=config.socket_request_max_bytes,
+            queued_bytes=config.queued_max_request_bytes,
+            max_connections=min(config.max_connections, descriptors - descriptors // _FILES_SHARE),
+            max_idle_ms=config.connections_max_idle_ms,
+        )
+        self._maintenance = Maintenance(self)
+        self._maintenance.schedule()
+        ports = [self.server.bind(listener.host, listener.port) for listener in config.listeners]
+        self.port = ports[0]
+        host, port = _reachable(config.listeners[0].host), self.port
+        if config.advertised_listeners:
+            host = config.advertised_listeners[0].host
+            port = config.advertised_listeners[0].port or self.port
+        self.host = host
+        await self.controller.register_broker(host, port, config.broker_rack)
+        await self.topics.caught_up()
+        await self.server.serve()
+
+    async def stop(self) -> None:
+        """Stop in order: no new work, what is under way finished, everything on disk, then the marker."""
+        await self.jobs.stop()
+        await self.server.stop()
+        await self._dispatcher.drain()
+        await self.topics.caught_up()
+        await self.flusher.drain()
+        self._maintenance.stop()
+        await self.with_logs(self.logs.close)
+        await self._abandon()
+
+    async def _abandon(self) -> None:
+        await self.controller.close()
+        self._log_thread.shutdown()
+        self._locks.release()
+
+    # -- what handlers and jobs ask for
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.topics.image
+
+    @property
+    def partitions(self) -> dict[Key, Partition]:
+        return self.topics.partitions
+
+    async def caught_up(self) -> None:
+        """When this returns, every change that the controller has made is applied here."""
+        await self.topics.caught_up()
+
+    def in_thread(self, work: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        return self.loop.run_in_executor(None, lambda: work(*args))
+
+    def with_logs(self, work: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """In the one thread that may change the set of logs, or walk over it."""
+        return self.loop.run_in_executor(self._log_thread, lambda: work(*args))
+
+    def flush(self, partition: Partition) -> asyncio.Task[None]:
+        return self.flusher.flush(partition.log)
+
+    def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
+        """What all these groups have consumed; None while no group is known here."""
+        return None
+
+    def endpoints(self, ids: Iterable[int]) -> list[NodeEndpoint]:
+        brokers = self.image.brokers
+        return [
+            (one.id, one.host, one.port, one.rack) for one in map(brokers.get, sorted(ids)) if one is not None
+        ]
+
+
+def _reachable(host: str) -> str:
+    """An address that a client on this machine can connect to."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -1,0 +1,336 @@
+"""One client connection: frames in, answers out in the order of the requests.
+
+Frames that lie whole in the server's shared receive buffer are handled in place; a partial frame moves
+to a buffer of its own. A connection stops reading while it has too much to send, too many requests
+under way, a request that must finish before the next is begun, or no memory for its next frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.broker.dispatch import Answer, CloseConnection, Pending
+from penstock.broker.writer import Writer
+from penstock.errors import WireError
+
+if TYPE_CHECKING:
+    from penstock.broker.server import Server
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i").unpack_from
+
+# Answers that wait to be sent, in bytes of memory, past which no further request is handled.
+MAX_UNSENT = 256 * 1024
+# Requests under way (long polls) past which no further request is handled.
+MAX_PENDING = 64
+# The first buffer of a partial frame; it grows with what really arrives, not with what was announced.
+_FIRST_BUFFER = 64 * 1024
+# For a frame that was begun: the seconds it may go without a byte, and may take in all.
+FRAME_STALL_S = 30.0
+_FRAME_TOTAL_S = 60.0
+_FRAME_MIN_RATE = 16 * 1024
+
+
+class Slot:
+    """The place of one answer in the order of requests; it is ready when nothing is pending."""
+
+    __slots__ = ("answer", "pending")
+
+    def __init__(self, pending: Pending | None, answer: Answer = None) -> None:
+        self.pending = pending
+        self.answer = answer
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_charged", "_exclusive", "_filled", "_frame_size", "_frame_started", "_hungry", "_kept", "_partial",
+        "_paused", "_server", "_slots", "_transport", "_unsent_charged", "_writer", "closed", "last_active",
+        "peer",
+    )  # fmt: skip
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._partial: bytearray | None = None  # the one frame that is being collected
+        self._filled = 0
+        self._frame_size = 0  # with its length field; 0 while the length itself is incomplete
+        self._frame_started = 0.0
+        self._hungry = False  # the frame needs more memory than there is
+        self._kept: bytearray | None = None  # received and not handled yet, because something must come first
+        self._charged = 0
+        self._unsent_charged = 0
+        self._slots: deque[Slot] = deque()
+        self._exclusive = False
+        self._paused = False
+        self.closed = False
+        self.last_active = 0.0
+        self.peer = "?"
+
+    # -- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        server = self._server
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "?"
+        self.last_active = server.monotonic()
+        descriptor = transport.get_extra_info("socket").fileno()
+        self._writer = Writer(server.loop, descriptor, self._changed, self._lost)
+        server.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        partial = self._partial
+        if partial is None:
+            server = self._server
+            return server.small_view if server.budget.spent else server.view
+        return memoryview(partial)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._server.monotonic()
+        partial = self._partial
+        if partial is None:
+            self._consume(self._server.buffer, 0, nbytes)
+        else:
+            self._filled += nbytes
+            if self._filled < len(partial):
+                return
+            if self._frame_size == 0:
+                size = _LENGTH(partial, 0)[0]
+                if not self._acceptable(size):
+                    return
+                self._frame_size = 4 + size
+            if self._filled < self._frame_size:
+                self._grow(partial)
+            else:
+                self._partial = None
+                self._release(len(partial))
+                self._server.budget.finished(self)
+                self._consume(partial, 0, self._filled)
+        if not self.closed:
+            self._pace()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._writer.close()
+        self._release(self._charged)
+        self._charge_unsent(0)
+        self._server.budget.forget(self)
+        for slot in self._slots:
+            if slot.pending is not None:
+                slot.pending.abandon()
+        self._slots.clear()
+        self._server.lost(self)
+
+    # -- frames
+
+    def _consume(self, buf: bytearray, pos: int, end: int) -> None:
+        """Handle the frames in buf[pos:end], send their answers, and keep what is left over."""
+        dispatch = self._server.dispatch
+        writer = self._writer
+        slots = self._slots
+        peer = self.peer
+        waiting = False
+        try:
+            while end - pos >= 4:
+                size = _LENGTH(buf, pos)[0]
+                if not self._acceptable(size):
+                    return
+                start = pos + 4
+                if end - start < size:
+                    break
+                if (slots or writer.unsent) and self._must_wait():
+                    waiting = True
+                    break
+                pos = start + size
+                response = dispatch(peer, buf, start, pos)
+                if type(response) is bytes and not slots:
+                    writer.put(response)
+                elif response is not None:
+                    self._queue(response)
+        except (WireError, CloseConnection) as reason:
+            writer.flush()
+            self.close(str(reason))
+            return
+        if pos < end and not self.closed:
+            if waiting:
+                self._keep(buf, pos, end)
+            else:
+                self._collect(buf, pos, end)
+        writer.flush()
+        if writer.waiting or self._unsent_charged:
+            self._charge_unsent(writer.unsent if writer.waiting else 0)
+
+    def _acceptable(self, size: int) -> bool:
+        largest = self._server.max_frame
+        if 0 < size <= largest:
+            return True
+        self._writer.flush()
+        self.close(f"a request of {size} bytes; socket.request.max.bytes is {largest}")
+        return False
+
+    def _must_wait(self) -> bool:
+        """Whether the next request has to wait for an answer, or for the peer to read one."""
+        if self._exclusive or len(self._slots) >= MAX_PENDING:
+            return True
+        writer = self._writer
+        if writer.unsent > MAX_UNSENT:
+            writer.flush()
+            return self.closed or writer.unsent > MAX_UNSENT
+        return writer.waiting and self._server.budget.spent
+
+    def _keep(self, buf: bytearray, pos: int, end: int) -> None:
+        if pos == 0 and buf is not self._server.buffer:
+            self._kept = buf
+        else:
+            self._kept = bytearray(memoryview(buf)[pos:end])
+        self._charge(len(self._kept))
+
+    def _collect(self, buf: bytearray, pos: int, end: int) -> None:
+        """Move the beginning of a frame to a buffer of its own."""
+        rest = end - pos
+        size = 4 + _LENGTH(buf, pos)[0] if rest >= 4 else 0
+        room = min(size, max(_FIRST_BUFFER, 4 * rest)) if size else 4
+        if not self._server.budget.request(self):
+            self._hungry = True
+            room = rest
+        partial = bytearray(room)
+        partial[:rest] = memoryview(buf)[pos:end]
+        self._partial = partial
+        self._filled = rest
+        self._frame_size = size
+        self._frame_started = self.last_active
+        self._charge(room)
+
+    def _grow(self, partial: bytearray) -> None:
+        """Make room for more of the frame that has filled its buffer."""
+        self._hungry = not self._server.budget.request(self)
+        if self._hungry:
+            return
+        size = self._frame_size
+        larger = bytearray(min(size, max(_FIRST_BUFFER, 4 * self._filled)) if size else 4)
+        larger[: self._filled] = memoryview(partial)[: self._filled]
+        self._partial = larger
+        self._charge(len(larger) - len(partial))
+
+    def granted(self) -> None:
+        """There is memory again for the frame that was begun."""
+        partial = self._partial
+        if self.closed or partial is None:
+            return
+        self.last_active = self._server.monotonic()
+        self._grow(partial)
+        self._pace()
+
+    # -- answers
+
+    def _queue(self, response: Pending | Answer) -> None:
+        if isinstance(response, Pending):
+            slot = Slot(response)
+            self._slots.append(slot)
+            if response.exclusive:
+                self._exclusive = True
+            response.when_done(lambda answer: self._completed(slot, answer))
+        elif self._slots:
+            self._slots.append(Slot(None, response))
+        else:
+            self._put(response)
+
+    def _put(self, answer: Answer) -> None:
+        if isinstance(answer, bytes):
+            self._writer.put(answer)
+        elif answer is not None:
+            self._writer.put_all(answer)
+
+    def _completed(self, slot: Slot, answer: Answer | CloseConnection) -> None:
+        if self.closed:
+            return
+        if isinstance(answer, CloseConnection):
+            self._writer.flush()
+            self.close(str(answer))
+            return
+        if slot.pending is not None and slot.pending.exclusive:
+            self._exclusive = False
+        slot.pending = None
+        slot.answer = answer
+        slots = self._slots
+        while slots and slots[0].pending is None:
+            self._put(slots.popleft().answer)
+        self._writer.flush()
+        self._changed()
+
+    # -- pace
+
+    def _changed(self) -> None:
+        """What held this connection back may be over."""
+        self.last_active = self._server.monotonic()
+        self._charge_unsent(self._writer.unsent if self._writer.waiting else 0)
+        while self._kept is not None and not self.closed and not self._must_wait():
+            kept, self._kept = self._kept, None
+            self._release(len(kept))
+            self._consume(kept, 0, len(kept))
+        if not self.closed:
+            self._pace()
+
+    def _pace(self) -> None:
+        """Read only while there is a place for what comes."""
+        if self._kept is not None or self._hungry or self._must_wait():
+            if not self._paused and not self.closed:
+                self._paused = True
+                self._transport.pause_reading()
+        elif self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # -- memory
+
+    def _charge(self, amount: int) -> None:
+        self._charged += amount
+        self._server.budget.charge(amount)
+
+    def _release(self, amount: int) -> None:
+        if amount:
+            self._charged -= amount
+            self._server.budget.release(amount)
+
+    def _charge_unsent(self, amount: int) -> None:
+        change = amount - self._unsent_charged
+        self._unsent_charged = amount
+        if change > 0:
+            self._server.budget.charge(change)
+        elif change < 0:
+            self._server.budget.release(-change)
+
+    # -- the end
+
+    def stalled(self, now: float) -> bool:
+        """Whether a frame was begun and is not continued, or far too slowly."""
+        if self._partial is None or self._paused:
+            return False
+        if now - self.last_active > FRAME_STALL_S:
+            return True
+        return now - self._frame_started > _FRAME_TOTAL_S + self._frame_size / _FRAME_MIN_RATE
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is under way."""
+        return not self._slots
+
+    def _lost(self, reason: str) -> None:
+        log.debug("%s: %s", self.peer, reason)
+        self.close(None)
+
+    def close(self, reason: str | None) -> None:
+        """Close now; a reason is worth a line in the log."""
+        if self.closed:
+            return
+        self.closed = True
+        if reason:
+            self._server.complain(self.peer, reason)
+        self._transport.abort()

@@ -1,0 +1,124 @@
+"""A broker as a process: event loop, signals, limits, the ready file.
+
+    python -m penstock.broker --set listeners=PLAINTEXT://127.0.0.1:0 --set log.dirs=DIR --ready-file FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.broker.broker import Broker
+from penstock.config import BrokerConfig
+from penstock.errors import ConfigError, PenstockError
+
+Announce = Callable[[dict[str, Any]], object]
+
+
+def run(
+    config: BrokerConfig,
+    ready: Announce | None = None,
+    ready_file: str | None = None,
+    announce: Announce | None = None,
+) -> int:
+    """Run a broker until SIGTERM or SIGINT; the exit code. `announce` gets what the ready file has."""
+    _raise_descriptor_limit()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        return _new_loop_runner(_serve(config, ready_file, announce or ready or _print))
+    except (PenstockError, OSError) as error:
+        print(f"penstock broker: {error}", file=sys.stderr)
+        return 1
+
+
+def _new_loop_runner(work: Any) -> int:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if sys.platform != "win32":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        code: int = runner.run(work)
+        return code
+
+
+async def _serve(config: BrokerConfig, ready_file: str | None, announce: Announce) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(config)
+    await broker.start()
+    # What is loaded stays: the collector need not walk over it again and again.
+    gc.collect()
+    gc.freeze()
+    state = {
+        "bootstrap": f"{broker.host}:{broker.port}",
+        "brokers": [{"id": broker.id, "host": broker.host, "port": broker.port, "pid": os.getpid()}],
+    }
+    if ready_file is not None:
+        _write_ready(ready_file, state)
+    announce(state)
+    await stopping.wait()
+    await broker.stop()
+    if ready_file is not None and os.path.exists(ready_file):
+        os.unlink(ready_file)
+    return 0
+
+
+def _write_ready(path: str, state: dict[str, Any]) -> None:
+    """In one step: who waits for the file finds it whole."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(state, file)
+        file.write("\n")
+    os.replace(temporary, path)
+
+
+def _print(state: dict[str, Any]) -> None:
+    print(f"listening on {state['bootstrap']}", flush=True)
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="penstock.broker", description="Run one broker.")
+    parser.add_argument("--config", metavar="FILE", help="settings as in a server.properties")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting")
+    parser.add_argument("--ready-file", metavar="FILE", help="written when the broker listens, as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        config = BrokerConfig.parse(_settings(options.config, options.set))
+    except (ConfigError, OSError) as error:
+        print(f"penstock broker: {error}", file=sys.stderr)
+        return 2
+    return run(config, ready_file=options.ready_file)
+
+
+def _settings(path: str | None, pairs: Sequence[str]) -> dict[str, str]:
+    lines = []
+    if path is not None:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    settings = {}
+    for line in [*(line for line in lines if line and line[0] not in "#!"), *pairs]:
+        name, separator, value = line.partition("=")
+        if not separator:
+            raise ConfigError(f"{line!r} is no setting; write name=value")
+        settings[name.strip()] = value.strip()
+    return settings

@@ -1,0 +1,215 @@
+"""What is done to logs in the background: retention, compaction, flushing, checkpoints, removal of files.
+
+Deciding and swapping happen on the loop, which owns the logs; fsync and directory work in threads; the
+rewriting of segments in a child process, which gets and returns plain values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.errors import KafkaStorageError
+from penstock.log.cleaner import CleanedGroup, clean
+from penstock.log.compaction import facts_of, plan_cleaning
+from penstock.log.partition_log import PartitionLog
+from penstock.log.rewrite import Oldest, plan_strict_retention, rewrite_expired
+from penstock.log.scan import CorruptSegment
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PRODUCER_EXPIRY_CHECK_MS = 600_000
+_PURGE_MS = 1_000
+_IDLE_CHECK_MS = 5_000
+_LONGEST_FLUSH_CHECK_MS = 3_000
+_SHORTEST_FLUSH_CHECK_MS = 10
+# Partitions that are looked at between two turns of the loop.
+_STRIDE = 50
+
+
+class Maintenance:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        # Compaction and strict retention rewrite segments: one at a time.
+        self._rewriting = asyncio.Lock()
+        self._uncleanable: set[PartitionLog] = set()
+        self._oldest: dict[PartitionLog, Mapping[int, Oldest]] = {}
+
+    def schedule(self) -> None:
+        broker = self._broker
+        jobs = broker.jobs
+        jobs.add("retention", lambda: broker.config.log_retention_check_interval_ms, self.retention)
+        if broker.config.log_cleaner_enable:
+            jobs.add("compaction", lambda: max(broker.config.log_cleaner_backoff_ms, 1), self.compaction)
+        jobs.add("flush", self._flush_interval_ms, self.flush)
+        jobs.add("checkpoint", self._checkpoint_interval_ms, self.checkpoint)
+        jobs.add("purge", lambda: _PURGE_MS, self.purge)
+        jobs.add("producer expiry", lambda: _PRODUCER_EXPIRY_CHECK_MS, self.expire_producers)
+        jobs.add("idle connections", lambda: _IDLE_CHECK_MS, broker.server.reap)
+
+    # -- durability
+
+    def _flush_interval_ms(self) -> int:
+        shortest = min(
+            (partition.log.config.flush_ms for partition in self._broker.partitions.values()),
+            default=_LONGEST_FLUSH_CHECK_MS,
+        )
+        return min(max(shortest, _SHORTEST_FLUSH_CHECK_MS), _LONGEST_FLUSH_CHECK_MS)
+
+    async def flush(self) -> None:
+        due = await self._broker.with_logs(self._broker.logs.logs_to_flush)
+        await asyncio.gather(*(self._flush(one) for one in due))
+
+    async def _flush(self, one: PartitionLog) -> None:
+        try:
+            await self._broker.flusher.flush(one)
+        except KafkaStorageError as error:
+            log.error("flush failed, the partition takes no more writes: %s", error)
+
+    def _checkpoint_interval_ms(self) -> int:
+        return max(int(self._broker.config.log_flush_offset_checkpoint_interval_ms), 1)
+
+    async def checkpoint(self) -> None:
+        """Sync what has rolled, so that recovery after a crash reads one segment; then write it down."""
+        broker = self._broker
+        logs = [partition.log for partition in broker.partitions.values()]
+        rolled = [one for one in logs if one.failed is None and one.recovery_point < one.active.base_offset]
+        await asyncio.gather(*(self._flush(one) for one in rolled))
+        await broker.with_logs(broker.logs.checkpoint)
+
+    async def purge(self) -> None:
+        await self._broker.with_logs(self._broker.logs.purge)
+
+    # -- what becomes old
+
+    async def expire_producers(self) -> None:
+        broker = self._broker
+        now, age = broker.clock.now_ms(), broker.config.producer_id_expiration_ms
+        for i, partition in enumerate(list(broker.partitions.values())):
+            partition.log.producers.expire(now, age)
+            if i % _STRIDE == 0:
+                await asyncio.sleep(0)
+
+    async def retention(self) -> None:
+        broker = self._broker
+        for i, partition in enumerate(list(broker.partitions.values())):
+            one = partition.log
+            if i % _STRIDE == 0:
+                await asyncio.sleep(0)
+            if broker.partitions.get(partition.key) is not partition:
+                continue
+            consumed = None
+            if one.config.retention_consumed_groups:
+                consumed = broker.consumed_offset(partition.key, one.config.retention_consumed_groups)
+            if "delete" in one.config.cleanup_policy or consumed is not None:
+                before = one.log_start_offset
+                try:
+                    removed = one.apply_retention(consumed)
+                except (OSError, KafkaStorageError) as error:
+                    log.error("retention of %s-%d failed: %s", one.topic, one.partition, error)
+                    continue
+                if removed:
+                    log.info(
+                        "%s-%d: retention removed %d segments; the log starts at %d, before at %d",
+                        one.topic, one.partition, removed, one.log_start_offset, before,
+                    )  # fmt: skip
+            if one.config.retention_strict:
+                await self._strict_retention(one)
+
+    async def _strict_retention(self, one: PartitionLog) -> None:
+        async with self._rewriting:
+            for _ in range(2):
+                job = plan_strict_retention(
+                    facts_of(one), self._broker.clock.now_ms(), self._oldest.get(one)
+                )
+                if job is None:
+                    return
+                result = await self._in_child(one, rewrite_expired, job)
+                if result is None or not self._is_open(one):
+                    return
+                self._swap(one, result.groups)
+                self._oldest[one] = result.oldest
+                if result.first_offset is not None and result.first_offset > one.log_start_offset:
+                    one.delete_records_before(min(result.first_offset, one.high_watermark))
+                if not result.active_expired:
+                    return
+                # The old records of the active segment go when it is active no more.
+                one.roll()
+
+    async def compaction(self) -> None:
+        broker = self._broker
+        while True:
+            async with self._rewriting:
+                facts = []
+                for key, partition in list(broker.partitions.items()):
+                    one = partition.log
+                    if "compact" in one.config.cleanup_policy and one not in self._uncleanable:
+                        facts.append(facts_of(one, broker.logs.cleaner_offsets.get(key)))
+                job = plan_cleaning(
+                    facts,
+                    broker.clock.now_ms(),
+                    dedupe_buffer_bytes=broker.config.log_cleaner_dedupe_buffer_size,
+                )
+                if job is None:
+                    self._close_child()
+                    return
+                key = (job.topic, job.partition)
+                one = broker.partitions[key].log
+                result = await self._in_child(one, clean, job)
+                if result is None:
+                    return
+                if not self._is_open(one):
+                    continue
+                self._swap(one, result.groups)
+                broker.logs.cleaner_offsets[key] = result.end_offset
+                log.info(
+                    "%s-%d: compacted to offset %d, %d of %d records stay",
+                    *key, result.end_offset, result.stats.records_written, result.stats.records_read,
+                )  # fmt: skip
+
+    def _is_open(self, one: PartitionLog) -> bool:
+        partition = self._broker.partitions.get((one.topic, one.partition))
+        return partition is not None and partition.log is one
+
+    @staticmethod
+    def _swap(one: PartitionLog, groups: Sequence[CleanedGroup]) -> None:
+        for group in groups:
+            old = [segment for segment in one.segments if segment.base_offset in group.old_base_offsets]
+            one.replace_segments(old, [group.new_base_offset])
+
+    # -- the child process
+
+    _child: ProcessPoolExecutor | None = None
+
+    async def _in_child(self, one: PartitionLog, work: Callable[[Any], T], job: Any) -> T | None:
+        """None when it could not be done: the log is as it was, and the reason is in the log."""
+        if self._child is None:
+            self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            return await self._broker.loop.run_in_executor(self._child, work, job)
+        except CorruptSegment as error:
+            self._uncleanable.add(one)
+            log.error("%s-%d is not compacted any more: %s", one.topic, one.partition, error)
+        except (OSError, BrokenProcessPool) as error:
+            self._close_child()
+            if self._is_open(one):
+                log.error("rewriting %s-%d failed: %s", one.topic, one.partition, error)
+        return None
+
+    def _close_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        self._close_child()

@@ -1,0 +1,124 @@
+"""The listening socket and its connections: limits, idle and stalled connections, the shared buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from penstock.broker.budget import Budget
+from penstock.broker.connection import Connection
+from penstock.broker.dispatch import Answer, Pending
+from penstock.clock import Clock
+from penstock.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_RECEIVE_BUFFER = 4 * 1024 * 1024
+# What one read takes while the memory for requests is spent: enough for small requests to go on.
+_SMALL_READ = 4 * 1024
+_BACKLOG = 4096
+# Lines about bad clients in a second, past which they are only counted.
+_COMPLAINTS_PER_S = 10
+
+Dispatch = Callable[[str, bytearray, int, int], Pending | Answer]
+
+
+class Server:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        max_frame: int,
+        queued_bytes: int,
+        max_connections: int,
+        max_idle_ms: int,
+    ) -> None:
+        self.dispatch = dispatch
+        self.loop = loop
+        self.monotonic = clock.monotonic
+        self.max_frame = max_frame
+        self.max_connections = max_connections
+        self.max_idle_ms = max_idle_ms
+        self.budget = Budget(queued_bytes if queued_bytes >= 0 else 1 << 62)
+        self.buffer = bytearray(_RECEIVE_BUFFER)
+        self.view = memoryview(self.buffer)
+        self.small_view = self.view[:_SMALL_READ]
+        self.connections: set[Connection] = set()
+        self._bound: list[socket.socket] = []
+        self._listening: list[asyncio.Server] = []
+        self._complaints_since = 0.0
+        self._complaints = 0
+        self._emptied: asyncio.Event = asyncio.Event()
+
+    def bind(self, host: str, port: int) -> int:
+        """Take host:port, any free port for 0, without answering yet; returns the port."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        endpoint = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            endpoint.bind((host, port))
+        except OSError as error:
+            endpoint.close()
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        self._bound.append(endpoint)
+        bound: int = endpoint.getsockname()[1]
+        return bound
+
+    async def serve(self) -> None:
+        for endpoint in self._bound:
+            self._listening.append(
+                await self.loop.create_server(lambda: Connection(self), sock=endpoint, backlog=_BACKLOG)
+            )
+
+    async def stop(self) -> None:
+        """Stop listening and close every connection."""
+        for server in self._listening:
+            server.close()
+        for endpoint in self._bound:
+            endpoint.close()
+        for connection in list(self.connections):
+            connection.close(None)
+        if self.connections:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if len(self.connections) > self.max_connections:
+            connection.close(f"more than max.connections={self.max_connections} connections")
+
+    def lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._emptied.set()
+
+    def reap(self) -> int:
+        """Close the connections that are idle or have stalled in a frame; the number of them."""
+        now = self.monotonic()
+        closed = 0
+        for connection in list(self.connections):
+            if connection.stalled(now):
+                connection.close("stalled within a request")
+            elif self.max_idle_ms >= 0 and (now - connection.last_active) * 1000 > self.max_idle_ms:
+                log.debug("%s: idle, closed", connection.peer)
+                connection.close(None)
+            else:
+                continue
+            closed += 1
+        return closed
+
+    def complain(self, peer: str, reason: str) -> None:
+        """One line about a client; a flood of bad clients is not a flood of lines."""
+        now = self.monotonic()
+        if now - self._complaints_since >= 1.0:
+            if self._complaints > _COMPLAINTS_PER_S:
+                log.warning("%d more connections closed", self._complaints - _COMPLAINTS_PER_S)
+            self._complaints_since = now
+            self._complaints = 0
+        self._complaints += 1
+        if self._complaints <= _COMPLAINTS_PER_S:
+            log.warning("%s: closed: %s", peer, reason)

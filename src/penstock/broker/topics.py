@@ -1,0 +1,120 @@
+"""The partitions of this broker, kept as the cluster's image says: logs are made, altered and taken away.
+
+Images are applied in order, one at a time; directory work happens in a thread. `image` is the last one
+that is applied as a whole, so what it shows is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.config import BrokerConfig, resolve_topic
+from penstock.errors import KafkaStorageError
+from penstock.log.partition_log import PartitionLog
+from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
+from penstock.replication.delayed import Key
+from penstock.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+class Topics:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.image = ClusterImage(cluster_id="", controller_id=broker.id)
+        self.partitions: dict[Key, Partition] = {}
+        self._config: BrokerConfig = broker.config
+        self._wanted: ClusterImage | None = None
+        self._applying: asyncio.Task[None] | None = None
+
+    def changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The controller has a new image."""
+        self._wanted = new
+        if self._applying is None:
+            self._applying = self._broker.loop.create_task(self._apply_wanted())
+
+    async def caught_up(self) -> None:
+        while self._applying is not None:
+            await asyncio.shield(self._applying)
+
+    async def _apply_wanted(self) -> None:
+        try:
+            while self._wanted is not None:
+                image, self._wanted = self._wanted, None
+                await self.apply(image)
+        finally:
+            self._applying = None
+
+    async def apply(self, image: ClusterImage) -> None:
+        broker, old = self._broker, self.image
+        broker.config = config = broker.controller.broker_config
+        config_changed, self._config = config is not self._config, config
+        gone = [topic for topic in old.topics.values() if topic.id not in image.topics_by_id]
+        if gone:
+            await self._remove(gone)
+        for topic in image.topics.values():
+            before = old.topics.get(topic.name)
+            if before is not None and before.id != topic.id:
+                before = None
+            if topic is not before or config_changed:
+                await self._update(topic, before, config)
+        if config_changed and hasattr(broker, "server"):
+            broker.server.max_connections = config.max_connections
+        self.image = image
+
+    async def _remove(self, topics: list[TopicImage]) -> None:
+        broker = self._broker
+        keys = [
+            (topic.name, partition.index)
+            for topic in topics
+            for partition in topic.partitions
+            if (topic.name, partition.index) in self.partitions
+        ]
+        for key in keys:
+            del self.partitions[key]
+            broker.delayed.complete_all(key)
+
+        def delete() -> None:
+            for key in keys:
+                try:
+                    broker.logs.delete(*key)
+                except OSError as error:
+                    log.error("%s-%d is deleted, but its directory stays: %s", *key, error)
+
+        await broker.with_logs(delete)
+
+    async def _update(self, topic: TopicImage, before: TopicImage | None, config: BrokerConfig) -> None:
+        broker = self._broker
+        log_config = resolve_topic(config, topic.configs)
+        missing: list[PartitionImage] = []
+        for image in topic.partitions:
+            partition = self.partitions.get((topic.name, image.index))
+            if partition is None:
+                if broker.id in image.replicas:
+                    missing.append(image)
+                continue
+            if partition.log.config is not log_config:
+                partition.log.update_config(log_config)
+            if partition.image is not image:
+                partition.update(image)
+                broker.delayed.complete_all(partition.key)
+        if not missing:
+            return
+
+        def create() -> list[tuple[PartitionImage, PartitionLog]]:
+            created = []
+            for image in missing:
+                try:
+                    created.append((image, broker.logs.create(topic.name, image.index, topic.id, log_config)))
+                except KafkaStorageError as error:
+                    log.error("%s-%d is not available: %s", topic.name, image.index, error)
+            return created
+
+        for image, one in await broker.with_logs(create):
+            partition = Partition(image, one, broker.id, broker.delayed.wake)
+            self.partitions[partition.key] = partition

@@ -1,0 +1,115 @@
+"""One fetch over several partitions: the limits of the request, and the wait for enough bytes.
+
+`read` answers with what is there; a `FetchWait` holds the request until min_bytes are there, time is over,
+or something happened that the reader must know of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from penstock.errors import ApiError
+from penstock.replication.delayed import DelayedOperation, Key
+from penstock.replication.partition import Partition
+from penstock.wire.fetch import FetchPartition, FetchPartitionResult
+
+K = TypeVar("K")
+
+Found = Partition | ApiError
+"""A partition, or why there is none."""
+
+
+class FetchParams(NamedTuple):
+    replica_id: int
+    isolation_level: int
+    max_bytes: int
+    min_bytes: int
+
+
+class ReadOutcome(NamedTuple):
+    size: int
+    """Bytes of records."""
+    urgent: bool
+    """There is an error, or a log to be cut: the reader must not wait for it."""
+
+
+def read(
+    params: FetchParams,
+    wanted: Iterable[tuple[K, Found, FetchPartition]],
+    results: dict[K, FetchPartitionResult],
+) -> ReadOutcome:
+    """Read every partition in order, until the bytes are used up; the first with records gives at least
+    one batch (KIP-74)."""
+    left = params.max_bytes
+    isolation_level, replica_id = params.isolation_level, params.replica_id
+    total = 0
+    urgent = False
+    for key, partition, request in wanted:
+        if isinstance(partition, ApiError):
+            results[key] = failed(request.partition, partition)
+            urgent = True
+            continue
+        try:
+            result = partition.fetch(request, left, total == 0, isolation_level, replica_id)
+        except ApiError as error:
+            results[key] = failed(request.partition, error, partition)
+            urgent = True
+            continue
+        results[key] = result
+        if result.slices:
+            size = sum(map(len, result.slices))  # type: ignore[arg-type]
+            total += size
+            left -= size
+        elif result.diverging_epoch is not None:
+            urgent = True
+    return ReadOutcome(total, urgent)
+
+
+def failed(index: int, error: ApiError, partition: Partition | None = None) -> FetchPartitionResult:
+    result = FetchPartitionResult(index, error.code)
+    if partition is not None and error.code in (6, 74):
+        # KIP-951: who leads it, so that the reader need not ask
+        result.current_leader = (partition.image.leader, partition.image.leader_epoch)
+    return result
+
+
+class FetchWait(DelayedOperation):
+    """Waits for `min_bytes` over all partitions. What one has is counted again only when it is woken."""
+
+    __slots__ = ("_missing", "_on_complete", "_params", "_sizes", "_wanted")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        wanted: Mapping[Key, tuple[Partition, FetchPartition]],
+        sizes: dict[Key, int],
+        on_complete: Callable[[], None],
+    ) -> None:
+        self._params = params
+        self._wanted = wanted
+        self._sizes = sizes
+        self._missing = params.min_bytes - sum(sizes.values())
+        self._on_complete = on_complete
+
+    def is_satisfied(self, key: Key) -> bool:
+        partition, request = self._wanted[key]
+        params = self._params
+        try:
+            partition.check_fetch(request, params.replica_id)
+            if not partition.readable(request, params.isolation_level, params.replica_id):
+                return False
+            if self._missing <= 1:
+                return True
+            slices = partition.slices(
+                request, request.max_bytes, True, params.isolation_level, params.replica_id
+            )
+        except ApiError:
+            return True
+        size = sum(map(len, slices))
+        self._missing -= size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        return self._missing <= 0
+
+    def complete(self, expired: bool) -> None:
+        self._on_complete()

@@ -1,0 +1,224 @@
+"""One replica of a partition on this broker: who may append and read, how far, and who hears of it.
+
+The log keeps the bytes; this knows the leader, its epoch and the replicas, and moves the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    PolicyViolation,
+    UnknownLeaderEpoch,
+)
+from penstock.log.files import FileSlice
+from penstock.wire.fetch import FetchPartition, FetchPartitionResult
+
+if TYPE_CHECKING:
+    from penstock.log.partition_log import AppendInfo, PartitionLog
+    from penstock.metadata.image import PartitionImage
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+CONSUMER = -1
+"""The replica id of a reader that is no replica."""
+DEBUG_CONSUMER = -2
+
+
+def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> int:
+    """The least log end offset of the in-sync replicas; one that was not heard of has nothing yet."""
+    return min((log_end_offsets.get(replica, 0) for replica in isr), default=0)
+
+
+class Partition:
+    __slots__ = ("_broker_id", "_follower_ends", "_on_change", "image", "key", "log")
+
+    def __init__(
+        self,
+        image: PartitionImage,
+        log: PartitionLog,
+        broker_id: int,
+        on_change: Callable[[tuple[str, int]], None],
+    ) -> None:
+        self.image = image
+        self.log = log
+        self.key = (log.topic, log.partition)
+        self._broker_id = broker_id
+        self._on_change = on_change
+        self._follower_ends: dict[int, int] = {}
+        self._advance()
+
+    @property
+    def is_leader(self) -> bool:
+        return self.image.leader == self._broker_id
+
+    def update(self, image: PartitionImage) -> None:
+        """The controller has decided something about this partition."""
+        if image.leader_epoch != self.image.leader_epoch:
+            self._follower_ends.clear()
+        self.image = image
+        self._advance()
+
+    def check_leader(self, current_leader_epoch: int = -1) -> None:
+        """Fence a client that knows an older leader than we do, or a newer one (KIP-320); -1 knows none."""
+        epoch = self.image.leader_epoch
+        if current_leader_epoch >= 0 and current_leader_epoch != epoch:
+            if current_leader_epoch < epoch:
+                raise FencedLeaderEpoch(f"the leader epoch is {epoch}, not {current_leader_epoch}")
+            raise UnknownLeaderEpoch(f"the leader epoch here is {epoch}, not yet {current_leader_epoch}")
+        if self.image.leader != self._broker_id:
+            raise NotLeaderOrFollower()
+
+    # -- writing
+
+    def append(
+        self, buf: bytearray | memoryview, start: int, end: int, acks: int, *, origin: str = "client"
+    ) -> AppendInfo:
+        image, log = self.image, self.log
+        if image.leader != self._broker_id:
+            raise NotLeaderOrFollower()
+        if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
+            needed = log.config.min_insync_replicas
+            raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
+        info = log.append_as_leader(buf, start, end, image.leader_epoch, origin=origin)
+        self._advance()
+        self._on_change(self.key)
+        return info
+
+    def is_replicated(self, last_offset: int) -> bool:
+        """Whether every in-sync replica has the record at this offset: what acks=all promises."""
+        return self.log.high_watermark > last_offset
+
+    def _advance(self) -> None:
+        """Move the high watermark up to what the in-sync replicas have; it never goes back."""
+        log, isr = self.log, self.image.isr
+        end = log.log_end_offset
+        if len(isr) > 1 or isr[:1] != (self._broker_id,):
+            self._follower_ends[self._broker_id] = end
+            end = high_watermark(isr, self._follower_ends)
+        log.update_high_watermark(end)
+
+    # -- reading
+
+    def upper_bound(self, isolation_level: int, replica_id: int = CONSUMER) -> int:
+        """The offset before which this reader may read."""
+        if replica_id >= 0:
+            return self.log.log_end_offset
+        if isolation_level == READ_COMMITTED:
+            return self.log.last_stable_offset
+        return self.log.high_watermark
+
+    def check_fetch(self, wanted: FetchPartition, replica_id: int) -> None:
+        """Whether this reader may fetch here at all, and from this offset."""
+        self.check_leader(wanted.current_leader_epoch)
+        if replica_id >= 0 and replica_id not in self.image.replicas:
+            raise NotLeaderOrFollower(f"broker {replica_id} is no replica of this partition")
+        log = self.log
+        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {wanted.fetch_offset} is not within {log.log_start_offset}..{log.log_end_offset}"
+            )
+
+    def readable(self, wanted: FetchPartition, isolation_level: int, replica_id: int) -> bool:
+        return self.upper_bound(isolation_level, replica_id) > wanted.fetch_offset
+
+    def slices(
+        self, wanted: FetchPartition, max_bytes: int, min_one: bool, isolation_level: int, replica_id: int
+    ) -> list[FileSlice]:
+        bound = self.upper_bound(isolation_level, replica_id)
+        if bound <= wanted.fetch_offset:
+            return []
+        return self.log.read(
+            wanted.fetch_offset, min(max_bytes, wanted.max_bytes), bound, min_one=min_one
+        )
+
+    def fetch(
+        self, wanted: FetchPartition, max_bytes: int, min_one: bool, isolation_level: int, replica_id: int
+    ) -> FetchPartitionResult:
+        """Records from `wanted.fetch_offset` on. With `min_one`, a first batch larger than any limit is
+        returned whole, so that a reader can get past it (KIP-74)."""
+        log = self.log
+        diverging = self.diverging_epoch(wanted)
+        if diverging is not None:
+            self.check_leader(wanted.current_leader_epoch)
+            return FetchPartitionResult(
+                wanted.partition,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                diverging_epoch=diverging,
+            )
+        self.check_fetch(wanted, replica_id)
+        if replica_id >= 0:
+            self._follower_fetched(replica_id, wanted.fetch_offset)
+        slices: list[FileSlice] = []
+        if max_bytes > 0 or min_one:
+            slices = self.slices(wanted, max_bytes, min_one, isolation_level, replica_id)
+        aborted: list[tuple[int, int]] | None = None
+        if isolation_level == READ_COMMITTED and replica_id < 0:
+            aborted = self._aborted(wanted.fetch_offset, slices) if slices else []
+        return FetchPartitionResult(
+            wanted.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted,
+            -1,
+            slices,
+        )
+
+    def _aborted(self, offset: int, slices: list[FileSlice]) -> list[tuple[int, int]]:
+        """The aborted transactions within the slices. They lie in one segment, so none from the next on."""
+        end = self.log.last_stable_offset
+        for segment in reversed(self.log.segments):
+            if segment.file is slices[-1].file:
+                break
+            end = min(end, segment.base_offset)
+        found = self.log.aborted_transactions(offset, end)
+        return [(transaction.producer_id, transaction.first_offset) for transaction in found]
+
+    def diverging_epoch(self, wanted: FetchPartition) -> tuple[int, int] | None:
+        """Where the reader's log and ours part, when its last epoch says that they do (KIP-595)."""
+        if wanted.last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = self.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is not known here")
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            return epoch, end_offset
+        return None
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The last epoch not above `epoch` and where it ended; (-1, -1) when there is none."""
+        if epoch == self.image.leader_epoch:
+            # Also before its first record, when the log does not know it yet.
+            return epoch, self.log.log_end_offset
+        found, end_offset = self.log.end_offset_for_epoch(epoch)
+        return found, end_offset
+
+    def _follower_fetched(self, replica_id: int, offset: int) -> None:
+        """A follower that fetches from an offset has all that lies before it."""
+        self._follower_ends[replica_id] = offset
+        before = self.log.high_watermark
+        self._advance()
+        if self.log.high_watermark != before:
+            self._on_change(self.key)
+
+    # -- truncation from the start
+
+    def delete_records_before(self, offset: int) -> int:
+        """Deletes what lies before `offset` (-1: before the high watermark); the new log start offset."""
+        self.check_leader()
+        if "delete" not in self.log.config.cleanup_policy:
+            raise PolicyViolation("records can be deleted only where cleanup.policy has delete")
+        end = self.log.high_watermark
+        if offset == -1:
+            offset = end
+        if not 0 <= offset <= end:
+            raise OffsetOutOfRange(f"offset {offset} is not within 0..{end}")
+        return self.log.delete_records_before(offset)
