@@ -85,12 +85,15 @@ class SegmentCheck:
         whole = True
         for position, header, batch in self._sound_batches():
             if position < 0:
+                # What an index says about a batch that cannot be read, nobody can tell.
                 whole = False
+                self.state.holes += 1
                 continue
             self._check_header(position, header)
             self._check_records(position, header, batch)
-            self.index.on_batch(position, header)
-            self.times.on_batch(header)
+            if whole:
+                self.index.on_batch(position, header)
+                self.times.on_batch(header)
             self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
             self.last_offset = header.last_offset
             self.state.batches += 1
@@ -211,12 +214,12 @@ class SegmentCheck:
 
     def _entries(
         self, directory: str, kind: str, layout: type[OffsetIndex] | type[TimeIndex]
-    ) -> tuple[str, list[tuple[int, int]]]:
+    ) -> tuple[str, list[tuple[int, int]] | None]:
         path = segment_path(directory, self.base_offset, kind)
         if not self.fs.exists(path):
             if not self.is_active:
                 self.problem(None, "is missing", "restart the broker: it is rebuilt from the log", path)
-            return path, []
+            return path, None
         data = self.fs.read_bytes(path)
         size = layout.ENTRY.size
         if len(data) % size and not self.is_active:
@@ -253,9 +256,10 @@ class SegmentCheck:
 class _IndexCheck:
     """Each entry must point at the start of a batch that is not behind its offset."""
 
-    def __init__(self, segment: SegmentCheck, found: tuple[str, list[tuple[int, int]]]) -> None:
+    def __init__(self, segment: SegmentCheck, found: tuple[str, list[tuple[int, int]] | None]) -> None:
         self.segment = segment
-        self.path, self.entries = found
+        self.path, entries = found
+        self.entries = entries or []
         self.next = 0
         for number, (a, b) in enumerate(pairwise(self.entries), start=1):
             if b[0] <= a[0] or b[1] <= a[1]:
@@ -289,9 +293,11 @@ class _IndexCheck:
 class _TimeIndexCheck:
     """An entry promises that nothing before its offset is as new as its timestamp."""
 
-    def __init__(self, segment: SegmentCheck, found: tuple[str, list[tuple[int, int]]]) -> None:
+    def __init__(self, segment: SegmentCheck, found: tuple[str, list[tuple[int, int]] | None]) -> None:
         self.segment = segment
-        self.path, self.entries = found
+        self.path, entries = found
+        self.entries = entries or []
+        self.is_missing = entries is None
         self.next = 0
         self.newest = -1
         for number, (a, b) in enumerate(pairwise(self.entries), start=1):
@@ -320,7 +326,7 @@ class _TimeIndexCheck:
         for number in range(self.next, len(self.entries)):
             offset = self.segment.base_offset + self.entries[number][1]
             self._problem(number, f"offset {offset} is past the end of the log")
-        if not self.segment.is_active and self.newest >= 0 and self.next == len(self.entries):
+        if self.newest >= 0 and not self.segment.is_active and not self.is_missing:
             if not self.entries or self.entries[-1][0] < self.newest:
                 self._problem(len(self.entries), f"the newest timestamp {self.newest} has no entry")
 
