@@ -106,9 +106,18 @@ def test_times_keep_kafkas_names_and_are_plain_milliseconds() -> None:
 
 
 def test_decoding_an_old_version_sets_the_defaults_of_the_newest() -> None:
-    old = codec.decode_request(ApiKey.LIST_OFFSETS, 1, codec.encode_request(ApiKey.LIST_OFFSETS, 1, Message(
-        replica_id=-1, topics=[Message(name="t", partitions=[Message(partition_index=0, timestamp=-1)])]
-    )))
+    old = codec.decode_request(
+        ApiKey.LIST_OFFSETS,
+        1,
+        codec.encode_request(
+            ApiKey.LIST_OFFSETS,
+            1,
+            Message(
+                replica_id=-1,
+                topics=[Message(name="t", partitions=[Message(partition_index=0, timestamp=-1)])],
+            ),
+        ),
+    )
     assert old.isolation_level == 0
     assert old.timeout_ms == 0
     assert old.topics[0].partitions[0].current_leader_epoch == -1
@@ -142,7 +151,9 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     data = codec.encode_request(ApiKey.METADATA, 12, Message(topics=None))
     assert data.endswith(b"\x00")
     tagged = data[:-1] + b"\x02" + b"\x05\x03abc" + b"\xff\x01\x00"
-    assert codec.decode_request(ApiKey.METADATA, 12, tagged) == codec.decode_request(ApiKey.METADATA, 12, data)
+    assert codec.decode_request(ApiKey.METADATA, 12, tagged) == codec.decode_request(
+        ApiKey.METADATA, 12, data
+    )
 
 
 def test_tagged_fields_at_their_default_are_not_sent() -> None:
@@ -184,7 +195,15 @@ def test_an_unknown_api_or_version_is_unsupported() -> None:
 def test_every_schema_field_default_is_plain() -> None:
     def look(struct: schema.Struct) -> None:
         for field in struct.fields:
-            assert field.default is None or type(field.default) in (int, float, str, bytes, bool, tuple, uuid.UUID)
+            assert field.default is None or type(field.default) in (
+                int,
+                float,
+                str,
+                bytes,
+                bool,
+                tuple,
+                uuid.UUID,
+            )
             if field.struct is not None:
                 look(field.struct)
 

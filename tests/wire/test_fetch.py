@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import WireError
@@ -66,6 +67,7 @@ def topic_key(version: int, topic: Message) -> tuple[str | None, uuid.UUID | Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=40)
 @given(request_=requests, before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_a_request_says_the_same_in_every_version(
     version: int, request_: Message, before: bytes, after: bytes
@@ -133,7 +135,9 @@ results = st.lists(
                 log_start_offset=int64,
                 aborted=st.none() | st.lists(st.tuples(int64, int64), max_size=3),
                 preferred_read_replica=int32,
-                slices=st.lists(st.binary(max_size=200) | st.builds(Slice, st.binary(max_size=200)), max_size=3),
+                slices=st.lists(
+                    st.binary(max_size=200) | st.builds(Slice, st.binary(max_size=200)), max_size=3
+                ),
                 diverging_epoch=st.none() | pairs,
                 current_leader=st.none() | pairs,
             ),
@@ -185,7 +189,14 @@ def as_message(topics, throttle_ms: int, error_code: int, session_id: int, nodes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@given(topics=results, throttle_ms=small, error_code=st.sampled_from([0, 70, 71]), session_id=int32, nodes=endpoints)
+@settings(max_examples=40)
+@given(
+    topics=results,
+    throttle_ms=small,
+    error_code=st.sampled_from([0, 70, 71]),
+    session_id=int32,
+    nodes=endpoints,
+)
 def test_a_response_is_what_the_generated_codec_writes(
     version: int, topics, throttle_ms: int, error_code: int, session_id: int, nodes
 ) -> None:
@@ -201,7 +212,7 @@ def test_slices_go_through_untouched_and_bytes_between_them_are_one_chunk(topics
     assert [chunk for chunk in chunks if isinstance(chunk, Slice)] == given_slices
     assert all(chunks)
     kinds = [isinstance(chunk, bytes) for chunk in chunks]
-    assert (True, True) not in zip(kinds, kinds[1:])
+    assert (True, True) not in itertools.pairwise(kinds)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -20,7 +20,9 @@ def header_bytes(entity: type, **fields: object) -> bytes:
 
 
 @pytest.mark.parametrize("client_id", [None, "", "rdkafka", "größe"])
-@pytest.mark.parametrize(("key", "version", "entity"), [(3, 8, HeaderV1), (3, 9, HeaderV2), (18, 3, HeaderV2)])
+@pytest.mark.parametrize(
+    ("key", "version", "entity"), [(3, 8, HeaderV1), (3, 9, HeaderV2), (18, 3, HeaderV2)]
+)
 def test_the_header_gives_the_body(client_id: str | None, key: int, version: int, entity: type) -> None:
     data = header_bytes(
         entity, request_api_key=key, request_api_version=version, correlation_id=-7, client_id=client_id

@@ -6,7 +6,7 @@ import struct
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import WireError
@@ -50,6 +50,7 @@ def old_request(version: int, request: Message) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(14))
+@settings(max_examples=40)
 @given(request_=requests, before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_a_request_is_parsed_in_place_in_every_version(
     version: int, request_: Message, before: bytes, after: bytes
@@ -125,6 +126,7 @@ def as_message(topics, throttle_ms: int, nodes) -> Message:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
+@settings(max_examples=40)
 @given(topics=results, throttle_ms=st.integers(0, 2**31 - 1), nodes=endpoints)
 def test_a_response_is_what_the_generated_codec_writes(version: int, topics, throttle_ms: int, nodes) -> None:
     expected = codec.encode_response(ApiKey.PRODUCE, version, as_message(topics, throttle_ms, nodes))

@@ -108,7 +108,8 @@ def _xerial_compress(data: Buffer) -> bytes:
 
     parts = [_XERIAL_HEADER]
     view = memoryview(data)
-    for start in range(0, len(view), _XERIAL_BLOCK):
+    # An empty block for no data: some readers do not know a stream that is only a header.
+    for start in range(0, len(view) or 1, _XERIAL_BLOCK):
         block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
         parts.append(len(block).to_bytes(4, "big"))
         parts.append(block)

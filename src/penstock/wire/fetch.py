@@ -17,6 +17,7 @@ from penstock.wire.primitives import (
     INT16,
     INT32,
     INT64,
+    MAX_ITEMS,
     ZERO_UUID,
     Buffer,
     compact_nullable_string,
@@ -26,6 +27,7 @@ from penstock.wire.primitives import (
     nullable_string,
     skip_tags,
     text,
+    too_many_items,
     uuid_at,
     uvarint,
 )
@@ -115,9 +117,13 @@ def _parse_classic(request: FetchRequest, buf: Buffer, pos: int, end: int, versi
         request.session_id, request.session_epoch = _SESSION.unpack_from(buf, pos)
         pos += 8
     count, pos = _count(buf, pos, end, 6)
+    left = MAX_ITEMS - count
     for _ in range(count):
         name, pos = _name(buf, pos, end)
         partition_count, pos = _count(buf, pos, end, 16)
+        left -= partition_count
+        if left < 0:
+            raise too_many_items()
         partitions = []
         for _ in range(partition_count):
             if version >= 9:
@@ -135,9 +141,13 @@ def _parse_classic(request: FetchRequest, buf: Buffer, pos: int, end: int, versi
         request.topics.append((name, None, partitions))
     if version >= 7:
         count, pos = _count(buf, pos, end, 6)
+        left -= count
         for _ in range(count):
             name, pos = _name(buf, pos, end)
             partition_count, pos = _count(buf, pos, end, 4)
+            left -= partition_count
+            if left < 0:
+                raise too_many_items()
             indexes = struct.unpack_from(f">{partition_count}i", buf, pos)
             pos += 4 * partition_count
             request.forgotten.append((name, None, list(indexes)))
@@ -182,11 +192,15 @@ def _parse_flexible(request: FetchRequest, buf: Buffer, pos: int, end: int, vers
     )
     request.session_id, request.session_epoch = _SESSION.unpack_from(buf, pos + 13)
     count, pos = _compact_count(buf, pos + 21, end, 3)
+    left = MAX_ITEMS - count
     by_id = version >= 13
     unpack, new = _V12.unpack_from, tuple.__new__
     for _ in range(count):
         name, topic_id, pos = _topic(buf, pos, end, by_id)
         partition_count, pos = _compact_count(buf, pos, end, 33)
+        left -= partition_count
+        if left < 0:
+            raise too_many_items()
         partitions: list[FetchPartition] = []
         for _ in range(partition_count):
             # A session's first request names every partition, so this is the loop that counts:
@@ -202,9 +216,13 @@ def _parse_flexible(request: FetchRequest, buf: Buffer, pos: int, end: int, vers
         pos = skip_tags(buf, pos, end) if buf[pos] else pos + 1
         request.topics.append((name, topic_id, partitions))
     count, pos = _compact_count(buf, pos, end, 3)
+    left -= count
     for _ in range(count):
         name, topic_id, pos = _topic(buf, pos, end, by_id)
         partition_count, pos = _compact_count(buf, pos, end, 4)
+        left -= partition_count
+        if left < 0:
+            raise too_many_items()
         indexes = struct.unpack_from(f">{partition_count}i", buf, pos)
         pos += 4 * partition_count
         pos = skip_tags(buf, pos, end) if buf[pos] else pos + 1

@@ -15,6 +15,7 @@ from penstock.errors import WireError
 from penstock.wire.primitives import (
     INT16,
     INT32,
+    MAX_ITEMS,
     ZERO_UUID,
     Buffer,
     compact_nullable_string,
@@ -26,6 +27,7 @@ from penstock.wire.primitives import (
     nullable_string,
     skip_tags,
     text,
+    too_many_items,
     uuid_at,
     uvarint,
 )
@@ -79,6 +81,7 @@ def _parse_classic(buf: Buffer, pos: int, end: int, version: int) -> tuple[Produ
     topics: list[TopicData] = []
     if not 0 <= topic_count * 6 <= end - pos:
         raise WireError(f"{topic_count} topics do not fit in {end - pos} bytes")
+    left = MAX_ITEMS - topic_count
     for _ in range(topic_count):
         (size,) = INT16.unpack_from(buf, pos)
         pos += 2
@@ -90,6 +93,9 @@ def _parse_classic(buf: Buffer, pos: int, end: int, version: int) -> tuple[Produ
         pos += 4
         if not 0 <= count * 8 <= end - pos:
             raise WireError(f"{count} partitions do not fit in {end - pos} bytes")
+        left -= count
+        if left < 0:
+            raise too_many_items()
         partitions: list[PartitionData] = []
         for _ in range(count):
             partition, size = _PARTITION.unpack_from(buf, pos)
@@ -120,6 +126,7 @@ def _parse_flexible(buf: Buffer, pos: int, end: int, version: int) -> tuple[Prod
     topics: list[TopicData] = []
     if not 0 <= (topic_count - 1) * 3 <= end - pos:
         raise WireError(f"{topic_count - 1} topics do not fit in {end - pos} bytes")
+    left = MAX_ITEMS - topic_count
     for _ in range(topic_count - 1):
         name = topic_id = None
         if by_id:
@@ -134,6 +141,9 @@ def _parse_flexible(buf: Buffer, pos: int, end: int, version: int) -> tuple[Prod
         count, pos = uvarint(buf, pos)
         if not 0 <= (count - 1) * 6 <= end - pos:
             raise WireError(f"{count - 1} partitions do not fit in {end - pos} bytes")
+        left -= count
+        if left < 0:
+            raise too_many_items()
         partitions: list[PartitionData] = []
         for _ in range(count - 1):
             (partition,) = INT32.unpack_from(buf, pos)

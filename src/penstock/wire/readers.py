@@ -1,7 +1,8 @@
 """Makes the function that reads one version of one message, from its schema.
 
 What a reader promises: no byte past `end` is believed, an array is made only after its length was
-compared with the bytes that are left, unknown tagged fields are skipped, and all bytes are used.
+compared with the bytes that are left and with what one message may hold, unknown tagged fields are
+skipped, and all bytes are used.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.wire.message import Message
+from penstock.wire.primitives import MAX_ITEMS, too_many_items
 from penstock.wire.schema import LETTER_SIZE, Field, Struct
 from penstock.wire.source import Source, size_of, smallest_item
 
@@ -16,6 +18,8 @@ from penstock.wire.source import Source, size_of, smallest_item
 def reader(schema: Struct, newest: Struct) -> Callable[..., Message]:
     """read(buf, pos, end) -> Message with this version's fields, and defaults for the newest's."""
     out = Source()
+    out.names["too_many_items"] = too_many_items
+    out.add(f"left = {MAX_ITEMS}")
     _read_struct(out, schema, newest, "m0", 0)
     out.add("if pos != end:")
     out.add("    raise WireError(f'{end - pos} bytes follow the end of a message')")
@@ -106,6 +110,9 @@ def _read_field(
     out.add("    raise WireError(f'an array says it has {n} items in {end - pos} bytes')")
     out.add("else:")
     out.depth += 1
+    out.add("left -= n")
+    out.add("if left < 0:")
+    out.add("    raise too_many_items()")
     if field.type in LETTER_SIZE:
         out.add(f"{target} = list(unpack_from(f'>{{n}}{field.type}', buf, pos))")
         out.add(f"pos += n * {LETTER_SIZE[field.type]}")
