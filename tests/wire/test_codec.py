@@ -220,3 +220,12 @@ def test_importing_the_wire_layer_loads_no_schema_and_no_codec_library() -> None
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_reading_a_message_does_not_load_hypothesis_where_it_is_installed() -> None:
+    script = (
+        "import sys; from penstock.wire import codec; codec.encode_response(3, 12, codec.Message());"
+        " print('hypothesis' in sys.modules); import hypothesis.strategies"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
