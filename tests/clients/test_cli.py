@@ -72,10 +72,10 @@ def spawn(bootstrap):
     """Start a command line as a process of its own."""
     processes = []
 
-    def spawn(*arguments, **options):
+    def spawn(*arguments, environment=None, **options):
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *arguments],
-            env=os.environ | {"PENSTOCK_BOOTSTRAP": bootstrap},
+            env=os.environ | {"PENSTOCK_BOOTSTRAP": bootstrap} | (environment or {}),
             **({"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options),
         )
         processes.append(process)
@@ -207,7 +207,7 @@ def test_a_wrong_setting_is_refused_by_name_and_nothing_changes(run, run_json, t
 
 def test_lines_become_records_and_records_lines(run, run_json, topic):
     result = run("produce", topic, stdin=b"one\ntwo\n\nlast without end")
-    assert result.stderr == f"4 records (23 B) written to '{topic}'.\n" and result.stdout == ""
+    assert result.stderr == f"4 records (22 B) written to '{topic}'.\n" and result.stdout == ""
     assert run("consume", topic).stdout_bytes == b"one\ntwo\n\nlast without end\n"
 
 
@@ -404,16 +404,9 @@ def test_the_cluster_is_described(run, run_json, bootstrap):
     assert found["id"] in run("cluster").stdout
 
 
-def test_topic_names_are_completed_from_the_cluster(spawn, bootstrap, timed):
-    process = spawn(
-        env=os.environ
-        | {
-            "PENSTOCK_BOOTSTRAP": bootstrap,
-            "_PENSTOCK_COMPLETE": "bash_complete",
-            "COMP_WORDS": f"penstock consume {timed[:-2]}",
-            "COMP_CWORD": "2",
-        }
-    )
+def test_topic_names_are_completed_from_the_cluster(spawn, timed):
+    words = {"COMP_WORDS": f"penstock consume {timed[:-2]}", "COMP_CWORD": "2"}
+    process = spawn(environment={"_PENSTOCK_COMPLETE": "bash_complete", **words})
     assert process.communicate(timeout=30)[0].decode() == f"plain,{timed}\n"
 
 
