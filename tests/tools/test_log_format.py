@@ -54,7 +54,7 @@ def written(penstock: PenstockBroker) -> PenstockBroker:
     """A stopped broker whose topic `made` has all codecs, several segments and an idempotent producer."""
     from confluent_kafka import Producer
 
-    penstock.create_topic("made", config={"segment.bytes": 20_000, "index.interval.bytes": 500})
+    penstock.create_topic("made", config={"segment.bytes": 8_000, "index.interval.bytes": 500})
     for round_ in range(10):
         for codec in CODECS:
             penstock.produce(
