@@ -51,6 +51,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "TRANSACTIONAL",
     "BatchHeader",
+    "Buffer",
     "Record",
     "build_batch",
     "check_batch",
