@@ -78,9 +78,12 @@ def test_kafka_dump_log_reads_every_kind_of_file_that_a_broker_leaves(
     said = dump_without_complaint(kafka_tools, [path for kind in files.values() for path in kind])
     assert said.count("payload: idempotent ") == 100
     assert "compresscodec: zstd" in said.lower()
-    for path in files[".index"] + files[".timeindex"]:
-        checked = kafka_tools.run("kafka-dump-log", "--index-sanity-check", "--files", str(path))
-        assert "passed sanity check" in checked, checked
+    indexes = [path for path in files[".index"] + files[".timeindex"] if path.stat().st_size]
+    assert len(indexes) > 4
+    checked = kafka_tools.run(
+        "kafka-dump-log", "--index-sanity-check", "--files", ",".join(map(str, indexes))
+    )
+    assert checked.count("passed sanity check") == len(indexes), checked
 
 
 def test_kafka_opens_a_broker_directory_as_cleanly_shut_down(
