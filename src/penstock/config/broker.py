@@ -121,6 +121,25 @@ _OWN = (
 )  # fmt: skip
 
 
+# The coordinator of classic groups and of committed offsets.
+_GROUPS = (
+    _row("group.initial.rebalance.delay.ms", INT, 3 * SECOND, Range(0),
+         "How long the first member of an empty group waits for others to join it."),
+    _row("group.max.session.timeout.ms", INT, 30 * MINUTE, Range(0), "The longest session of a member."),
+    _row("group.max.size", INT, INT_MAX, Range(1), "The most members of a classic group."),
+    _row("group.min.session.timeout.ms", INT, 6 * SECOND, Range(0), "The shortest session of a member."),
+    _row("offset.metadata.max.bytes", INT, 4096, Range(0), "The longest metadata of a committed offset."),
+    _row("offsets.retention.check.interval.ms", LONG, 10 * MINUTE, Range(1),
+         "How often expired offsets are looked for."),
+    _row("offsets.retention.minutes", INT, 7 * 24 * 60, Range(1),
+         "How long offsets are kept after their group became empty, or after the commit where no group is."),
+    _row("offsets.topic.num.partitions", INT, 50, Range(1), "Partitions of a new __consumer_offsets."),
+    _row("offsets.topic.replication.factor", INT, 1, Range(1, 32767),
+         "Replicas of a new __consumer_offsets; Kafka's default is 3."),
+    _row("offsets.topic.segment.bytes", INT, 100 * MIB, Range(1024), "Segment size of __consumer_offsets."),
+)  # fmt: skip
+
+
 def _topic_defaults() -> Iterator[ConfigDef]:
     """The rows of the topic settings' synonyms: the weakest holds the default, the strongest is dynamic."""
     for topic in TOPIC_CONFIGS.values():
@@ -140,7 +159,7 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 
 
 BROKER_CONFIGS: dict[str, ConfigDef] = {
-    row.name: row for row in sorted((*_OWN, *_topic_defaults()), key=lambda row: row.name)
+    row.name: row for row in sorted((*_OWN, *_GROUPS, *_topic_defaults()), key=lambda row: row.name)
 }
 
 
