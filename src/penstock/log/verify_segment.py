@@ -178,7 +178,7 @@ class SegmentCheck:
     def _check_producer(self, position: int, header: BatchHeader) -> None:
         state = self.state
         before = state.producers.get(header.producer_id)
-        sequence = header.last_sequence
+        sequence, seen_holes = header.last_sequence, state.holes
         if before is not None:
             epoch, last_sequence, holes = before
             name = f"producer {header.producer_id}"
@@ -192,8 +192,8 @@ class SegmentCheck:
                     what = f"{name}: sequence {header.base_sequence} comes after {last_sequence}"
                     self.problem(position, what, REPORT)
             if header.producer_epoch == epoch and sequence < 0:
-                sequence = last_sequence
-        state.producers[header.producer_id] = (header.producer_epoch, sequence, state.holes)
+                sequence, seen_holes = last_sequence, holes  # a marker says nothing about sequences
+        state.producers[header.producer_id] = (header.producer_epoch, sequence, seen_holes)
 
     def _check_records(self, position: int, header: BatchHeader, batch: memoryview) -> None:
         previous, last = header.base_offset - 1, header.last_offset
