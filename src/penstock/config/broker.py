@@ -140,6 +140,23 @@ _GROUPS = (
 )  # fmt: skip
 
 
+# The coordinator of transactions.
+_TRANSACTIONS = (
+    _row("transaction.max.timeout.ms", INT, 15 * MINUTE, Range(1),
+         "The longest time that a client may ask for its transactions."),
+    _row("transaction.partition.verification.enable", BOOLEAN, True, None,
+         "Whether a transactional produce of an older client is checked with the coordinator (KIP-890)."),
+    _row("transaction.state.log.num.partitions", INT, 50, Range(1),
+         "Partitions of a new __transaction_state."),
+    _row("transaction.state.log.replication.factor", INT, 1, Range(1, 32767),
+         "Replicas of a new __transaction_state; Kafka's default is 3."),
+    _row("transaction.state.log.segment.bytes", INT, 100 * MIB, Range(1024),
+         "Segment size of __transaction_state."),
+    _row("transactional.id.expiration.ms", INT, 7 * DAY, Range(1),
+         "How long a transactional id is remembered after its last transaction."),
+)  # fmt: skip
+
+
 def _topic_defaults() -> Iterator[ConfigDef]:
     """The rows of the topic settings' synonyms: the weakest holds the default, the strongest is dynamic."""
     for topic in TOPIC_CONFIGS.values():
@@ -159,7 +176,8 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 
 
 BROKER_CONFIGS: dict[str, ConfigDef] = {
-    row.name: row for row in sorted((*_OWN, *_GROUPS, *_topic_defaults()), key=lambda row: row.name)
+    row.name: row
+    for row in sorted((*_OWN, *_GROUPS, *_TRANSACTIONS, *_topic_defaults()), key=lambda row: row.name)
 }
 
 
