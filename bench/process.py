@@ -67,6 +67,14 @@ class BrokerProcess:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return sum(_resident_kib(process) for process in (pid, *map(int, children))) / 1024
 
+    def wait_until_deleted(self, topic: str) -> None:
+        """Until no directory of the topic is left, also none that waits to be removed."""
+        deadline = time.perf_counter() + _START_TIMEOUT_S
+        while list((self.directory / "data").glob(f"{topic}-*")):
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"the files of {topic} were not removed")
+            time.sleep(0.005)
+
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
