@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from penstock.log.cleaner import clean
 from penstock.log.compaction import CleanJob, LastBatch, SegmentFacts
 from penstock.log.index import AbortedTxn, TransactionIndex
 from penstock.log.scan import CorruptSegment, scan_batches, segment_path
+from penstock.log.verify import verify_partition
 from penstock.wire.records import Record, build_batch, control_marker, iter_records
 
 NOW = 1_000_000
@@ -216,8 +219,6 @@ def test_the_indexes_of_a_cleaned_segment_point_at_its_batches(directory):
     starts = {header.last_offset: None for header, _, _ in directory.cleaned()}
     assert starts
     directory.adopt()
-    from penstock.log.verify import verify_partition
-
     assert verify_partition(str(directory.path)).problems == []
     assert os.path.getsize(segment_path(str(directory.path), 0, ".index")) > 0
 
@@ -227,6 +228,15 @@ def test_the_time_of_the_last_write_stays(directory):
     os.utime(segment_path(str(directory.path), 0), ns=(10**18, 10**18))
     clean(directory.job(1))
     assert os.stat(segment_path(str(directory.path), 0, ".log.cleaned")).st_mtime_ns == 10**18
+
+
+def test_a_job_is_done_in_a_process_of_its_own(directory):
+    directory.segment(0, batch(0, (b"a", b"1"), (b"a", b"2")), batch(2, (b"b", b"3")))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        result = pool.submit(clean, directory.job(3)).result()
+    assert [(group.old_base_offsets, group.new_base_offset) for group in result.groups] == [((0,), 0)]
+    assert result.end_offset == 3
+    assert [r.offset for _, records, _ in directory.cleaned() for r in records] == [1, 2]
 
 
 def leftovers(directory: Directory) -> list[str]:

@@ -280,6 +280,14 @@ def test_a_segment_that_retention_removes_meanwhile_is_no_problem(partition):
     assert report.first_offset == SECOND
 
 
+def test_an_index_that_is_completed_right_after_a_roll_is_no_problem(partition):
+    path = path_of(partition, ".timeindex")
+    data = path.read_bytes()
+    path.write_bytes(data[:-12])
+    report = verify_partition(str(partition), wait=lambda: path.write_bytes(data) and None)
+    assert report.problems == []
+
+
 def test_a_segment_that_compaction_swaps_meanwhile_is_no_problem(partition):
     path = path_of(partition, ".log")
 
