@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS, Fs
-from penstock.log.cleaner import CleanResult, clean
+from penstock.log.cleaner import CleanResult, clean, swap_in
 from penstock.log.compaction import facts_of, plan_cleaning
 from penstock.log.loading import open_log
 from penstock.log.partition_log import PartitionLog
@@ -192,9 +192,7 @@ class Bench:
         return result
 
     def swap(self, result: CleanResult) -> None:
-        for group in result.groups:
-            old = [s for s in self.log.segments if s.base_offset in group.old_base_offsets]
-            self.log.replace_segments(old, [group.new_base_offset])
+        assert swap_in(self.log, result.groups)
         self.log.purge()
 
     def assert_sound(self) -> None:
@@ -352,6 +350,20 @@ def test_sequences_survive_cleaning_and_a_recovery_without_snapshots(fresh, hist
         for producer, entry in bench.log.producers.producers.items()
     }
     assert after == before
+
+
+@pytest.mark.parametrize("change", ["delete_records_before", "truncate_to"])
+def test_a_log_that_was_cut_while_it_was_cleaned_is_not_swapped(fresh, change):
+    bench = fresh()
+    bench.play(HISTORY)
+    job = plan_cleaning([facts_of(bench.log)], bench.clock.now_ms())
+    assert job is not None
+    result = clean(job)
+    getattr(bench.log, change)(4)
+    before = bench.contents()
+    assert not swap_in(bench.log, result.groups)
+    assert bench.contents() == before
+    assert not [name for name in os.listdir(bench.directory) if name.endswith(".cleaned")]
 
 
 class Crash(Exception):

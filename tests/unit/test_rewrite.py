@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS
+from penstock.log.cleaner import swap_in
 from penstock.log.compaction import facts_of
 from penstock.log.loading import open_log
 from penstock.log.rewrite import Oldest, StrictResult, plan_strict_retention, rewrite_expired
@@ -51,11 +52,9 @@ class Bench:
             if job is None:
                 break
             result = rewrite_expired(job)
-            for group in result.groups:
-                old = [s for s in self.log.segments if s.base_offset in group.old_base_offsets]
-                self.log.replace_segments(old, [group.new_base_offset])
+            assert swap_in(self.log, result.groups)
             self.log.purge()
-            self.known.update(result.oldest)
+            self.known = dict(result.oldest)
             if not result.active_expired:
                 break
             self.log.roll()
@@ -110,6 +109,9 @@ def test_a_log_without_old_records_is_not_touched_and_read_once(bench):
     assert result.groups == ()
     assert {s.base_offset: os.stat(s.file.path).st_ino for s in bench.log.segments} == before
     assert plan_strict_retention(facts_of(bench.log), bench.clock.now_ms(), bench.known) is None
+    bench.write(0)
+    bench.apply()
+    assert sorted(bench.known) == [0, 1]
 
 
 def test_a_segment_is_planned_again_when_its_oldest_record_has_become_old(bench):

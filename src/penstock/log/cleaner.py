@@ -8,8 +8,10 @@ without aborted data, and without tombstones and markers whose delete horizon ha
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.errors import ApiError
 from penstock.fs import REAL_FS, Fs
@@ -20,6 +22,9 @@ from penstock.log.compaction import CleanJob, SegmentFacts, group_segments
 from penstock.log.offset_map import OffsetMap
 from penstock.log.scan import CorruptSegment, scan_batches, segment_path
 from penstock.wire.records import BatchHeader
+
+if TYPE_CHECKING:
+    from penstock.log.partition_log import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,23 @@ def clean(job: CleanJob, fs: Fs = REAL_FS) -> CleanResult:
     """Do a job. Raises CorruptSegment for a batch that cannot be read, OSError for the disk; in either
     case no `.cleaned` file is left and the log is as it was."""
     return _Cleaner(job, fs).run()
+
+
+def swap_in(log: PartitionLog, groups: Sequence[CleanedGroup]) -> bool:
+    """Put the result of a job in the place of what it was made from; called where the log is owned.
+
+    False when the log was cut or deleted in the meantime: what no longer fits is thrown away, and the
+    cleaner checkpoint must not move.
+    """
+    for number, group in enumerate(groups):
+        bases = set(group.old_base_offsets)
+        old = [segment for segment in log.segments[:-1] if segment.base_offset in bases]
+        if len(old) != len(bases) or sum(segment.size for segment in old) != group.old_size:
+            for rest in groups[number:]:
+                discard_cleaned(log.directory, rest.new_base_offset, log.fs)
+            return False
+        log.replace_segments(old, [group.new_base_offset])
+    return True
 
 
 class _Cleaner:

@@ -60,7 +60,7 @@ class StrictJob:
 
 @dataclass(frozen=True, slots=True)
 class StrictResult:
-    """Swap `groups` in, oldest first; keep `oldest` for the next plan of this log, as `known`.
+    """Swap `groups` in, oldest first; `oldest` is all that is known now, the next plan's `known`.
 
     `active_expired`: the active segment holds old records; roll it and plan again. `first_offset` is where
     the first record now lies, when that could be told: the log start offset may move there.
@@ -106,15 +106,15 @@ def plan_strict_retention(
         last_stable_offset=facts.last_stable_offset,
         segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,
-        known={s.base_offset: known[s.base_offset] for s in suspects if s.base_offset in known},
+        known={s.base_offset: known[s.base_offset] for s in facts.segments if s.base_offset in known},
         last_batches=dict(facts.last_batches()),
     )
 
 
 def rewrite_expired(job: StrictJob, fs: Fs = REAL_FS) -> StrictResult:
-    """Do a job. Raises CorruptSegment or OSError; then no `.cleaned` file is left and the log is as it was."""
+    """Do a job. Raises CorruptSegment or OSError; then nothing `.cleaned` is left, the log is as it was."""
     groups: list[CleanedGroup] = []
-    oldest: dict[int, Oldest] = {}
+    oldest = dict(job.known)
     removed = 0
     active_expired = False
     with ExitStack() as on_failure:
