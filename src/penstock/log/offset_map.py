@@ -26,9 +26,9 @@ class OffsetMap:
             slots *= 2
         self._mask = slots - 1
         zeros = bytes(8 * slots)
-        self._high = array("Q", zeros)
-        self._low = array("Q", zeros)
-        self._offsets = array("Q", zeros)
+        self._high: array[int] = array("Q", zeros)
+        self._low: array[int] = array("Q", zeros)
+        self._offsets: array[int] = array("Q", zeros)
         # One slot always stays free: that is where the search for a missing key ends.
         self.capacity = max(1, min(slots - 1, int(slots * load_factor)))
         self.size = 0
