@@ -62,6 +62,7 @@ class OffsetMap:
         slot, step = high & mask, low | 1
         while offsets[slot]:
             if highs[slot] == high and lows[slot] == low:
-                return offsets[slot] - 1
+                newest: int = offsets[slot] - 1
+                return newest
             slot = (slot + step) & mask
         return -1
