@@ -73,8 +73,8 @@ def test_a_signal_stops_it_cleanly_with_exit_code_0(start, number):
 
 def test_up_tells_people_where_it_listens(start):
     process, line = start("up", "--port", "0", "--data", "here")
-    address = process.stdout.readline().split()[2]
-    assert line.split() == ["PART", "ADDRESS", "PID"]
+    address = line.split()[4]
+    assert line == f"broker 1 listens on {address} (process {process.pid})\n"
     assert process.stdout.readline() == f"Ready at {address}, data in here. Ctrl-C stops it.\n"
 
 
@@ -90,6 +90,23 @@ def test_the_data_directory_comes_from_the_environment_and_outlives_the_process(
     process, line = start("up", "--json", "--port", "0", "--data", where)
     bootstrap = json.loads(line)["bootstrap"]
     assert subprocess.check_output([*command, "consume", "t", "-b", bootstrap]) == b"kept\n"
+
+
+def test_a_follower_waits_for_a_broker_that_restarts_and_goes_on(start):
+    process, line = start("up", "--json", "--port", "0")
+    ready = json.loads(line)
+    address = ("-b", ready["bootstrap"])
+    produce = [sys.executable, "-m", "penstock", "produce", "t", *address]
+    subprocess.run(produce, input=b"before\n", check=True, capture_output=True)
+    follower, line = start("consume", "t", "--follow", "--from", "earliest", *address)
+    assert line == "before\n"
+    assert stop(process)[0] == 0
+    note = follower.stderr.readline()
+    assert note.startswith(f"lost {ready['bootstrap']} (") and note.endswith("; waiting for it\n")
+    start("up", "--json", "--port", str(ready["brokers"][0]["port"]))
+    subprocess.run(produce, input=b"after\n", check=True, capture_output=True)
+    assert follower.stdout.readline() == "after\n"
+    assert stop(follower)[0] == 130
 
 
 def test_settings_reach_the_broker(start):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from penstock.cli import output
 from penstock.cli.bench import percentile
 from penstock.cli.client import parse_bootstrap
-from penstock.cli.failure import CommandFailed, UnknownTopic, did_you_mean
+from penstock.cli.failure import CommandFailed, UnknownTopic, did_you_mean, reason
 from penstock.cli.main import COMMANDS, cli, run
 from penstock.cli.reference import render
 
@@ -147,6 +147,19 @@ def test_an_unknown_topic_suggests_a_near_one_or_creation():
     )
     assert "penstock topics create x" in UnknownTopic("x", []).message
     assert did_you_mean("ORDERS", ["orders"]) == " Did you mean 'orders'?"
+
+
+def test_reasons_are_free_of_librdkafkas_states_and_prefixes():
+    class Error:
+        def __init__(self, text):
+            self.str = lambda: text
+
+    connect = (
+        "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Refused (after 0ms in state CONNECT)"
+    )
+    assert reason(Error(connect)) == "connect to 127.0.0.1:1 failed: Refused"
+    assert reason(Error("Local: Timed out.")) == "timed out"
+    assert reason(Error("SSL handshake failed")) == "SSL handshake failed"
 
 
 def test_a_failure_is_always_one_line():

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ import click
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+_NOISE = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state .*\)$|ipv[46]#")
 
 OK = 0
 FAILED = 1
@@ -50,8 +53,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def reason(error: KafkaError) -> str:
-    """The broker's or librdkafka's own words, without librdkafka's prefixes."""
-    text = error.str() or error.name()
+    """The broker's or librdkafka's own words, without librdkafka's prefixes and states."""
+    text = _NOISE.sub("", error.str() or error.name())
     for prefix in ("Local: ", "Broker: "):
         text = text.removeprefix(prefix)
     text = text.strip().rstrip(".")

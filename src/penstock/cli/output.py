@@ -60,12 +60,15 @@ def _rich_table(
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", pad_edge=False)
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column, right in zip(columns, numeric, strict=True):
         grid.add_column(column, justify="right" if right else "left", overflow="fold")
     for line in cells:
         grid.add_row(*(Text(cell) for cell in line))
-    Console(highlight=False).print(grid)
+    console = Console(highlight=False)
+    if title:
+        console.print(Text(title))
+    console.print(grid)
 
 
 class Progress(Protocol):

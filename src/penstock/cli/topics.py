@@ -249,7 +249,7 @@ def _description(cluster: Cluster, info: TopicInfo) -> dict[str, Any]:
     ]
     return {
         "name": info.name,
-        "id": str(detail.topic_id),
+        "id": _kafka_id(str(detail.topic_id)),
         "internal": bool(detail.is_internal),
         "replication_factor": info.replication_factor,
         "configs": {setting.name: setting.value for setting in overrides},
@@ -273,6 +273,11 @@ def _timeouts(cluster: Cluster) -> dict[str, float]:
 
 def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
+
+
+def _kafka_id(text: str) -> str:
+    """Kafka writes ids in the URL-safe alphabet of base64, librdkafka in the other."""
+    return text.replace("+", "-").replace("/", "_")
 
 
 def _numbers(ids: list[int]) -> str:

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options import json_option
-from penstock.cli.output import emit_json, table
+from penstock.cli.output import emit_json
 from penstock.cli.properties import key_values
 from penstock.errors import PenstockError
 
@@ -75,8 +75,9 @@ def up(
         if as_json:
             emit_json(ready)
             return
-        rows = [("broker " + str(b["id"]), f"{b['host']}:{b['port']}", b["pid"]) for b in ready["brokers"]]
-        table(("part", "address", "pid"), rows)
+        for broker in ready["brokers"]:  # no rich table here: it would stay in the broker's memory
+            address = f"{broker['host']}:{broker['port']}"
+            click.echo(f"broker {broker['id']} listens on {address} (process {broker['pid']})")
         click.echo(f"Ready at {ready['bootstrap']}, data in {data}. Ctrl-C stops it.")
 
     run_broker(values, ready_file, announce)
