@@ -63,6 +63,18 @@ class Client(Protocol):
         ...
 
 
+def by_hand(bootstrap: str, **options: Any) -> dict[str, Any]:
+    """Settings of a confluent-kafka consumer that has no group but must name one."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": "by-hand",
+        # It would wait for a coordinator when it is closed.
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 50,
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
+
+
 class Confluent:
     name = "confluent"
 
@@ -131,16 +143,7 @@ class Confluent:
     ) -> list[Rec]:
         from confluent_kafka import Consumer, TopicPartition
 
-        consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "by-hand",
-                "enable.auto.commit": False,
-                "isolation.level": isolation,
-                "fetch.wait.max.ms": 50,
-                "auto.offset.reset": "error",
-            }
-        )
+        consumer = Consumer(by_hand(bootstrap, isolation_level=isolation, auto_offset_reset="error"))
         try:
             consumer.assign([TopicPartition(topic, p, o) for p, o in (start or {0: 0}).items()])
             found: list[Rec] = []
@@ -167,13 +170,6 @@ class Confluent:
 class KafkaPython:
     name = "kafka-python"
 
-    def __init__(self) -> None:
-        import kafka.codec
-
-        if kafka.codec.snappy is None:
-            # It wants python-snappy, which is cramjam under another name.
-            kafka.codec.snappy = _SnappyOverCramjam
-
     def produce(
         self,
         bootstrap: str,
@@ -187,6 +183,8 @@ class KafkaPython:
     ) -> list[int]:
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
+
+        _give_snappy_to_kafka_python()
 
         producer = KafkaProducer(
             bootstrap_servers=bootstrap,
@@ -228,6 +226,7 @@ class KafkaPython:
     ) -> list[Rec]:
         from kafka import KafkaConsumer, TopicPartition
 
+        _give_snappy_to_kafka_python()
         consumer = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=None,
@@ -251,6 +250,14 @@ class KafkaPython:
             return found
         finally:
             consumer.close()
+
+
+def _give_snappy_to_kafka_python() -> None:
+    """It wants python-snappy, which is cramjam under another name."""
+    import kafka.codec
+
+    if kafka.codec.snappy is None:
+        kafka.codec.snappy = _SnappyOverCramjam
 
 
 class _SnappyOverCramjam:

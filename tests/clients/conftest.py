@@ -11,6 +11,8 @@ import pytest
 from penstock.testing import PenstockBroker, WireClient
 from tests.clients.adapters import CLIENTS, Client
 
+_numbers = itertools.count(1)
+
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[PenstockBroker]:
@@ -24,8 +26,7 @@ def broker() -> Iterator[PenstockBroker]:
 def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
     """Makes topic names that carry the test's name and are its own on a shared broker."""
     base = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:120].strip("-")
-    numbers = itertools.count(1)
-    return lambda: f"{base}-{next(numbers)}"
+    return lambda: f"{base}-{next(_numbers)}"
 
 
 @pytest.fixture

@@ -64,9 +64,12 @@ def test_errors_of_helpers_are_typed(penstock: PenstockBroker) -> None:
         penstock.consume("t", 1, timeout=0.2)
 
 
-def test_a_setting_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BrokerFailed, match=r"log\.retention\.hous"):
-        PenstockBroker({"log.retention.hous": 3}).start()
+def test_a_setting_that_does_not_exist_is_named() -> None:
+    with (
+        pytest.raises(BrokerFailed, match=r"log\.retention\.hous"),
+        PenstockBroker({"log.retention.hous": 3}),
+    ):
+        pass
 
 
 @pytest.mark.penstock(settings={"num.partitions": 4})
@@ -116,8 +119,7 @@ def test_the_broker_goes_when_the_test_process_is_killed(paused: bool) -> None:
     parent.wait()
     parent.stdout.close()
     wait_until_gone(int(pid))
-    if not paused:
-        assert not os.path.exists(directory)
+    assert not os.path.exists(directory)
 
 
 def test_importing_the_plugin_loads_neither_the_broker_nor_a_client() -> None:
@@ -169,7 +171,7 @@ def test_advancing_the_clock_ends_a_long_poll(penstock: PenstockBroker) -> None:
         partition = Message(partition=0, current_leader_epoch=-1, fetch_offset=0, partition_max_bytes=1000)
         request = Message(
             replica_id=-1,
-            max_wait_ms=600_000,
+            max_wait_ms=60_000,
             min_bytes=1,
             max_bytes=1000,
             isolation_level=0,
@@ -178,7 +180,7 @@ def test_advancing_the_clock_ends_a_long_poll(penstock: PenstockBroker) -> None:
         )
         sent = wire.send(ApiKey.FETCH, 11, encode_request(ApiKey.FETCH, 11, request))
         penstock.wait_for_requests("Fetch")
-        penstock.clock.advance(seconds=601)
+        penstock.clock.advance(seconds=61)
         answer = wire.receive(ApiKey.FETCH, 11, sent)
         assert not answer.responses[0].partitions[0].records
 
@@ -231,7 +233,9 @@ def test_every_api_can_be_failed_in_every_version_without_breaking_the_client(
                 request = make(wire, "t", version)
                 penstock.faults.fail(api.name, "POLICY_VIOLATION")
                 answer = wire.request(api, version, request)
-                # Metadata before v13 has no place for it but the topics.
+                if api == ApiKey.DESCRIBE_LOG_DIRS and version < 3:
+                    assert answer.results == []  # there is no place for an error before v3
+                    continue
                 assert 44 in set(errors_in(answer)), f"{api.name} v{version}: {answer}"
                 penstock.faults.clear()
 
@@ -248,13 +252,13 @@ def test_a_dropped_connection_is_not_handled_and_a_lost_answer_is(penstock: Pens
 
 
 def test_a_delayed_request_is_answered_when_the_clock_has_come_there(penstock: PenstockBroker) -> None:
-    penstock.faults.delay("ApiVersions", ms=600_000)
+    penstock.faults.delay("ApiVersions", ms=60_000)
     with WireClient(penstock.port, timeout=0.3) as wire:
         sent = wire.send(ApiKey.API_VERSIONS, 0, b"")
         penstock.wait_for_requests("ApiVersions")
         with pytest.raises(TimeoutError):
             wire.receive_frame()
-        penstock.clock.advance(seconds=601)
+        penstock.clock.advance(seconds=61)
         wire.socket.settimeout(WAIT)
         assert wire.receive(ApiKey.API_VERSIONS, 0, sent).error_code == 0
 

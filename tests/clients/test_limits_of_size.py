@@ -17,7 +17,7 @@ def room_for(client: Client, size: int) -> dict[str, object]:
     if client.name == "confluent":
         return {"message.max.bytes": size}
     if client.name == "kafka-python":
-        return {"max_request_size": size, "buffer_memory": 4 * size}
+        return {"max_request_size": size}
     return {"max_request_size": size, "max_batch_size": size}
 
 

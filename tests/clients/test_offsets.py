@@ -10,7 +10,7 @@ import pytest
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from tests.clients.adapters import CLIENTS
+from tests.clients.adapters import CLIENTS, Rec, by_hand
 
 BASE = 1_750_000_000_000
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
@@ -31,7 +31,7 @@ def timed_topic(broker: PenstockBroker, topic: str) -> str:
 def offsets_for_times_confluent(bootstrap: str, topic: str, times: list[int]) -> list[int]:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "by-hand"})
+    consumer = Consumer(by_hand(bootstrap))
     try:
         return [
             consumer.offsets_for_times([TopicPartition(topic, 0, time)], timeout=10)[0].offset
@@ -81,7 +81,7 @@ def test_beginning_and_end_offsets(broker: PenstockBroker, timed_topic: str) -> 
     from kafka import KafkaConsumer
     from kafka import TopicPartition as KafkaPythonPartition
 
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "by-hand"})
+    consumer = Consumer(by_hand(broker.bootstrap))
     try:
         assert consumer.get_watermark_offsets(TopicPartition(timed_topic, 0), timeout=10) == (0, 100)
     finally:
@@ -138,9 +138,7 @@ def test_an_empty_log_has_no_newest_record(wire: WireClient, topic: str) -> None
 def test_seeking_back_and_forth_reads_from_there(broker: PenstockBroker, timed_topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "by-hand", "fetch.wait.max.ms": 50}
-    )
+    consumer = Consumer(by_hand(broker.bootstrap))
     try:
         consumer.assign([TopicPartition(timed_topic, 0, 50)])
         first = consumer.poll(10)
@@ -202,7 +200,5 @@ def test_a_client_that_is_out_of_range_resets_as_it_was_told(
 
 
 def test_the_end_moves_with_every_client(broker: PenstockBroker, topic: str) -> None:
-    from tests.clients.adapters import Rec
-
     for turn, client in enumerate(CLIENTS.values()):
         assert client.produce(broker.bootstrap, topic, [Rec(b"x")]) == [turn]

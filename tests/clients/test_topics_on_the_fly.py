@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from tests.clients.adapters import Client, Rec
+from tests.clients.adapters import Client, Rec, by_hand
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -144,13 +144,7 @@ def test_a_topic_made_again_under_its_old_name_serves_a_client_that_knew_the_old
         }
     )
     consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "by-hand",
-            "fetch.wait.max.ms": 50,
-            "auto.offset.reset": "earliest",
-            "topic.metadata.refresh.interval.ms": 500,
-        }
+        by_hand(broker.bootstrap, auto_offset_reset="earliest", topic_metadata_refresh_interval_ms=500)
     )
     try:
         for generation in range(3):

@@ -104,7 +104,11 @@ class PenstockBroker:
     # ---- its life ----
 
     def __enter__(self) -> PenstockBroker:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -184,8 +188,6 @@ class PenstockBroker:
         """SIGSTOP: connections stay open, nothing is answered until `resume()`."""
         process = self._running()
         if not self._paused:
-            # A stopped process does not see that its control pipe was closed.
-            self._call("die_with_parent", enabled=True)
             os.kill(process.pid, signal.SIGSTOP)
             self._paused = True
 
@@ -195,7 +197,6 @@ class PenstockBroker:
         if self._paused:
             os.kill(process.pid, signal.SIGCONT)
             self._paused = False
-            self._call("die_with_parent", enabled=False)
 
     def close(self) -> None:
         """Ends the process and removes the temporary directory."""
@@ -230,10 +231,14 @@ class PenstockBroker:
             raise BrokerFailed(f"the broker died with exit code {process.returncode}\n{self.log_tail()}")
         return process
 
-    def _call(self, op: str, *, timeout: float = 30.0, **arguments: Any) -> Any:
+    def _listening_port(self) -> int:
         self._running()
         if self._paused:
-            raise BrokerFailed(f"the broker is paused and cannot {op}: resume() it")
+            raise BrokerFailed("the broker is paused: resume() it")
+        return self.port
+
+    def _call(self, op: str, *, timeout: float = 30.0, **arguments: Any) -> Any:
+        self._listening_port()
         assert self._control is not None
         return self._control.call(op, timeout=timeout, **arguments)
 
@@ -256,14 +261,14 @@ class PenstockBroker:
     ) -> None:
         from penstock.testing import client
 
-        with client.connect(self.port) as wire:
+        with client.connect(self._listening_port()) as wire:
             settings = {key: _setting(value) for key, value in (config or {}).items()}
             client.create_topic(wire, name, partitions, settings)
 
     def delete_topic(self, name: str) -> None:
         from penstock.testing import client
 
-        with client.connect(self.port) as wire:
+        with client.connect(self._listening_port()) as wire:
             client.delete_topic(wire, name)
 
     def produce(
@@ -276,7 +281,7 @@ class PenstockBroker:
         """
         from penstock.testing import client
 
-        with client.connect(self.port) as wire:
+        with client.connect(self._listening_port()) as wire:
             return client.produce(
                 wire,
                 topic,
@@ -303,7 +308,7 @@ class PenstockBroker:
         """
         from penstock.testing import client
 
-        with client.connect(self.port, timeout=timeout) as wire:
+        with client.connect(self._listening_port(), timeout=timeout) as wire:
             return client.consume(
                 wire, topic, count, partition=partition, offset=offset, isolation=isolation, timeout=timeout
             )

@@ -74,11 +74,6 @@ class Server:
     async def op_wait_for_requests(self, api: str, count: int) -> None:
         await self._interceptor.wait_for(api, count)
 
-    async def op_die_with_parent(self, enabled: bool) -> None:
-        # For the time of a SIGSTOP only: it acts when the *thread* that made us ends.
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if enabled else 0)
-
 
 class Controls:
     """Reads lines in a thread of its own, so that also a broker whose loop hangs notices the end."""
@@ -140,6 +135,9 @@ async def _serve(controls: Controls, boot: Mapping[str, Any], clock: ShiftedCloc
 def main() -> None:
     # Ctrl-C reaches the whole process group; the test decides when its broker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A paused process does not see that its control pipe was closed: it is woken to see it.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     # Whatever prints in this process must not end up between the answers.
     answers_fd = os.dup(1)
     os.dup2(2, 1)
