@@ -35,7 +35,7 @@ def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> in
 
 
 class Partition:
-    __slots__ = ("_broker_id", "_follower_ends", "_on_change", "image", "key", "log")
+    __slots__ = ("_alone", "_broker_id", "_follower_ends", "_on_change", "image", "key", "log")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Partition:
         self._broker_id = broker_id
         self._on_change = on_change
         self._follower_ends: dict[int, int] = {}
+        self._alone = image.isr == (broker_id,)
         self._advance()
 
     @property
@@ -61,6 +62,7 @@ class Partition:
         if image.leader_epoch != self.image.leader_epoch:
             self._follower_ends.clear()
         self.image = image
+        self._alone = image.isr == (self._broker_id,)
         self._advance()
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
@@ -85,7 +87,10 @@ class Partition:
             needed = log.config.min_insync_replicas
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
         info = log.append_as_leader(buf, start, end, image.leader_epoch, origin=origin)
-        self._advance()
+        if self._alone:
+            log.update_high_watermark(info.last_offset + 1)
+        else:
+            self._advance()
         self._on_change(self.key)
         return info
 
@@ -95,11 +100,11 @@ class Partition:
 
     def _advance(self) -> None:
         """Move the high watermark up to what the in-sync replicas have; it never goes back."""
-        log, isr = self.log, self.image.isr
+        log = self.log
         end = log.log_end_offset
-        if len(isr) > 1 or isr[:1] != (self._broker_id,):
+        if not self._alone:
             self._follower_ends[self._broker_id] = end
-            end = high_watermark(isr, self._follower_ends)
+            end = high_watermark(self.image.isr, self._follower_ends)
         log.update_high_watermark(end)
 
     # -- reading
