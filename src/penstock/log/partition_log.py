@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.config import LogConfig
-from penstock.errors import KafkaStorageError, OffsetOutOfRange
+from penstock.errors import InvalidRecord, KafkaStorageError, OffsetOutOfRange
 from penstock.fs import Fs
 from penstock.log.epochs import EpochEntry, LeaderEpochCache
 from penstock.log.files import FileSlice
@@ -139,7 +139,7 @@ class PartitionLog:
         buf, start, end, header, append_time = admitted
         marker = None
         if header.is_control:
-            marker = parse_control(next(iter_records(buf, start)))
+            marker = _control(buf, start)
             self.producers.check_marker(header, marker[1])
         elif header.producer_id >= 0:
             known = self.producers.find_duplicate(header)
@@ -174,9 +174,7 @@ class PartitionLog:
                     f"{self.topic}-{self.partition} ends at {self.log_end_offset},"
                     f" the leader sent {header.base_offset}"
                 )
-            marker = None
-            if header.is_control:
-                marker = parse_control(next(iter_records(buf, start)))
+            marker = _control(buf, start) if header.is_control and header.count else None
             self._write(memoryview(buf)[start : start + header.size], header, marker)
             first = header.base_offset if first < 0 else first
             last = header.last_offset
@@ -233,7 +231,10 @@ class PartitionLog:
             age = header.max_timestamp - first
         else:
             age = self.clock.now_ms() - segment.created_ms
-        return age > config.segment_ms - self._jitter_ms
+        limit = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            limit = min(limit, config.max_compaction_lag_ms)  # an active segment is not cleaned
+        return age > limit - self._jitter_ms
 
     def roll(self, base_offset: int | None = None) -> Segment:
         """Start a new segment at the log end offset. The old one is complete and will not change."""
@@ -435,8 +436,7 @@ class PartitionLog:
             return
         if header.count == 0:
             return  # a marker that compaction emptied
-        kind, coordinator_epoch = parse_control(next(iter_records(segment.batch(position, header))))
-        aborted = self.producers.apply_marker(header, kind, coordinator_epoch)
+        aborted = self.producers.apply_marker(header, *_control(segment.batch(position, header), 0))
         if aborted is not None and aborted not in segment.txns:
             segment.txns.append(aborted)
 
@@ -569,3 +569,10 @@ class PartitionLog:
             self.active.sync(sealed=True)
         for segment in self.segments:
             segment.close()
+
+
+def _control(buf: bytes | bytearray | memoryview, start: int) -> tuple[str, int]:
+    """What a control batch says: the kind of its one record, and the coordinator's epoch."""
+    for record in iter_records(buf, start):
+        return parse_control(record)
+    raise InvalidRecord("a control batch without a record")

@@ -259,6 +259,7 @@ class Segment:
         if cut:
             self.file.truncate(valid)
         self.txns.truncate_to(next_offset)
+        self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.flush_indexes()
         return next_offset, cut
 
