@@ -196,6 +196,12 @@ def test_a_brokers_settings_are_shown_set_and_unset(run, run_json):
     assert "log.cleaner.backoff.ms" not in {s["name"] for s in run_json("configs", "describe", "broker", "1")}
 
 
+def test_a_broker_that_is_not_there_is_named(run):
+    assert (
+        "no broker 9 in this cluster: it has 1." in run("configs", "describe", "broker", "9", expect=1).stderr
+    )
+
+
 def test_a_wrong_setting_is_refused_by_name_and_nothing_changes(run, run_json, topic):
     run("topics", "create", topic)
     assert "retention.ms" in run("configs", "set", "topic", topic, "retention.ms=soon", expect=1).stderr

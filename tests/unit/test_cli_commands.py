@@ -72,6 +72,8 @@ def test_the_reference_page_is_up_to_date():
         ("nonsense",),
         ("topics", "create"),
         ("topics", "create", "t", "--partitions", "0"),
+        ("topics", "create", "t", "--partitions", "100001"),
+        ("topics", "create", "t", "--replication-factor", "10001"),
         ("topics", "create", "t", "--config", "novalue"),
         ("topics", "alter", "t"),
         ("configs", "describe", "group", "g"),

@@ -34,7 +34,7 @@ def test_from_accepts_names_offsets_times_and_the_last_n(text, position):
     assert parse_position(text, NOW) == position
 
 
-@pytest.mark.parametrize("text", ["", "first", "--5", "@", "@yesterday", "1.5", "@-5x"])
+@pytest.mark.parametrize("text", ["", "first", "--5", "@", "@yesterday", "1.5", "@-5x", f"@{2**63}"])
 def test_anything_else_is_a_usage_error(text):
     with pytest.raises(click.BadParameter):
         parse_position(text, NOW)

@@ -144,8 +144,12 @@ class Cluster:
 
     def topics(self) -> dict[str, TopicInfo]:
         """Every topic, sorted by name."""
-        found = self._metadata(None)
+        found = topic_infos(self._metadata())
         return {name: found[name] for name in sorted(found)}
+
+    def broker_ids(self) -> list[int]:
+        """The brokers that are up."""
+        return sorted(self._metadata().brokers)
 
     def topic(self, name: str) -> TopicInfo:
         """The topic, which must exist."""
@@ -154,14 +158,13 @@ class Cluster:
             raise UnknownTopic(name, topics)
         return topics[name]
 
-    def _metadata(self, topic: str | None) -> dict[str, TopicInfo]:
+    def _metadata(self) -> Any:
         from confluent_kafka import KafkaException
 
         try:
-            metadata = self.admin.list_topics(topic, timeout=self.timeout)
+            return self.admin.list_topics(timeout=self.timeout)
         except KafkaException as error:
             raise self.failure(error, "cannot list topics") from error
-        return topic_infos(metadata)
 
     def offsets(
         self, topic: str, partitions: Iterable[int], at: int, *, read_committed: bool = False

@@ -41,7 +41,7 @@ def describe_configs(cluster: Cluster, kind: str, name: str) -> list[Setting]:
     """Every setting of a topic or broker, sorted by name."""
     from confluent_kafka import KafkaError, KafkaException
 
-    resource = _resource(kind, name)
+    resource = _resource(cluster, kind, name)
     future = cluster.admin.describe_configs([resource], request_timeout=cluster.timeout)[resource]
     try:
         entries: dict[str, Any] = future.result()
@@ -128,7 +128,7 @@ def _alter(
     from confluent_kafka import KafkaError, KafkaException
 
     types = admin_types()
-    resource = _resource(kind, name)
+    resource = _resource(cluster, kind, name)
     for key, value in changes.items():
         operation = types.AlterConfigOpType.DELETE if value is None else types.AlterConfigOpType.SET
         resource.add_incremental_config(types.ConfigEntry(key, value, incremental_operation=operation))
@@ -154,9 +154,12 @@ def _told(kind: str, name: str, changes: dict[str, str | None], validate_only: b
     click.echo(f"{kind} '{name}': {verb} {words}")
 
 
-def _resource(kind: str, name: str) -> Any:
+def _resource(cluster: Cluster, kind: str, name: str) -> Any:
     if kind == "broker" and not name.isdecimal():
         raise click.BadParameter(f"a broker is named by its id, a number, not '{name}'", param_hint="'NAME'")
+    if kind == "broker" and int(name) not in (brokers := cluster.broker_ids()):
+        # librdkafka would wait for it to appear.
+        raise CommandFailed(f"no broker {name} in this cluster: it has {', '.join(map(str, brokers))}.")
     if not name:
         raise CommandFailed("a topic's name cannot be empty")
     return admin_types().ConfigResource(kind, name)

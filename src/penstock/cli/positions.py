@@ -47,7 +47,7 @@ def parse_time(text: str, now_ms: int) -> int:
     ago = _AGO.fullmatch(text)
     if ago:
         return max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
-    if text.isdecimal():
+    if text.isdecimal() and int(text) < 2**63:
         return int(text)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)

@@ -17,6 +17,8 @@ from penstock.cli.properties import key_values
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+MOST_PARTITIONS = 100_000  # as many as librdkafka asks for
+
 names_argument = click.argument(
     "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics
 )
@@ -33,14 +35,14 @@ def topics() -> None:
     "--partitions",
     "-p",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_PARTITIONS),
     help="How many partitions. Default: the broker's num.partitions.",
 )
 @click.option(
     "--replication-factor",
     "-r",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 10_000),
     help="Copies of each partition. Default: the broker's default.replication.factor.",
 )
 @click.option(
@@ -151,7 +153,7 @@ def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     "--partitions",
     "-p",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_PARTITIONS),
     required=True,
     help="The new number of partitions.",
 )
