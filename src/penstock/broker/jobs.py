@@ -61,11 +61,12 @@ class Jobs:
         """Run what is due now; the names of it."""
         now = self._clock.monotonic()
         due = [job for job in self._jobs if job.due <= now and not job.running]
+        for job in due:
+            job.running = True
         await asyncio.gather(*(self._run(job) for job in due))
         return [job.name for job in due]
 
     async def _run(self, job: Job) -> None:
-        job.running = True
         try:
             outcome = job.work()
             if isinstance(outcome, Awaitable):
