@@ -33,6 +33,8 @@ class ApiError(PenstockError):
     code: ClassVar[int]
     retriable: ClassVar[bool]
     kafka_name: ClassVar[str]
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Which records of a batch were refused, and why (KIP-467)."""
 
     def __init_subclass__(cls, *, code: int, retriable: bool = False, kafka_name: str | None = None) -> None:
         super().__init_subclass__()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.config import LogConfig
-from penstock.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
+from penstock.errors import ApiError, InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from penstock.wire import compression
 from penstock.wire.records import (
     CODEC_MASK,
@@ -22,7 +22,6 @@ from penstock.wire.records import (
     set_log_append_time,
 )
 
-_LONG_MAX = (1 << 63) - 1
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -49,11 +48,10 @@ def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, 
     if header.codec:
         check_compressed(buf, start, header)
     if "compact" in config.cleanup_policy:
-        for record in iter_records(buf, start):
-            if record.key is None:
-                raise InvalidRecord(
-                    f"record {record.offset_delta} of the batch has no key, which a compacted topic needs"
-                )
+        _refuse(
+            InvalidRecord("a compacted topic needs a key in every record"),
+            [(r.offset_delta, "no key") for r in iter_records(buf, start) if r.key is None],
+        )
 
     codec = header.codec if config.compression_type == "producer" else _CODECS[config.compression_type]
     if codec != header.codec:
@@ -92,22 +90,33 @@ def _check_flags(header: BatchHeader) -> None:
 def _check_timestamps(
     buf: bytearray | memoryview, start: int, header: BatchHeader, config: LogConfig, now_ms: int
 ) -> None:
-    newest, oldest = header.max_timestamp, header.base_timestamp
-    if config.message_timestamp_before_max_ms != _LONG_MAX:
-        # the header does not tell the oldest record
-        oldest = min(record.timestamp for record in iter_records(buf, start))
-    if newest - now_ms > config.message_timestamp_after_max_ms:
-        raise InvalidTimestamp(
-            f"timestamp {newest} is more than message.timestamp.after.max.ms="
-            f"{config.message_timestamp_after_max_ms} ahead of the broker's {now_ms}"
-        )
-    if oldest >= 0 and now_ms - oldest > config.message_timestamp_before_max_ms:
-        raise InvalidTimestamp(
-            f"timestamp {oldest} is more than message.timestamp.before.max.ms="
-            f"{config.message_timestamp_before_max_ms} behind the broker's {now_ms}"
-        )
-    if newest < -1:
-        raise InvalidTimestamp(f"timestamp {newest} is below -1, which means none")
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    header_is_wrong = header.max_timestamp > latest or header.max_timestamp < -1
+    if not header_is_wrong and earliest <= 0:
+        return
+    # The header does not tell the oldest record, nor which one is too new.
+    error = InvalidTimestamp(
+        f"timestamps must be within {max(earliest, 0)} and {latest}:"
+        " message.timestamp.before.max.ms and message.timestamp.after.max.ms around the broker's time"
+    )
+    _refuse(
+        error,
+        [
+            (record.offset_delta, f"timestamp {record.timestamp}")
+            for record in iter_records(buf, start)
+            if record.timestamp > latest or record.timestamp < -1 or -1 < record.timestamp < earliest
+        ],
+    )
+    if header_is_wrong:
+        raise error
+
+
+def _refuse(error: ApiError, records: list[tuple[int, str]]) -> None:
+    """Refuse the batch if any of its records is at fault, and say which (KIP-467)."""
+    if records:
+        error.record_errors = tuple(records)
+        raise error
 
 
 def _recompress(

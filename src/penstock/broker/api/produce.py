@@ -80,7 +80,9 @@ def handle(
             except ApiError as error:
                 if acks == 0:
                     raise CloseConnection(f"{error} for {name}-{index} of a produce with acks=0") from None
-                result = PartitionResult(index, error.code, error_message=error.message)
+                result = PartitionResult(
+                    index, error.code, error_message=error.message, record_errors=error.record_errors
+                )
                 if partition is not None and error.code == 6:
                     result.current_leader = (partition.image.leader, partition.image.leader_epoch)
                     leaders.add(partition.image.leader)
