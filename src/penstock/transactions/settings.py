@@ -1,0 +1,29 @@
+"""The settings that the transaction coordinator's state machine reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.config import BrokerConfig
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """Kafka's names with underscores."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * _DAY_MS
+
+    retry_ms: int = 1_000
+    """When what could not be done (markers to a partition without a leader, a full disk) is tried again."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TransactionSettings:
+        return cls(
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        )
