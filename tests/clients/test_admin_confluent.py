@@ -19,7 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from penstock.testing import PenstockBroker
+from penstock.testing import PenstockBroker, WireClient
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 
 WAIT = 20
 
@@ -123,6 +125,7 @@ def test_topic_configs_are_set_deleted_appended_and_subtracted(admin: AdminClien
     assert configs(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "60000"
 
 
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated:DeprecationWarning")
 def test_altering_replaces_all_overrides_at_once(admin: AdminClient, topic: str) -> None:
     alter(admin, topic, AlterConfigOpType.SET, "retention.ms", "60000")
     only(
@@ -217,3 +220,45 @@ def test_offsets_are_listed_by_every_spec(broker: PenstockBroker, admin: AdminCl
     assert offset(OffsetSpec.latest()) == 3
     assert offset(OffsetSpec.max_timestamp()) == 1
     assert offset(OffsetSpec.for_timestamp(base + 1)) == 1
+
+
+def test_a_brokers_dynamic_default_reaches_topics_and_a_topics_own_wins(penstock: PenstockBroker) -> None:
+    own = AdminClient({"bootstrap.servers": penstock.bootstrap})
+    penstock.create_topic("default")
+    penstock.create_topic("override", config={"retention.ms": 5000})
+    # This client cannot name "all brokers", which is the empty name.
+    change = Message(name="log.retention.ms", value="70000", config_operation=0)
+    everywhere = Message(resource_type=4, resource_name="", configs=[change])
+    with WireClient(penstock.port) as wire:
+        request = Message(resources=[everywhere], validate_only=False)
+        answer = wire.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    assert answer.responses[0].error_code == 0
+    inherited = configs(own, ResourceType.TOPIC, "default")["retention.ms"]
+    assert (inherited.value, inherited.source) == (
+        "70000",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value,
+    )
+    assert configs(own, ResourceType.TOPIC, "override")["retention.ms"].value == "5000"
+    penstock.restart()
+    assert configs(own, ResourceType.TOPIC, "default")["retention.ms"].value == "70000"
+    penstock.produce("default", [b"x"])
+    penstock.clock.advance(seconds=400)
+    assert penstock.consume("default") == []
+
+
+def test_a_setting_of_the_broker_that_is_not_dynamic_is_refused(
+    broker: PenstockBroker, admin: AdminClient
+) -> None:
+    entry = ConfigEntry("listeners", "PLAINTEXT://:1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    assert code_of(admin.incremental_alter_configs([resource])) in (
+        KafkaError.INVALID_REQUEST,
+        KafkaError.INVALID_CONFIG,
+    )
+
+
+def test_validating_a_change_changes_nothing(admin: AdminClient, topic: str) -> None:
+    entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    only(admin.incremental_alter_configs([resource], validate_only=True))
+    assert configs(admin, ResourceType.TOPIC, topic)["retention.ms"].is_default
