@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from penstock.broker import adopt
+from penstock.broker.coordination import ShardHost
+from penstock.broker.coordinators import Coordinators
 from penstock.broker.data_directory import DirectoryLocks, claim, known_cluster_id
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
@@ -28,9 +30,11 @@ from penstock.broker.server import Server
 from penstock.broker.topics import Topics
 from penstock.clock import Clock, SystemClock
 from penstock.config import BrokerConfig, LogConfig, resolve_topic
-from penstock.controller import Controller
+from penstock.controller import Controller, TopicSpec
 from penstock.controller.topics import check_topic_name
+from penstock.errors import TopicAlreadyExists
 from penstock.fs import REAL_FS, Fs
+from penstock.groups.shard import GroupShard
 from penstock.log.manager import LogManager
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
@@ -89,6 +93,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.logs = LogManager(self.config, self.clock, self.fs)
         self.topics = Topics(self)
+        self.coordinators = Coordinators(self)
         try:
             await self._load()
             await self._listen()
@@ -159,6 +164,7 @@ class Broker:
         await self.topics.caught_up()
         await self.flusher.drain()
         self._maintenance.stop()
+        self.coordinators.close()
         await self.with_logs(self.logs.close)
         await self._abandon()
 
@@ -192,8 +198,22 @@ class Broker:
         return self.flusher.flush(partition.log)
 
     def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
-        """What all these groups have consumed; None while no group is known here."""
-        return None
+        """What all these groups have consumed; None while one of them has committed nothing."""
+        return self.coordinators.consumed_offset(key, groups)
+
+    @property
+    def groups(self) -> ShardHost[GroupShard]:
+        return self.coordinators.groups
+
+    async def create_internal_topic(
+        self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]
+    ) -> None:
+        """When this returns, the topic is there and its partitions have leaders."""
+        spec = TopicSpec(name, partitions, replication_factor, configs=configs)
+        for result in await self.controller.create_topics([spec]):
+            if result.error is not None and not isinstance(result.error, TopicAlreadyExists):
+                raise result.error
+        await self.caught_up()
 
     def endpoints(self, ids: Iterable[int]) -> list[NodeEndpoint]:
         brokers = self.image.brokers

@@ -66,6 +66,12 @@ class Topics:
         if config_changed and hasattr(broker, "server"):
             broker.server.max_connections = config.max_connections
         self.image = image
+        broker.coordinators.on_image(image)
+
+    def _progressed(self, key: Key) -> None:
+        """Something was appended, or the high watermark moved."""
+        self._broker.delayed.wake(key)
+        self._broker.coordinators.on_replicated(key)
 
     async def _remove(self, topics: list[TopicImage]) -> None:
         broker = self._broker
@@ -116,5 +122,5 @@ class Topics:
             return created
 
         for image, one in await broker.with_logs(create):
-            partition = Partition(image, one, broker.id, broker.delayed.wake)
+            partition = Partition(image, one, broker.id, self._progressed)
             self.partitions[partition.key] = partition
