@@ -75,7 +75,10 @@ def _to_create(broker: Broker, version: int, request: Message) -> list[str]:
 
 
 async def _create_first(broker: Broker, version: int, request: Message, names: list[str]) -> bytes:
-    results = await broker.controller.create_topics([TopicSpec(name) for name in names])
+    try:
+        results = await broker.controller.create_topics([TopicSpec(name) for name in names])
+    except ApiError as error:
+        return _answer(broker, version, request, dict.fromkeys(names, error.code))
     await broker.caught_up()
     codes = {result.name: result.error.code for result in results if result.error is not None}
     # Somebody else was quicker: what counts is that it is there.
