@@ -21,7 +21,7 @@ ONGOING = Transaction(
 
 
 def test_a_key_has_version_0_and_the_id() -> None:
-    assert encode_key("pay-ü") == bytes.fromhex("0000" "0006") + "pay-ü".encode()
+    assert encode_key("pay-ü") == bytes.fromhex("00000006") + "pay-ü".encode()
     assert decode_key(encode_key("pay-ü")) == "pay-ü"
 
 
