@@ -141,6 +141,8 @@ class PartitionLog:
         if header.is_control:
             marker = _control(buf, start)
             self.producers.check_marker(header, marker[1])
+        elif header.producer_id >= 0 and origin != "client":
+            self.producers.check_epoch(header)  # a coordinator's records have no sequence
         elif header.producer_id >= 0:
             known = self.producers.find_duplicate(header)
             if known is not None:

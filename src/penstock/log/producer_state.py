@@ -96,10 +96,7 @@ class ProducerStateManager:
         entry = self.producers.get(header.producer_id)
         if entry is None or entry.epoch == NO_EPOCH:
             return  # nothing is known (all its records were deleted): any sequence may start
-        if header.producer_epoch < entry.epoch:
-            raise InvalidProducerEpoch(
-                f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}"
-            )
+        self.check_epoch(header)
         first = header.base_sequence
         if header.producer_epoch != entry.epoch:
             if first != 0:
@@ -115,6 +112,13 @@ class ProducerStateManager:
         if first != expected:
             raise OutOfOrderSequenceNumber(
                 f"producer {header.producer_id}: sequence {first} after {last}, expected {expected}"
+            )
+
+    def check_epoch(self, header: BatchHeader) -> None:
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}"
             )
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
@@ -137,7 +141,8 @@ class ProducerStateManager:
     def apply(self, header: BatchHeader) -> None:
         """Take note of a data batch that is in the log."""
         entry = self._entry(header.producer_id, header.producer_epoch)
-        entry.batches.append(_mark(header))
+        if header.base_sequence >= 0:  # offsets that a coordinator commits in a transaction have none
+            entry.batches.append(_mark(header))
         entry.last_timestamp = header.max_timestamp
         if header.is_transactional and entry.txn_first_offset is None:
             entry.txn_first_offset = header.base_offset
