@@ -284,3 +284,20 @@ def test_a_broker_that_dies_by_itself_says_so_with_its_log(penstock: PenstockBro
     penstock._process.wait()
     with pytest.raises(BrokerFailed, match="died with exit code -9"):
         penstock.faults.clear()
+
+
+def test_a_failure_is_shown_with_the_brokers_log(tmp_path: Path) -> None:
+    example = """
+        import socket
+
+        def test_fails(penstock):
+            with socket.create_connection(("127.0.0.1", penstock.port)) as hostile:
+                hostile.sendall(b"\\xff" * 100)
+                assert hostile.recv(1) == b"an answer"
+    """
+    (tmp_path / "test_example.py").write_text(textwrap.dedent(example), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    outcome = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path)
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    assert "penstock broker log" in outcome.stdout
+    assert "closed: " in outcome.stdout

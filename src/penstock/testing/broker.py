@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.testing.control import ControlPipe
+from penstock.testing.control import ControlError, ControlPipe
 from penstock.testing.handles import BrokerClock, Faults
 from penstock.testing.ports import free_port
 
@@ -161,7 +161,7 @@ class PenstockBroker:
         }
         try:
             control.call("start", timeout=_START_TIMEOUT, **boot)
-        except Exception as error:
+        except (ControlError, TimeoutError) as error:
             self._reap(kill=True)
             raise BrokerFailed(f"the broker did not start: {error}\n{self.log_tail()}") from error
 
