@@ -1,0 +1,102 @@
+"""What every type of group has in common, and what a request's handler knows besides the request.
+
+A group id belongs to one Group at a time, in `GroupShard.groups`. Classic groups, consumer groups (KIP-848)
+and share groups are subclasses; committed offsets are kept apart from them, by group id, and survive a change
+of the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar, NamedTuple, Protocol
+from uuid import UUID
+
+from penstock.coordinator import StateRecord
+from penstock.metadata.image import TopicImage
+from penstock.wire.message import Message
+
+
+class Caller(NamedTuple):
+    """Who sent a request, and in which version."""
+
+    client_id: str
+    client_host: str
+    version: int
+
+
+class TopicsView(Protocol):
+    """The topics there are; a ClusterImage is one."""
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]: ...
+
+    @property
+    def topics_by_id(self) -> Mapping[UUID, TopicImage]: ...
+
+
+class Group:
+    """Methods named `check_*` raise the ApiError that the request is to be answered with."""
+
+    __slots__ = ("group_id",)
+
+    type: ClassVar[str]
+    """Kafka's name: classic, consumer, share."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+    @property
+    def state_name(self) -> str:
+        """The state as ListGroups and the Describe APIs tell it, for example "Stable"."""
+        raise NotImplementedError
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, and so can be deleted or become a group of another type."""
+        raise NotImplementedError
+
+    @property
+    def listed_protocol_type(self) -> str:
+        raise NotImplementedError
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, version: int
+    ) -> None:
+        raise NotImplementedError
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        raise NotImplementedError
+
+    def check_offset_delete(self) -> None:
+        raise NotImplementedError
+
+    def check_delete(self) -> None:
+        raise NotImplementedError
+
+    def on_offset_commit(self, member_id: str, now_ms: int) -> None:
+        """A commit of a member was accepted; in classic groups it counts as a heartbeat."""
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether offsets of this topic are in use: they do not expire and cannot be deleted."""
+        raise NotImplementedError
+
+    def retention_start(self, commit_timestamp: int) -> int | None:
+        """From when the retention of an offset counts; None while none of the group's expires."""
+        raise NotImplementedError
+
+    def tombstones(self) -> list[StateRecord]:
+        """The records that delete the group itself; its offsets have their own."""
+        raise NotImplementedError
+
+    def is_in(self, states: Collection[str]) -> bool:
+        """Whether the state is one of these names, which are in lower case."""
+        return self.state_name.lower() in states
+
+    def listed(self) -> Message:
+        """Its row in ListGroups."""
+        return Message(
+            group_id=self.group_id,
+            protocol_type=self.listed_protocol_type,
+            group_state=self.state_name,
+            group_type=self.type,
+        )

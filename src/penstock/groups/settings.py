@@ -1,0 +1,40 @@
+"""The settings that the group coordinator's state machines read, apart from the broker that has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.config import BrokerConfig
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Kafka's names with underscores; durations in milliseconds."""
+
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * _MINUTE_MS
+    offsets_retention_check_interval_ms: int = 600_000
+
+    new_member_join_timeout_ms: int = 5 * _MINUTE_MS
+    """How long a JoinGroup of a new member waits; fixed in Kafka too. Its client does not know its id yet and
+    cannot send heartbeats, so a client that gave up is only found this way."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> GroupSettings:
+        return cls(
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        )

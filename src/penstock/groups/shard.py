@@ -1,0 +1,441 @@
+"""The groups and offsets of one partition of `__consumer_offsets`.
+
+`GroupShard` finds the group of a request and hands it to the machine of the group's type; it replays records
+by the version of their key. The types plug in: a type adds a Group subclass, a replayer for its keys, and a
+handler for what classic members ask of its groups.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from penstock.coordinator import Outcome, Producer, Reply, StateRecord
+from penstock.errors import (
+    ApiError,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
+from penstock.groups import classic_requests, offsets_requests, records_classic, records_offsets
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic_join import Joins
+from penstock.groups.classic_member import (
+    DEAD,
+    PREPARING_REBALANCE,
+    STABLE,
+    join_error,
+    sync_answer,
+)
+from penstock.groups.classic_rebalance import Rebalances
+from penstock.groups.group import Caller, Group, TopicsView
+from penstock.groups.offsets import OffsetStore
+from penstock.groups.offsets_expiry import Expiry
+from penstock.groups.settings import GroupSettings
+from penstock.groups.timers import Timers
+from penstock.wire.message import Message
+
+log = logging.getLogger(__name__)
+
+_LONGEST_GROUP_ID = 32767  # in bytes: the key of a record cannot hold a longer one
+
+
+class ClassicRequestsToOtherTypes(Protocol):
+    """How a group of another type answers the requests of classic members (KIP-848's migration)."""
+
+    def join_group(
+        self, group: Group, request: Message, who: Caller, token: Any, out: Outcome, now_ms: int
+    ) -> bool:
+        """False where the group is to become a classic one first: it is then removed by `records`."""
+
+    def sync_group(
+        self, group: Group, request: Message, who: Caller, token: Any, out: Outcome, now_ms: int
+    ) -> None: ...
+
+    def heartbeat(
+        self, group: Group, request: Message, who: Caller, out: Outcome, now_ms: int
+    ) -> Message: ...
+
+    def leave_group(
+        self, group: Group, members: list[Message], who: Caller, out: Outcome, now_ms: int
+    ) -> list[Message]: ...
+
+
+Replayer = Callable[[StateRecord, int], None]
+"""Applies a record and its timestamp."""
+
+
+class GroupShard:
+    def __init__(self, settings: GroupSettings, topics: Callable[[], TopicsView], rng: random.Random) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.rng = rng
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self.timers = Timers()
+        self.rebalances = Rebalances(settings, self.groups, self.timers)
+        self.joins = Joins(self.rebalances, rng)
+        self.expiry = Expiry(settings, self.groups, self.offsets, self.timers)
+        self.replayers: dict[int, Replayer] = {records_classic.KEY_VERSION: self._replay_classic}
+        """By version of the key; the other types add theirs. Offsets (0, 1) are replayed here."""
+        self.other_types: dict[str, ClassicRequestsToOtherTypes] = {}
+        """By type of the group."""
+        self.on_loaded: list[Callable[[Outcome, int], None]] = [self._begin_classic]
+        """Called once, when the partition has been read: sessions of what was loaded begin."""
+        self._loading = True
+        self._unread: dict[str, bytes] = {}  # while loading: the last record of each classic group
+
+    # replaying
+
+    def replay(self, record: StateRecord, *, timestamp: int, producer: Producer | None) -> None:
+        key, value = record
+        version = key[0] << 8 | key[1]
+        if version <= records_offsets.KEY_VERSION:
+            group_id, tail = records_offsets.split_key(key)
+            self.offsets.replay(group_id, tail, value, None if producer is None else producer.producer_id)
+            if value is not None and group_id not in self.groups:
+                # A simple group: offsets without members.
+                self.groups[group_id] = ClassicGroup(group_id, timestamp)
+            return
+        replayer = self.replayers.get(version)
+        if replayer is None:
+            log.warning("a record with key version %d, which is not known here, is left out", version)
+            return
+        replayer(record, timestamp)
+
+    def _replay_classic(self, record: StateRecord, timestamp: int) -> None:
+        group_id = records_classic.decode_key(record.key)
+        known = self.groups.get(group_id)
+        if record.value is None:
+            self._unread.pop(group_id, None)
+            if isinstance(known, ClassicGroup):
+                known.state = DEAD
+                del self.groups[group_id]
+            return
+        if isinstance(known, ClassicGroup) and known.own_record == record.value:
+            self.rebalances.confirm(known, timestamp)
+            return
+        if self._loading:
+            # Only the last record of a group counts: the others are never read.
+            self._unread[group_id] = record.value
+            self.groups[group_id] = ClassicGroup(group_id, timestamp)
+        else:
+            group = self.groups[group_id] = ClassicGroup.loaded(group_id, record.value)
+            self.rebalances.begin(group, timestamp)
+
+    def replay_marker(self, producer: Producer, committed: bool) -> None:
+        self.offsets.replay_marker(producer.producer_id, committed)
+
+    def _loaded(self, out: Outcome, now_ms: int) -> None:
+        self._loading = False
+        for begin in self.on_loaded:
+            begin(out, now_ms)
+
+    def _begin_classic(self, out: Outcome, now_ms: int) -> None:
+        unread, self._unread = self._unread, {}
+        for group_id, value in unread.items():
+            group = self.groups[group_id] = ClassicGroup.loaded(group_id, value)
+            self.rebalances.begin(group, now_ms)
+
+    # time
+
+    def next_deadline(self) -> int | None:
+        return self.timers.next_deadline()
+
+    def on_time(self, now_ms: int) -> Outcome:
+        """The first call says that the partition has been read."""
+        out = self._begin(now_ms)
+        self.timers.fire(now_ms, out)
+        return out
+
+    def resign(self, error: ApiError) -> list[Reply]:
+        replies = []
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    if member.join_token is not None:
+                        replies.append(Reply(member.join_token, join_error(error.code, member.member_id)))
+                    if member.sync_token is not None:
+                        replies.append(Reply(member.sync_token, sync_answer(error.code)))
+        self.groups.clear()
+        return replies
+
+    # finding groups
+
+    def _begin(self, now_ms: int) -> Outcome:
+        out = Outcome()
+        if self._loading:
+            self._loaded(out, now_ms)
+        self.expiry.schedule(now_ms)
+        return out
+
+    def group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        return group
+
+    # classic members
+
+    def join_group(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        out = self._begin(now_ms)
+        try:
+            check_group_id(request.group_id)
+            self.joins.check(request)
+        except ApiError as error:
+            out.replies.append(Reply(token, join_error(error.code, request.member_id)))
+            return out
+        group = self.groups.get(request.group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            other = self.other_types.get(group.type)
+            if other is None:
+                out.replies.append(Reply(token, join_error(InconsistentGroupProtocol.code, "")))
+                return out
+            if other.join_group(group, request, who, token, out, now_ms):
+                return out
+            group = self.groups.get(request.group_id)
+            if group is not None and not isinstance(group, ClassicGroup):
+                del self.groups[request.group_id]
+                group = None
+        if group is None:
+            if request.member_id:
+                out.replies.append(Reply(token, join_error(UnknownMemberId.code, request.member_id)))
+                return out
+            group = self.groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
+            # Before anything else: a member that is told its id, or to wait, is to find its group again.
+            out.records.append(group.record())
+        self.joins.join(group, request, who, token, out, now_ms)
+        return out
+
+    def sync_group(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        out = self._begin(now_ms)
+        group = self.groups.get(request.group_id)
+        if not request.group_id:
+            out.replies.append(Reply(token, sync_answer(InvalidGroupId.code)))
+        elif group is None or group.is_empty:
+            out.replies.append(Reply(token, sync_answer(UnknownMemberId.code)))
+        elif isinstance(group, ClassicGroup):
+            classic_requests.sync(self.rebalances, group, request, token, out, now_ms)
+        elif group.type in self.other_types:
+            self.other_types[group.type].sync_group(group, request, who, token, out, now_ms)
+        else:
+            out.replies.append(Reply(token, sync_answer(UnknownMemberId.code)))
+        return out
+
+    def heartbeat(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        out = self._begin(now_ms)
+        try:
+            answer = self._heartbeat(request, who, out, now_ms)
+        except ApiError as error:
+            answer = Message(throttle_time_ms=0, error_code=error.code)
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def _heartbeat(self, request: Message, who: Caller, out: Outcome, now_ms: int) -> Message:
+        if not request.group_id:
+            raise InvalidGroupId()
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            classic_requests.heartbeat(self.rebalances, group, request, now_ms)
+            return Message(throttle_time_ms=0, error_code=0)
+        if group is None or group.type not in self.other_types:
+            raise UnknownMemberId()
+        return self.other_types[group.type].heartbeat(group, request, who, out, now_ms)
+
+    def leave_group(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        """Takes the shape of version 3: a list of members. The file of the API makes it of an older one."""
+        out = self._begin(now_ms)
+        code = 0
+        members: list[Message] = []
+        group = self.groups.get(request.group_id)
+        if not request.group_id:
+            code = InvalidGroupId.code
+        elif isinstance(group, ClassicGroup):
+            members = classic_requests.leave(self.rebalances, group, request.members, out, now_ms)
+        elif group is not None and group.type in self.other_types:
+            members = self.other_types[group.type].leave_group(group, request.members, who, out, now_ms)
+        else:
+            members = [classic_requests.left_answer(item, UnknownMemberId.code) for item in request.members]
+        out.replies.append(Reply(token, Message(throttle_time_ms=0, error_code=code, members=members)))
+        return out
+
+    # offsets
+
+    def offset_commit(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        out = self._begin(now_ms)
+        by_id = who.version >= offsets_requests.COMMIT_TOPIC_IDS_SINCE
+        generation = request.generation_id_or_member_epoch
+        try:
+            group = self._committing(request, generation, not_found_since=9, who=who, transactional=False)
+        except ApiError as error:
+            out.replies.append(Reply(token, offsets_requests.commit_error(request, error.code)))
+            return out
+        if isinstance(group, ClassicGroup):
+            member = group.members.get(request.member_id)
+            if member is not None and group.state in (STABLE, PREPARING_REBALANCE):
+                self.rebalances.beat(group, member, now_ms)
+        retention = getattr(request, "retention_time_ms", -1)
+        out.records, answer = offsets_requests.commit(
+            request,
+            self.topics(),
+            self.settings,
+            now_ms,
+            by_id=by_id,
+            expire_timestamp=-1 if retention == -1 else now_ms + retention,
+        )
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def txn_offset_commit(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        """The records count when the producer's transaction commits (`replay_marker`)."""
+        out = self._begin(now_ms)
+        try:
+            check_group_id(request.group_id)
+            self._committing(request, request.generation_id, None, who, transactional=True)
+        except ApiError as error:
+            out.replies.append(Reply(token, offsets_requests.commit_error(request, error.code)))
+            return out
+        out.records, answer = offsets_requests.commit(request, self.topics(), self.settings, now_ms)
+        out.producer = Producer(request.producer_id, request.producer_epoch)
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def _committing(
+        self, request: Message, generation: int, not_found_since: int | None, who: Caller, transactional: bool
+    ) -> Group | None:
+        """The group that commits; None for one that will exist by its offsets alone."""
+        _check_length(request.group_id)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if generation < 0:
+                return None
+            if not_found_since is not None and who.version >= not_found_since:
+                raise GroupIdNotFound()
+            raise IllegalGeneration()
+        try:
+            group.check_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                generation,
+                transactional=transactional,
+                version=who.version,
+            )
+        except StaleMemberEpoch:
+            if transactional:
+                raise IllegalGeneration() from None
+            raise
+        return group
+
+    def offset_fetch(
+        self, group_request: Message, who: Caller, token: Any, now_ms: int, *, require_stable: bool = False
+    ) -> Outcome:
+        """One item of OffsetFetch's `groups`: group_id, member_id, member_epoch, topics (None for all)."""
+        out = self._begin(now_ms)
+        group_id = group_request.group_id
+        try:
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.check_offset_fetch(group_request.member_id, group_request.member_epoch)
+            answer = offsets_requests.fetch(
+                group_request,
+                group is not None,
+                self.offsets,
+                self.topics(),
+                by_id=who.version >= offsets_requests.FETCH_TOPIC_IDS_SINCE,
+                require_stable=require_stable,
+            )
+        except ApiError as error:
+            answer = offsets_requests.fetch_error(group_id, error.code)
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def offset_delete(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        out = self._begin(now_ms)
+        try:
+            check_group_id(request.group_id)
+            group = self.group(request.group_id)
+            group.check_offset_delete()
+            out.records, answer = offsets_requests.delete(request, group, self.offsets, self.topics())
+        except ApiError as error:
+            answer = Message(throttle_time_ms=0, error_code=error.code, topics=[])
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def topics_deleted(self, names: Collection[str]) -> Outcome:
+        """The offsets of topics that are gone go too: a new topic of that name begins anew."""
+        return Outcome(records=self.offsets.tombstones_of_topics(names))
+
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        return self.offsets.committed(group_id, topic, partition)
+
+    # administration
+
+    def describe_groups(self, group_id: str, who: Caller, token: Any, now_ms: int) -> Outcome:
+        """One group of DescribeGroups. What is not a classic group is not there, or dead."""
+        out = self._begin(now_ms)
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            answer = classic_requests.describe(group)
+        else:
+            why = "not found" if group is None else "is not a classic group"
+            message = f"Group {group_id} {why}."
+            # KIP-1043: since version 6 with an error, before that only with the state.
+            answer = (
+                dead_group(group_id, GroupIdNotFound.code, message)
+                if who.version >= 6
+                else dead_group(group_id)
+            )
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[Message]:
+        """The rows of ListGroups. Filters are empty, or have names in any case."""
+        wanted = {state.strip().lower() for state in states}
+        wanted_types = {name.strip().lower() for name in types}
+        return [
+            group.listed()
+            for group in self.groups.values()
+            if (not wanted or group.is_in(wanted)) and (not wanted_types or group.type in wanted_types)
+        ]
+
+    def delete_groups(self, group_id: str, who: Caller, token: Any, now_ms: int) -> Outcome:
+        """One group of DeleteGroups, with its offsets."""
+        out = self._begin(now_ms)
+        code = 0
+        try:
+            group = self.group(group_id)
+            group.check_delete()
+            out.records = self.offsets.tombstones(group_id) + group.tombstones()
+        except ApiError as error:
+            code = error.code
+        out.replies.append(Reply(token, Message(group_id=group_id, error_code=code)))
+        return out
+
+
+def check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise InvalidGroupId()
+    _check_length(group_id)
+
+
+def _check_length(group_id: str) -> None:
+    if len(group_id) * 4 > _LONGEST_GROUP_ID and len(group_id.encode()) > _LONGEST_GROUP_ID:
+        raise InvalidGroupId()
+
+
+def dead_group(group_id: str, code: int = 0, message: str | None = None) -> Message:
+    """How DescribeGroups tells of a group that is not there."""
+    return Message(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state=DEAD.value,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )

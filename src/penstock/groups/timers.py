@@ -1,0 +1,79 @@
+"""Deadlines of a shard in one heap.
+
+A timer that is put off (every heartbeat does it) costs an assignment: its old place in the heap stays, and
+the timer goes to its new place when that comes up. So the heap has one entry for each timer, not one for
+each heartbeat.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from penstock.coordinator import Outcome
+
+
+class Timer:
+    """What is to be done at a time: `action(*args, outcome, now_ms)`. Made once, set many times."""
+
+    __slots__ = ("action", "args", "at", "queued")
+
+    def __init__(self, action: Callable[..., None], *args: Any) -> None:
+        self.action = action
+        self.args = args
+        self.at: int | None = None
+        self.queued: int | None = None  # the time of its entry in the heap that counts
+
+    def cancel(self) -> None:
+        self.at = None
+
+
+class Timers:
+    __slots__ = ("_count", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._count = 0
+
+    def set(self, timer: Timer, at: int) -> None:
+        timer.at = at
+        if timer.queued is None or timer.queued > at:
+            self._queue(timer, at)
+
+    def _queue(self, timer: Timer, at: int) -> None:
+        timer.queued = at
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, timer))
+
+    def next_deadline(self) -> int | None:
+        """Not later than the next timer. Cancelled timers on top are dropped, others may still show."""
+        heap = self._heap
+        while heap:
+            queued, _, timer = heap[0]
+            if timer.queued == queued:
+                if timer.at is not None:
+                    return queued
+                timer.queued = None
+            heapq.heappop(heap)
+        return None
+
+    def fire(self, now_ms: int, outcome: Outcome) -> None:
+        """Do what is due. What an action sets to now or earlier is done in the same call."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            queued, _, timer = heapq.heappop(heap)
+            if timer.queued != queued:
+                continue
+            timer.queued = None
+            at = timer.at
+            if at is None:
+                continue
+            if at > now_ms:
+                self._queue(timer, at)
+                continue
+            timer.at = None
+            timer.action(*timer.args, outcome, now_ms)
+
+    def __len__(self) -> int:
+        return len(self._heap)
