@@ -96,7 +96,8 @@ class ProducerStateManager:
         entry = self.producers.get(header.producer_id)
         if entry is None or entry.epoch == NO_EPOCH:
             return  # nothing is known (all its records were deleted): any sequence may start
-        self.check_epoch(header)
+        if header.producer_epoch < entry.epoch:
+            self.check_epoch(header)
         first = header.base_sequence
         if header.producer_epoch != entry.epoch:
             if first != 0:
