@@ -1,6 +1,7 @@
-"""Settings of brokers and topics: one table for each (`topic.py`, `broker.py`), read by everything else."""
+"""Settings of brokers, topics and groups: one table for each (`broker.py`, `topic.py`, `group.py`)."""
 
 from penstock.config.broker import BROKER_CONFIGS, BrokerConfig, Listener, check_dynamic
+from penstock.config.group import GROUP_CONFIGS, describe_group, group_setting, validate_group
 from penstock.config.resolve import (
     ConfigEntry,
     ConfigSynonym,
@@ -16,6 +17,7 @@ from penstock.config.types import ConfigDef, ConfigSource, ConfigType
 
 __all__ = [
     "BROKER_CONFIGS",
+    "GROUP_CONFIGS",
     "TOPIC_CONFIGS",
     "BrokerConfig",
     "ConfigDef",
@@ -28,8 +30,11 @@ __all__ = [
     "check_dynamic",
     "describe_broker",
     "describe_broker_defaults",
+    "describe_group",
     "describe_topic",
+    "group_setting",
     "resolve_topic",
+    "validate_group",
     "validate_topic",
     "validate_topic_override",
 ]

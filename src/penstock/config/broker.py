@@ -157,6 +157,45 @@ _TRANSACTIONS = (
 )  # fmt: skip
 
 
+# Share groups (KIP-932), and the coordinator of their state.
+_SHARE = (
+    _row("group.share.delivery.count.limit", INT, 5, Range(2, 10),
+         "How often a record is delivered to a share group at most."),
+    _row("group.share.heartbeat.interval.ms", INT, 5 * SECOND, Range(1),
+         "How often the members of a share group send a heartbeat."),
+    _row("group.share.max.heartbeat.interval.ms", INT, 15 * SECOND, Range(1),
+         "The most that a share group may set for share.heartbeat.interval.ms."),
+    _row("group.share.max.record.lock.duration.ms", INT, MINUTE, Range(30 * SECOND, HOUR),
+         "The most that a share group may set for share.record.lock.duration.ms."),
+    _row("group.share.max.session.timeout.ms", INT, MINUTE, Range(1),
+         "The most that a share group may set for share.session.timeout.ms."),
+    _row("group.share.max.share.sessions", INT, 2000, Range(1), "The most share sessions at a time."),
+    _row("group.share.max.size", INT, 200, Range(1, 1000), "The most members of a share group."),
+    _row("group.share.min.heartbeat.interval.ms", INT, 5 * SECOND, Range(1),
+         "The least that a share group may set for share.heartbeat.interval.ms."),
+    _row("group.share.min.record.lock.duration.ms", INT, 15 * SECOND, Range(SECOND, 30 * SECOND),
+         "The least that a share group may set for share.record.lock.duration.ms."),
+    _row("group.share.min.session.timeout.ms", INT, 45 * SECOND, Range(1),
+         "The least that a share group may set for share.session.timeout.ms."),
+    _row("group.share.partition.max.record.locks", INT, 2000, Range(100, 10000),
+         "How many records of a partition a share group may have in flight."),
+    _row("group.share.record.lock.duration.ms", INT, 30 * SECOND, Range(SECOND, HOUR),
+         "How long a record is locked for the member that it was delivered to."),
+    _row("group.share.session.timeout.ms", INT, 45 * SECOND, Range(1),
+         "How long a member of a share group may be silent before it is taken out."),
+    _row("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, Range(0),
+         "After how many changes the whole state of a share partition is written again."),
+    _row("share.coordinator.state.topic.num.partitions", INT, 50, Range(1),
+         "Partitions of a new __share_group_state."),
+    _row("share.coordinator.state.topic.prune.interval.ms", INT, 5 * MINUTE, Range(1),
+         "How often what is no longer needed of __share_group_state is deleted."),
+    _row("share.coordinator.state.topic.replication.factor", INT, 1, Range(1, 32767),
+         "Replicas of a new __share_group_state; Kafka's default is 3."),
+    _row("share.coordinator.state.topic.segment.bytes", INT, 100 * MIB, Range(1024),
+         "Segment size of __share_group_state."),
+)  # fmt: skip
+
+
 def _topic_defaults() -> Iterator[ConfigDef]:
     """The rows of the topic settings' synonyms: the weakest holds the default, the strongest is dynamic."""
     for topic in TOPIC_CONFIGS.values():
@@ -177,7 +216,9 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 
 BROKER_CONFIGS: dict[str, ConfigDef] = {
     row.name: row
-    for row in sorted((*_OWN, *_GROUPS, *_TRANSACTIONS, *_topic_defaults()), key=lambda row: row.name)
+    for row in sorted(
+        (*_OWN, *_GROUPS, *_TRANSACTIONS, *_SHARE, *_topic_defaults()), key=lambda row: row.name
+    )
 }
 
 

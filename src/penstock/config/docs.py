@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 
 from penstock.config.broker import BROKER_CONFIGS
+from penstock.config.group import GROUP_CONFIGS
 from penstock.config.topic import TOPIC_CONFIGS
 from penstock.config.types import LONG_MAX, ConfigDef
 
@@ -17,7 +18,8 @@ is refused by name, so a typing error never passes silently.
 
 A topic's setting is its own (`penstock topics create --config`, `penstock configs`), or else the broker
 setting in the column "broker default", the strongest first. *Dynamic* broker settings can be altered while
-the broker runs, for one broker or for all; the others are read when it starts.
+the broker runs, for one broker or for all; the others are read when it starts. A group's setting is altered
+as a resource of type GROUP, or else is the broker setting in its column "broker default".
 
 This page is written by `python -m penstock.config.docs > docs/configuration.md`; a test compares the two.
 """
@@ -25,6 +27,7 @@ This page is written by `python -m penstock.config.docs > docs/configuration.md`
 
 def render() -> str:
     topics = sorted(TOPIC_CONFIGS.values(), key=lambda row: row.name)
+    groups = sorted(GROUP_CONFIGS.values(), key=lambda row: row.name)
     brokers = BROKER_CONFIGS.values()
     return "\n".join(
         (
@@ -33,6 +36,12 @@ def render() -> str:
             *_table(
                 ("name", "default", "allowed", "broker default", "meaning"),
                 ((_code(row.name), _default(row), row.allowed, _synonyms(row), row.doc) for row in topics),
+            ),
+            "",
+            "## Groups\n",
+            *_table(
+                ("name", "default", "allowed", "broker default", "meaning"),
+                ((_code(row.name), _default(row), row.allowed, _synonyms(row), row.doc) for row in groups),
             ),
             "",
             "## Brokers\n",
@@ -64,7 +73,7 @@ def _default(row: ConfigDef) -> str:
         return "not set"
     if row.default == LONG_MAX:
         return "`9223372036854775807` (never)"
-    return _code(row.format(row.default) or "") if row.default != () else "empty"
+    return _code(row.format(row.default) or "") if row.default not in ((), "") else "empty"
 
 
 def _synonyms(row: ConfigDef) -> str:

@@ -103,7 +103,7 @@ def describe_topic(
 ) -> list[ConfigEntry]:
     """The settings of a topic in force on this broker, by name; only `names` where given."""
     entries = []
-    for row in _chosen(TOPIC_CONFIGS, names):
+    for row in chosen(TOPIC_CONFIGS, names):
         synonyms = [
             ConfigSynonym(synonym.name, value, source)
             for synonym in row.synonyms
@@ -114,19 +114,19 @@ def describe_topic(
         if row.name in overrides:
             value = overrides[row.name]
             synonyms.insert(0, ConfigSynonym(row.name, value, ConfigSource.DYNAMIC_TOPIC))
-        entries.append(_entry(row, value, synonyms, read_only=False))
+        entries.append(entry(row, value, synonyms, read_only=False))
     return entries
 
 
 def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The settings in force on this broker, by name; only `names` where given."""
     entries = []
-    for row in _chosen(BROKER_CONFIGS, names):
+    for row in chosen(BROKER_CONFIGS, names):
         synonyms = [ConfigSynonym(row.name, value, source) for source, value in broker.layers(row.name)]
         value = synonyms[0].value if synonyms else None
         if row.name in ("node.id", "broker.id"):
             value = str(broker.node_id)
-        entries.append(_entry(row, value, synonyms, read_only=not row.dynamic))
+        entries.append(entry(row, value, synonyms, read_only=not row.dynamic))
     return entries
 
 
@@ -136,18 +136,18 @@ def describe_broker_defaults(
     """The settings altered for all brokers: what Kafka tells of the broker resource without a name."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER
     return [
-        _entry(row, altered[row.name], [ConfigSynonym(row.name, altered[row.name], source)], read_only=False)
-        for row in _chosen(BROKER_CONFIGS, names)
+        entry(row, altered[row.name], [ConfigSynonym(row.name, altered[row.name], source)], read_only=False)
+        for row in chosen(BROKER_CONFIGS, names)
         if row.name in altered
     ]
 
 
-def _chosen(table: Mapping[str, ConfigDef], names: Collection[str] | None) -> list[ConfigDef]:
+def chosen(table: Mapping[str, ConfigDef], names: Collection[str] | None) -> list[ConfigDef]:
     wanted = table if names is None else set(names)
     return sorted((row for row in table.values() if row.name in wanted), key=lambda row: row.name)
 
 
-def _entry(
+def entry(
     row: ConfigDef, value: str | None, synonyms: list[ConfigSynonym], *, read_only: bool
 ) -> ConfigEntry:
     if row.sensitive:

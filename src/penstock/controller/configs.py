@@ -15,7 +15,9 @@ from penstock.config import (
     BrokerConfig,
     ConfigType,
     check_dynamic,
+    describe_group,
     describe_topic,
+    validate_group,
     validate_topic,
 )
 from penstock.config.types import split_list
@@ -38,6 +40,7 @@ class AlterPlan:
     def __init__(self) -> None:
         self.topics: dict[str, Configs] = {}
         self.brokers: dict[str, Configs] = {}
+        self.groups: dict[str, Configs] = {}
 
 
 def plan_alter(
@@ -60,6 +63,8 @@ def plan_alter(
                 plan.topics[resource.name] = _alter_topic(image, config, resource, incremental)
             elif resource.type == ResourceType.BROKER:
                 plan.brokers[resource.name] = _alter_broker(image, config, resource, incremental, plan)
+            elif resource.type == ResourceType.GROUP:
+                plan.groups[resource.name] = _alter_group(image, config, resource, incremental)
             else:
                 raise InvalidRequest(f"Configs of resource type {resource.type} cannot be altered here.")
         except ApiError as caught:
@@ -120,6 +125,21 @@ def _alter_broker(
         config.with_dynamic(layers.get("", {}), layers.get(str(config.node_id), {}))
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
+    return configs
+
+
+def _alter_group(
+    image: ClusterImage, config: BrokerConfig, resource: AlterResource, incremental: bool
+) -> Configs:
+    if not resource.name:
+        raise InvalidRequest("Default group resources are not allowed.")
+    altered = image.group_configs.get(resource.name, {})
+    configs: Configs = dict(altered) if incremental else {}
+    for op in resource.ops:
+        entries = describe_group(config, altered, [op.name])
+        in_force = (entries[0].value or "") if entries else ""
+        _apply(configs, op, False, in_force)
+    validate_group(config, configs)
     return configs
 
 

@@ -252,10 +252,13 @@ class Controller:
                 ops += layout.put_topic_configs(name, configs, self._versions)
             for name, configs in plan.brokers.items():
                 ops += layout.put_broker_configs(name, configs, self._versions)
+            for name, configs in plan.groups.items():
+                ops += layout.put_group_configs(name, configs, self._versions)
             topics = [
                 replace(self.image.topics[name], configs=configs) for name, configs in plan.topics.items()
             ]
-            await self._commit(ops, self.image.with_topics(topics).with_broker_configs(plan.brokers))
+            image = self.image.with_topics(topics).with_broker_configs(plan.brokers)
+            await self._commit(ops, image.with_group_configs(plan.groups))
         return results
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:

@@ -17,10 +17,11 @@ BROKER_DEFAULT = -1
 
 
 class ResourceType(enum.IntEnum):
-    """Kafka's numbers of config resources; only topics and brokers have settings here."""
+    """Kafka's numbers of config resources; only these have settings here."""
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class AlterOp(enum.IntEnum):

@@ -52,7 +52,8 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """`broker_configs` has the altered settings: under "" those for all brokers, under "1" broker 1's.
+    """`broker_configs` has the altered settings: under "" those for all brokers, under "1" broker 1's;
+    `group_configs` those of groups, also of groups that do not exist yet.
 
     `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
     so a topic made again under that name has to start above it.
@@ -64,6 +65,7 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     deleted_epochs: Mapping[str, int] = field(default_factory=dict)
     version: int = 0
 
@@ -99,3 +101,9 @@ class ClusterImage:
 
     def with_broker_configs(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
         return replace(self, broker_configs={**self.broker_configs, **changed}, version=self.version + 1)
+
+    def with_group_configs(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
+        configs = {**self.group_configs, **changed}
+        return replace(
+            self, group_configs={name: one for name, one in configs.items() if one}, version=self.version + 1
+        )

@@ -9,6 +9,7 @@
     /deleted/NAME                   {"leader_epoch"}: the last one of a topic that was deleted
     /config/topics/NAME             {"retention.ms": "1000", ...}, only what was set
     /config/brokers/1               the same for one broker; /config/brokers/default for all
+    /config/groups/NAME             the same for one group, its id quoted as in a URL
 
 Values are JSON. Each change is one `multi` whose operations carry the versions that the image was read with.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
@@ -53,6 +55,11 @@ def topic_config_path(name: str) -> str:
 def broker_config_path(name: str) -> str:
     """`name` as in ClusterImage.broker_configs: "" for all brokers."""
     return f"/config/brokers/{name or 'default'}"
+
+
+def group_config_path(group_id: str) -> str:
+    # Group ids are free text; a dot alone is no name of a node everywhere.
+    return "/config/groups/" + quote(group_id, safe="").replace(".", "%2E")
 
 
 def encode(value: Any) -> bytes:
@@ -105,6 +112,10 @@ def put_broker_configs(name: str, configs: Mapping[str, str], versions: Versions
     return _put_configs(broker_config_path(name), configs, versions)
 
 
+def put_group_configs(group_id: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
+    return _put_configs(group_config_path(group_id), configs, versions)
+
+
 def _put_configs(path: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
     if configs and path in versions:
         yield Set(path, encode(dict(configs)), versions[path])
@@ -134,6 +145,7 @@ def read_image(nodes: Mapping[str, Versioned], controller_id: int) -> ClusterIma
     topics: dict[str, TopicImage] = {}
     brokers: dict[int, BrokerInfo] = {}
     broker_configs: dict[str, dict[str, str]] = {}
+    group_configs: dict[str, dict[str, str]] = {}
     deleted: dict[str, int] = {}
     for path, (value, _) in nodes.items():
         match path.split("/")[1:]:
@@ -143,6 +155,8 @@ def read_image(nodes: Mapping[str, Versioned], controller_id: int) -> ClusterIma
                 brokers[int(broker_id)] = BrokerInfo(int(broker_id), **decode(value))
             case ["config", "brokers", name]:
                 broker_configs["" if name == "default" else name] = decode(value)
+            case ["config", "groups", name]:
+                group_configs[unquote(name)] = decode(value)
             case ["deleted", name]:
                 deleted[name] = decode(value)["leader_epoch"]
     return ClusterImage(
@@ -152,6 +166,7 @@ def read_image(nodes: Mapping[str, Versioned], controller_id: int) -> ClusterIma
         topics=topics,
         topics_by_id={topic.id: topic for topic in topics.values()},
         broker_configs=broker_configs,
+        group_configs=group_configs,
         deleted_epochs=deleted,
     )
 

@@ -2,9 +2,9 @@
 
 1  sources and synonyms   3  types and documentation (KIP-569)   4  flexible
 
-Topics and brokers; the broker resource without a name has what was altered for all brokers. Values of
+Topics, brokers and groups; the broker resource without a name has what was altered for all brokers. Values of
 sensitive settings are null.
-Left out: version 0 (no sources); broker loggers, client metrics and groups, which do not exist here
+Left out: version 0 (no sources); broker loggers and client metrics, which do not exist here
 (INVALID_REQUEST).
 """
 
@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.config import ConfigEntry, describe_broker, describe_broker_defaults, describe_topic
+from penstock.config import (
+    ConfigEntry,
+    describe_broker,
+    describe_broker_defaults,
+    describe_group,
+    describe_topic,
+)
 from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -22,7 +28,7 @@ from penstock.wire.codec import Message
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
@@ -54,6 +60,11 @@ def _describe(broker: Broker, resource: Message) -> list[ConfigEntry]:
         if resource.resource_name != str(broker.id):
             raise InvalidRequest(f"this is broker {broker.id}, not {resource.resource_name}")
         return describe_broker(broker.config, names)
+    if resource.resource_type == GROUP:
+        if resource.resource_name == "":
+            raise InvalidRequest("Group name must not be empty")
+        configs = broker.image.group_configs.get(resource.resource_name, {})
+        return describe_group(broker.config, configs, names)
     raise InvalidRequest(f"there are no resources of type {resource.resource_type} here")
 
 

@@ -2,8 +2,8 @@
 
 1  flexible
 
-Sets, deletes, appends to and subtracts from single settings of topics and brokers; a resource is altered
-as a whole or not at all. Left out: broker loggers, client metrics and groups (INVALID_REQUEST).
+Sets, deletes, appends to and subtracts from single settings of topics, brokers and groups; a resource is
+altered as a whole or not at all. Left out: broker loggers and client metrics (INVALID_REQUEST).
 """
 
 from __future__ import annotations
