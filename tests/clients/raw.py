@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from penstock.testing import WireClient
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
+from penstock.wire.records import BatchHeader, Record, build_batch, read_header
 
 NOW = 1_750_000_000_000
 
@@ -66,3 +66,23 @@ def init_producer(wire: WireClient) -> tuple[int, int]:
     answer = wire.request(ApiKey.INIT_PRODUCER_ID, 4, request)
     assert answer.error_code == 0
     return answer.producer_id, answer.producer_epoch
+
+
+def stored_batches(wire: WireClient, topic: str) -> list[BatchHeader]:
+    """The headers of the batches of partition 0, as a consumer gets them."""
+    partition = Message(partition=0, current_leader_epoch=-1, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = Message(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_epoch=-1,
+        topics=[Message(topic=topic, partitions=[partition])],
+    )
+    stored = wire.request(ApiKey.FETCH, 11, request).responses[0].partitions[0].records
+    headers, position = [], 0
+    while position < len(stored):
+        headers.append(read_header(stored, position))
+        position += headers[-1].size
+    return headers

@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.testing import PenstockBroker
+from penstock.testing import PenstockBroker, WireClient
+from penstock.wire import compression
+from penstock.wire.api_keys import ApiKey
 from tests.clients.adapters import CLIENTS, CODECS, Client, Rec
+from tests.clients.every_request import advertised
+from tests.clients.raw import stored_batches
 
 NOW = 1_750_000_000_000
 
@@ -25,6 +29,17 @@ def test_every_codec_of_a_producer_is_read_by_every_client(
     assert offsets == list(range(50))
     for reader in CLIENTS.values():
         assert reader.consume(broker.bootstrap, topic, 50) == records
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_codec_of_the_producer_is_what_is_stored(
+    broker: PenstockBroker, wire: WireClient, topic: str, client: Client, codec: str
+) -> None:
+    """librdkafka silently sends plain batches to a broker that it takes for too old to know better."""
+    if client.name == "confluent" and codec == "lz4" and ApiKey.FIND_COORDINATOR not in advertised(wire):
+        pytest.skip("librdkafka uses lz4 only with brokers that serve FindCoordinator")
+    client.produce(broker.bootstrap, topic, sample(), codec=codec)
+    assert {header.codec for header in stored_batches(wire, topic)} == {compression.NAMES.index(codec)}
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

@@ -11,30 +11,14 @@ from penstock.testing import PenstockBroker, WireClient
 from penstock.wire import compression
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from penstock.wire.records import read_header
 from tests.clients.adapters import CLIENTS, CODECS, Client, ProduceFailed, Rec
-from tests.clients.raw import batch_of, old_message, produce, produce_request
+from tests.clients.raw import batch_of, old_message, produce, produce_request, stored_batches
 
 CORRUPT_MESSAGE = 2
 INVALID_TIMESTAMP = 32
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
-
-
-def stored_batches(wire: WireClient, topic: str) -> bytes:
-    partition = Message(
-        partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1,
-        log_start_offset=-1, partition_max_bytes=1 << 20,
-    )  # fmt: skip
-    request = Message(
-        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0,
-        session_epoch=-1, topics=[Message(topic=topic, partitions=[partition])],
-        forgotten_topics_data=[], rack_id="",
-    )  # fmt: skip
-    answer = wire.request(ApiKey.FETCH, 12, request)
-    records: bytes = answer.responses[0].partitions[0].records
-    return records
 
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
@@ -49,12 +33,7 @@ def test_a_topic_with_a_compression_of_its_own_stores_that_whatever_producers_se
         offsets = CLIENTS["confluent"].produce(broker.bootstrap, name, records, codec=codec)
         assert offsets == list(range(len(sent), len(sent) + 20))
         sent += records
-    stored = stored_batches(wire, name)
-    position, codecs = 0, set()
-    while position < len(stored):
-        header = read_header(stored, position)
-        codecs.add(header.codec)
-        position += header.size
+    codecs = {header.codec for header in stored_batches(wire, name)}
     assert codecs == {compression.NONE if wanted == "uncompressed" else compression.NAMES.index(wanted)}
     for client in CLIENTS.values():
         assert client.consume(broker.bootstrap, name, len(sent)) == sent
