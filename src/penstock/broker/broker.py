@@ -28,6 +28,7 @@ from penstock.broker.metadata_cache import MetadataCache
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.server import Server
 from penstock.broker.topics import Topics
+from penstock.broker.transactions import TransactionHost
 from penstock.clock import Clock, SystemClock
 from penstock.config import BrokerConfig, LogConfig, resolve_topic
 from penstock.controller import Controller, TopicSpec
@@ -204,6 +205,10 @@ class Broker:
     @property
     def groups(self) -> ShardHost[GroupShard]:
         return self.coordinators.groups
+
+    @property
+    def transactions(self) -> TransactionHost:
+        return self.coordinators.transactions
 
     async def create_internal_topic(
         self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.coordination import InternalTopic, ShardHost
+from penstock.broker.transactions import CONSUMER_OFFSETS, TRANSACTION_STATE, TransactionHost
 from penstock.errors import ApiError
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage
     from penstock.replication.delayed import Key
 
-CONSUMER_OFFSETS = "__consumer_offsets"
-
 
 class Coordinators:
     def __init__(self, broker: Broker) -> None:
         self.groups: ShardHost[GroupShard] = _groups(broker)
-        self._hosts: dict[str, ShardHost[Any]] = {CONSUMER_OFFSETS: self.groups}
+        self.transactions = TransactionHost(broker)
+        self._hosts: dict[str, ShardHost[Any]] = {
+            CONSUMER_OFFSETS: self.groups,
+            TRANSACTION_STATE: self.transactions,
+        }
 
     def on_image(self, image: ClusterImage) -> None:
         for host in self._hosts.values():
