@@ -33,6 +33,11 @@ class TopicsView(Protocol):
     @property
     def topics_by_id(self) -> Mapping[UUID, TopicImage]: ...
 
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        ...
+
 
 class Group:
     """Methods named `check_*` raise the ApiError that the request is to be answered with."""

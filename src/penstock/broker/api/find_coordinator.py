@@ -1,0 +1,71 @@
+"""FindCoordinator (key 10), versions 0-6.
+
+1  key types: 0 group, 1 transactional id   3  flexible   4  many keys (KIP-699)
+5  (KIP-890)   6  key type 2, share (KIP-932)
+
+The internal topic behind the coordinator is made here, when it is first asked for; the answer waits for it,
+so that no client sees COORDINATOR_NOT_AVAILABLE first.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.coordination import ShardHost
+
+_MANY_KEYS_SINCE = 4
+_COORDINATORS = {0: "groups", 1: "transactions", 2: "share_state"}
+_SHARE, _SHARE_SINCE = 2, 6
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    if context.version < _MANY_KEYS_SINCE:
+        found = await _find(broker, context.version, request.key_type, request.key)
+        return Message(throttle_time_ms=0, coordinators=[], **found.__dict__)
+    found_all = [
+        await _find(broker, context.version, request.key_type, key) for key in request.coordinator_keys
+    ]
+    return Message(throttle_time_ms=0, coordinators=found_all)
+
+
+async def _find(broker: Broker, version: int, key_type: int, key: str) -> Message:
+    try:
+        host = _host(broker, version, key_type)
+        await host.ensure_topic()
+        node = broker.image.brokers.get(host.leader_of(key))
+        if node is None:
+            raise CoordinatorNotAvailable("its broker is not there")
+    except ApiError as error:
+        return _failed(key, error.code, error.message)
+    return Message(key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=None)
+
+
+def _host(broker: Broker, version: int, key_type: int) -> ShardHost[Any]:
+    if key_type not in _COORDINATORS or (key_type == _SHARE and version < _SHARE_SINCE):
+        raise InvalidRequest(f"coordinator type {key_type}")
+    host: ShardHost[Any] | None = getattr(broker, _COORDINATORS[key_type], None)
+    if host is None:
+        raise CoordinatorNotAvailable("this broker has no coordinator of that type")
+    return host
+
+
+def _failed(key: str, code: int, message: str | None = None) -> Message:
+    return Message(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    if context.version < _MANY_KEYS_SINCE:
+        return Message(throttle_time_ms=0, coordinators=[], **_failed(request.key, code).__dict__)
+    return Message(throttle_time_ms=0, coordinators=[_failed(key, code) for key in request.coordinator_keys])
+
+
+register(ApiKey.FIND_COORDINATOR, range(7), handle, error_response)

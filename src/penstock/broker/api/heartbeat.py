@@ -1,0 +1,38 @@
+"""Heartbeat (key 12), versions 0-4.
+
+3  group instance id (KIP-345)   4  flexible
+
+While the coordinator reads its partition the answer is "no error", as in Kafka: the member has done nothing
+wrong, and its session begins anew when the group has been read.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.group_calls import ask
+from penstock.broker.registry import register
+from penstock.errors import CoordinatorLoadInProgress
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+    try:
+        return ask(broker, context, request.group_id, lambda shard, who, token, now:
+                   shard.heartbeat(request, who, token, now))  # fmt: skip
+    except CoordinatorLoadInProgress:
+        return error_response(context, request, 0)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(throttle_time_ms=0, error_code=code)
+
+
+register(ApiKey.HEARTBEAT, range(5), handle, error_response)

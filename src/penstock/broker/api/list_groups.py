@@ -1,0 +1,33 @@
+"""ListGroups (key 16), versions 0-5.
+
+3  flexible   4  states, and a filter by them (KIP-518)   5  types, and a filter by them (KIP-848)
+
+Every broker lists the groups that it coordinates. While one of its partitions is being read the answer is
+COORDINATOR_LOAD_IN_PROGRESS, for the list would lack its groups.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    states, types = request.states_filter, request.types_filter
+    groups = [row for shard in broker.groups.shards() for row in shard.list_groups(states, types)]
+    return Message(throttle_time_ms=0, error_code=0, groups=groups)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(throttle_time_ms=0, error_code=code, groups=[])
+
+
+register(ApiKey.LIST_GROUPS, range(6), handle, error_response)

@@ -1,0 +1,31 @@
+"""OffsetDelete (key 47), version 0 (KIP-496).
+
+Deletes offsets of topics that the group does not read; those that it reads answer GROUP_SUBSCRIBED_TO_TOPIC.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.group_calls import ask
+from penstock.broker.registry import register
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+    return ask(broker, context, request.group_id, lambda shard, who, token, now:
+               shard.offset_delete(request, who, token, now))  # fmt: skip
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(throttle_time_ms=0, error_code=code, topics=[])
+
+
+register(ApiKey.OFFSET_DELETE, range(1), handle, error_response)

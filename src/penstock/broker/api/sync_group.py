@@ -1,0 +1,34 @@
+"""SyncGroup (key 14), versions 0-5.
+
+3  group instance id (KIP-345)   4  flexible   5  protocol type and name (KIP-559)
+
+The leader's request brings the assignment; the others' wait for it. The answer says what is in the log.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.group_calls import ask
+from penstock.broker.registry import register
+from penstock.groups.classic_member import sync_answer
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+    return ask(broker, context, request.group_id, lambda shard, who, token, now:
+               shard.sync_group(request, who, token, now))  # fmt: skip
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return sync_answer(code)
+
+
+register(ApiKey.SYNC_GROUP, range(6), handle, error_response, concurrent=True)
