@@ -1,20 +1,28 @@
 """InitProducerId (key 22), versions 0-6.
 
-2  flexible   3  producer id and epoch of the caller (KIP-360)   4  PRODUCER_FENCED   5  (KIP-890)
-6  two-phase commit (KIP-939)
+2  flexible   3  producer id and epoch of the caller (KIP-360)   4  PRODUCER_FENCED (KIP-588)
+5  TRANSACTION_ABORTABLE (KIP-890)   6  two-phase commit (KIP-939)
 
-Ids come from blocks that the controller hands out and records, so that none is ever given twice.
-Left out: transactions. A transactional id is answered COORDINATOR_NOT_AVAILABLE, which is what Kafka says
-where the coordinator of an id cannot be reached.
+Without a transactional id: an id from the blocks that the controller hands out, so that none is given twice.
+With one: its coordinator decides (`transactions`).
+Left out: two-phase commit. It is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as by a Kafka where it
+is not enabled.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.errors import CoordinatorNotAvailable, InvalidRequest
+from penstock.errors import (
+    InvalidProducerEpoch,
+    InvalidRequest,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -24,14 +32,30 @@ if TYPE_CHECKING:
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
     if request.transactional_id is not None:
-        if request.transactional_id == "":
-            raise InvalidRequest("an empty transactional id")
-        raise CoordinatorNotAvailable()
+        return await _transactional(broker, request)
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        raise InvalidRequest("a producer id goes with an epoch, or neither")
     producer_id = await broker.producer_ids.next()
     return Message(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)
 
 
+async def _transactional(broker: Broker, request: Message) -> Message:
+    if request.transactional_id == "":
+        raise InvalidRequest("an empty transactional id")
+    if request.enable2_pc:
+        raise TransactionalIdAuthorizationFailed("two-phase commit is not enabled")
+    if request.keep_prepared_txn:
+        raise UnsupportedVersion("prepared transactions are not kept")
+    await broker.transactions.producer_ids.filled()
+    answer = broker.transactions.call(
+        request.transactional_id, lambda shard, token, now: shard.init_producer_id(request, token, now)
+    )
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
 def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    if context.version < 4 and code == ProducerFenced.code:
+        code = InvalidProducerEpoch.code
     return Message(throttle_time_ms=0, error_code=code, producer_id=-1, producer_epoch=-1)
 
 

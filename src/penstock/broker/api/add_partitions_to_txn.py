@@ -1,0 +1,130 @@
+"""AddPartitionsToTxn (key 24), versions 0-5.
+
+2  PRODUCER_FENCED (KIP-588)   3  flexible   4  many transactions, verify only (KIP-890: brokers send it)
+5  TRANSACTION_ABORTABLE
+
+All partitions of a transaction are added, or none: where one is not there, the others are answered
+OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import (
+    ApiError,
+    InvalidProducerEpoch,
+    OperationNotAttempted,
+    ProducerFenced,
+    UnknownTopicOrPartition,
+)
+from penstock.transactions.state import TV_0, TV_2, TopicPartition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_BATCHED = 4
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    results = []
+    for transaction in _transactions(context, request):
+        try:
+            codes = await _handle_one(broker, context, transaction)
+        except ApiError as error:
+            codes = dict.fromkeys(_partitions(transaction), _code(context, error.code))
+        results.append(_result(transaction, codes))
+    return _answer(context, results)
+
+
+async def _handle_one(
+    broker: Broker, context: RequestContext, transaction: Message
+) -> dict[TopicPartition, int]:
+    wanted = _partitions(transaction)
+    image = broker.image
+    unknown = {
+        (topic, index)
+        for topic, index in wanted
+        if topic not in image.topics or not 0 <= index < len(image.topics[topic].partitions)
+    }
+    if unknown:
+        return {
+            key: (UnknownTopicOrPartition if key in unknown else OperationNotAttempted).code for key in wanted
+        }
+    transactional_id = transaction.transactional_id
+    producer = transaction.producer_id, transaction.producer_epoch
+    if transaction.verify_only:
+        shard = broker.transactions.shard_for(transactional_id)
+        refused = shard.verify_partitions(transactional_id, *producer, wanted)
+        return {key: refused[key].code if key in refused else 0 for key in wanted}
+    client_version = TV_2 if context.version >= _BATCHED else TV_0
+    answer = broker.transactions.call(
+        transactional_id,
+        lambda shard, token, now: shard.add_partitions(
+            transactional_id, *producer, frozenset(wanted), client_version, token, now
+        ),
+    )
+    if isinstance(answer, asyncio.Future):
+        await answer
+    return dict.fromkeys(wanted, 0)
+
+
+def _transactions(context: RequestContext, request: Message) -> list[Message]:
+    """The transactions of the request, of which older versions have one."""
+    if context.version >= _BATCHED:
+        transactions: list[Message] = request.transactions
+        return transactions
+    return [
+        Message(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            verify_only=False,
+            topics=request.v3_and_below_topics,
+        )
+    ]
+
+
+def _partitions(transaction: Message) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+
+
+def _result(transaction: Message, codes: dict[TopicPartition, int]) -> Message:
+    topics = [
+        Message(
+            name=topic.name,
+            results_by_partition=[
+                Message(partition_index=index, partition_error_code=codes[topic.name, index])
+                for index in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+    return Message(transactional_id=transaction.transactional_id, topic_results=topics)
+
+
+def _answer(context: RequestContext, results: list[Message], code: int = 0) -> Message:
+    if context.version >= _BATCHED:
+        return Message(throttle_time_ms=0, error_code=code, results_by_transaction=results)
+    return Message(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _code(context: RequestContext, code: int) -> int:
+    return InvalidProducerEpoch.code if context.version < 2 and code == ProducerFenced.code else code
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    code = _code(context, code)
+    results = [
+        _result(transaction, dict.fromkeys(_partitions(transaction), code))
+        for transaction in _transactions(context, request)
+    ]
+    return _answer(context, results, code)
+
+
+register(ApiKey.ADD_PARTITIONS_TO_TXN, range(6), handle, error_response)

@@ -1,0 +1,53 @@
+"""DescribeTransactions (key 65), version 0 (KIP-664).
+
+State, timeout, start, producer and partitions of each transactional id that this broker coordinates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import ApiError, InvalidRequest
+from penstock.transactions.listing import described
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    states = [_described(broker, transactional_id) for transactional_id in request.transactional_ids]
+    return Message(throttle_time_ms=0, transaction_states=states)
+
+
+def _described(broker: Broker, transactional_id: str) -> Message:
+    try:
+        if not transactional_id:
+            raise InvalidRequest("an empty transactional id")
+        return described(broker.transactions.shard_for(transactional_id).transactions, transactional_id)
+    except ApiError as error:
+        return _failed(transactional_id, error.code)
+
+
+def _failed(transactional_id: str, code: int) -> Message:
+    return Message(
+        error_code=code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    states = [_failed(transactional_id, code) for transactional_id in request.transactional_ids]
+    return Message(throttle_time_ms=0, transaction_states=states)
+
+
+register(ApiKey.DESCRIBE_TRANSACTIONS, range(1), handle, error_response)

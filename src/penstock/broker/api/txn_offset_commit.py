@@ -1,0 +1,63 @@
+"""TxnOffsetCommit (key 28), versions 0-5.
+
+2  leader epochs   3  flexible, member and generation (KIP-447)   4  TRANSACTION_ABORTABLE (KIP-890)
+5  transaction version 2: the group's offsets become part of the transaction by this request alone
+
+The offsets count when the transaction commits. The group checks who commits (KIP-447), the coordinator of the
+transaction that it is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.broker.transactions import verify_or_add
+from penstock.coordinator import Producer
+from penstock.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotEnoughReplicas
+from penstock.groups.group import Caller
+from penstock.groups.offsets_requests import commit_error
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_KNOWS_ABORTABLE, _ADDS = 4, 5
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+    version, groups = context.version, broker.groups
+    groups.shard_for(request.group_id)  # raises where the group is coordinated elsewhere
+    offsets = (groups.topic.name, groups.partition_of(request.group_id))
+    refused = verify_or_add(
+        broker,
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        [offsets],
+        add=version >= _ADDS,
+        abortable=version >= _KNOWS_ABORTABLE,
+    )
+    if refused:
+        error = refused[offsets]
+        if isinstance(error, NotEnoughReplicas):
+            # Kafka's choice: clients try again without looking for another coordinator.
+            error = CoordinatorLoadInProgress(error.message)
+        raise error
+    who = Caller(context.client_id or "", context.peer, version)
+    return groups.call(
+        request.group_id, lambda shard, token, now: shard.txn_offset_commit(request, who, token, now)
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    if context.version < 2 and code == CoordinatorLoadInProgress.code:
+        code = (
+            CoordinatorNotAvailable.code
+        )  # the clients of these versions may crash on the other (KAFKA-7296)
+    return commit_error(request, code)
+
+
+register(ApiKey.TXN_OFFSET_COMMIT, range(6), handle, error_response)
