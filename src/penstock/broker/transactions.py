@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
-FEATURES = {"transaction.version": (0, 2, 2)}
-"""For ApiVersions: the least and the highest version that is supported, and the one in force."""
 
 _PRODUCE_KNOWS_ABORTABLE, _PRODUCE_ADDS = 11, 12
 _PRODUCER = struct.Struct(">qh")

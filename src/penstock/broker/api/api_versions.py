@@ -4,7 +4,7 @@
 
 The table is read off the registrations: what is not served is not in it. A version above ours is answered
 with UNSUPPORTED_VERSION in the shape of version 0, with our own range, so that the client can ask again.
-Left out: features are an empty list, as none of them is switched on here.
+Features and which of their versions are in force: `broker.features`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.broker import features
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import APIS, Api, register
 from penstock.errors import InvalidRequest
@@ -29,7 +30,14 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 raise InvalidRequest(f"{text!r} is no name or version of client software")
-    return Message(error_code=0, api_keys=[_row(APIS[key]) for key in sorted(APIS)], throttle_time_ms=0)
+    return Message(
+        error_code=0,
+        api_keys=[_row(APIS[key]) for key in sorted(APIS)],
+        throttle_time_ms=0,
+        supported_features=features.supported(context.version),
+        finalized_features_epoch=broker.image.version,
+        finalized_features=features.finalized(),
+    )
 
 
 def _row(api: Api) -> Message:
