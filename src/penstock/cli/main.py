@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "produce": ("penstock.cli.produce", "produce", "Write records to a topic."),
     "consume": ("penstock.cli.consume", "consume", "Read records of a topic."),
     "offsets": ("penstock.cli.offsets", "offsets", "Show a topic's offsets, also by time."),
+    "groups": ("penstock.cli.groups", "groups", "List, describe, reset and delete groups; show their lag."),
+    "transactions": ("penstock.cli.transactions", "transactions", "List, describe and abort transactions."),
     "cluster": ("penstock.cli.cluster", "cluster", "Show the cluster and its brokers."),
     "log": ("penstock.cli.log", "log", "Look into the files of a log, and check them."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),

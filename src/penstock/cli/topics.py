@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
@@ -13,9 +13,7 @@ from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options import cluster_options, complete_topic_configs, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.properties import key_values
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from penstock.cli.results import report_each
 
 MOST_PARTITIONS = 100_000  # as many as librdkafka asks for
 
@@ -79,13 +77,8 @@ def create(
     futures = cluster.admin.create_topics(new, validate_only=validate_only, **_timeouts(cluster))
     done = "valid" if validate_only else "created"
     ignored = {KafkaError.TOPIC_ALREADY_EXISTS: "exists"} if if_not_exists else {}
-    _report(
-        cluster,
-        futures,
-        done,
-        ignored,
-        as_json,
-        lambda name, error: cluster.failure(error, f"cannot create '{name}'"),
+    report_each(
+        futures, done, ignored, as_json, lambda name, error: cluster.failure(error, f"cannot create '{name}'")
     )
 
 
@@ -171,13 +164,8 @@ def alter(
     new = [admin_types().NewPartitions(name, partitions) for name in _unique(names)]
     futures = cluster.admin.create_partitions(new, validate_only=validate_only, **_timeouts(cluster))
     done = "valid" if validate_only else "altered"
-    _report(
-        cluster,
-        futures,
-        done,
-        {},
-        as_json,
-        lambda name, error: cluster.failure(error, f"cannot alter '{name}'"),
+    report_each(
+        futures, done, {}, as_json, lambda name, error: cluster.failure(error, f"cannot alter '{name}'")
     )
 
 
@@ -198,42 +186,7 @@ def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Clus
             return UnknownTopic(name, cluster.topics())
         return cluster.failure(error, f"cannot delete '{name}'")
 
-    _report(cluster, futures, "deleted", {unknown: "absent"} if if_exists else {}, as_json, explain)
-
-
-def _report(
-    cluster: Cluster,
-    futures: dict[str, Future[Any]],
-    done: str,
-    ignored: dict[int, str],
-    as_json: bool,
-    explain: Callable[[str, Any], CommandFailed],
-) -> None:
-    """One line (or JSON entry) for each topic; fails in the end if any failed, after telling of all."""
-    from confluent_kafka import KafkaException
-
-    results: list[dict[str, Any]] = []
-    for name, future in futures.items():
-        try:
-            future.result()
-            results.append({"name": name, "result": done})
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code in ignored:
-                results.append({"name": name, "result": ignored[code]})
-            else:
-                message = explain(name, error.args[0]).message
-                results.append({"name": name, "result": "failed", "error": message})
-    if as_json:
-        emit_json(results)
-    for result in results:
-        if result["result"] != "failed" and not as_json:
-            click.echo(f"{result['name']}: {result['result']}")
-    failures = [result["error"] for result in results if "error" in result]
-    for message in failures[:-1]:
-        note(f"Error: {message}")
-    if failures:
-        raise CommandFailed(failures[-1])
+    report_each(futures, "deleted", {unknown: "absent"} if if_exists else {}, as_json, explain)
 
 
 def _description(cluster: Cluster, info: TopicInfo) -> dict[str, Any]:

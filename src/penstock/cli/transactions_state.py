@@ -1,0 +1,229 @@
+"""What a cluster's transactions are: as their coordinators know them, and as their partitions hold them open.
+
+A transaction hangs when a partition holds it open and no coordinator knows that it should: nothing will ever
+end it, and readers of committed records wait at its first offset (KIP-664).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from penstock.cli.failure import CommandFailed
+from penstock.cli.wire_client import TRANSACTION, Connection, WireCluster, check
+from penstock.errors import TransactionalIdNotFound, UnsupportedVersion
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+_UNDER_WAY = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """One line of ListTransactions, and the broker that coordinates it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTransaction:
+    """A transactional id as its coordinator knows it; `start_ms` is -1 when no transaction is open."""
+
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[tuple[str, int], ...]
+    coordinator: str
+
+    @property
+    def under_way(self) -> bool:
+        return self.state in _UNDER_WAY
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that a partition holds open, as its leader knows it."""
+
+    topic: str
+    partition: int
+    leader: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp: int
+
+
+def list_transactions(
+    wire: WireCluster,
+    *,
+    states: Iterable[str] = (),
+    producer_ids: Iterable[int] = (),
+    longer_than_ms: int | None = None,
+) -> list[ListedTransaction]:
+    """Of all brokers, by transactional id."""
+    request = Message(
+        state_filters=list(states),
+        producer_id_filters=list(producer_ids),
+        duration_filter=-1 if longer_than_ms is None else longer_than_ms,
+    )
+
+    def ask(broker: Connection) -> Message:
+        if longer_than_ms is not None and broker.version(ApiKey.LIST_TRANSACTIONS) < 1:
+            raise UnsupportedVersion(f"the broker at {broker.address} cannot filter by duration")
+        answer = broker.request(ApiKey.LIST_TRANSACTIONS, request)
+        check(answer.error_code)
+        return answer
+
+    found = [
+        ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, broker.address)
+        for broker in wire.brokers()
+        for each in wire.retry(partial(ask, broker)).transaction_states
+    ]
+    return sorted(found, key=lambda each: each.transactional_id)
+
+
+def describe_transaction(wire: WireCluster, transactional_id: str) -> DescribedTransaction:
+    """Raises TransactionalIdNotFound."""
+
+    def ask() -> DescribedTransaction:
+        coordinator = wire.coordinator(transactional_id, TRANSACTION)
+        request = Message(transactional_ids=[transactional_id])
+        (found,) = coordinator.request(ApiKey.DESCRIBE_TRANSACTIONS, request).transaction_states
+        check(found.error_code)
+        return DescribedTransaction(
+            transactional_id,
+            found.transaction_state,
+            found.transaction_timeout_ms,
+            found.transaction_start_time_ms,
+            found.producer_id,
+            found.producer_epoch,
+            tuple((topic.topic, index) for topic in found.topics for index in sorted(topic.partitions)),
+            coordinator.address,
+        )
+
+    return wire.retry(ask)
+
+
+def open_transactions(
+    wire: WireCluster, topics: Collection[str] | None = None, partition: int | None = None
+) -> list[OpenTransaction]:
+    """What the leaders of the partitions of `topics` (None: of all) hold open."""
+    return wire.retry(lambda: _open_transactions(wire, topics, partition))
+
+
+def _open_transactions(
+    wire: WireCluster, topics: Collection[str] | None, partition: int | None
+) -> list[OpenTransaction]:
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for topic in wire.metadata(topics).topics:
+        check(topic.error_code, f"no topic '{topic.name}' in this cluster" if topic.error_code == 3 else None)
+        indexes = [each.partition_index for each in topic.partitions]
+        if partition is not None and partition not in indexes:
+            raise CommandFailed(f"topic '{topic.name}' has no partition {partition}.")
+        for each in topic.partitions:
+            if each.leader_id >= 0 and partition in (None, each.partition_index):
+                by_leader.setdefault(each.leader_id, {}).setdefault(topic.name, []).append(
+                    each.partition_index
+                )
+    found: list[OpenTransaction] = []
+    for leader, wanted in by_leader.items():
+        request = Message(
+            topics=[Message(name=name, partition_indexes=sorted(indexes)) for name, indexes in wanted.items()]
+        )
+        answer = wire.broker(leader).request(ApiKey.DESCRIBE_PRODUCERS, request)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                check(each.error_code, each.error_message)
+                found += _held_open(topic.name, each, leader)
+    return sorted(found, key=lambda each: (each.topic, each.partition, each.start_offset))
+
+
+def _held_open(topic: str, partition: Message, leader: int) -> list[OpenTransaction]:
+    return [
+        OpenTransaction(
+            topic,
+            partition.partition_index,
+            leader,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.current_txn_start_offset,
+            producer.last_timestamp,
+        )
+        for producer in partition.active_producers
+        if producer.current_txn_start_offset >= 0
+    ]
+
+
+def owners(wire: WireCluster, candidates: Iterable[OpenTransaction]) -> dict[OpenTransaction, str | None]:
+    """The transactional id whose coordinator will end each of these transactions; None: it hangs."""
+    candidates = list(candidates)
+    if not candidates:
+        return {}
+    producer_ids = sorted({each.producer_id for each in candidates})
+    known: dict[tuple[int, str, int], str] = {}
+    for listed in list_transactions(wire, producer_ids=producer_ids):
+        try:
+            described = describe_transaction(wire, listed.transactional_id)
+        except TransactionalIdNotFound:
+            continue
+        if described.under_way:
+            for topic, partition in described.partitions:
+                known[described.producer_id, topic, partition] = described.transactional_id
+    return {each: known.get((each.producer_id, each.topic, each.partition)) for each in candidates}
+
+
+def fence(wire: WireCluster, transaction: DescribedTransaction) -> None:
+    """Ends the transaction with its producer: a new epoch, before which the coordinator aborts it."""
+    request = Message(
+        transactional_id=transaction.transactional_id,
+        transaction_timeout_ms=transaction.timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+
+    def ask() -> None:
+        coordinator = wire.coordinator(transaction.transactional_id, TRANSACTION)
+        check(coordinator.request(ApiKey.INIT_PRODUCER_ID, request).error_code)
+
+    wire.retry(ask)
+
+
+def write_abort_marker(wire: WireCluster, transaction: OpenTransaction) -> None:
+    """Ends in one partition what no coordinator will end."""
+    marker = Message(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_result=False,
+        topics=[Message(name=transaction.topic, partition_indexes=[transaction.partition])],
+        # -1 where the producer never ended a transaction here; 0 is the lowest that a leader takes.
+        coordinator_epoch=max(0, transaction.coordinator_epoch),
+    )
+
+    def ask() -> None:
+        leader = wire.broker(transaction.leader)
+        answer = leader.request(ApiKey.WRITE_TXN_MARKERS, Message(markers=[marker]))
+        for result in answer.markers:
+            for topic in result.topics:
+                for partition in topic.partitions:
+                    check(partition.error_code)
+
+    wire.retry(ask)
