@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -194,7 +196,8 @@ class Maintenance:
     async def _in_child(self, one: PartitionLog, work: Callable[[Any], T], job: Any) -> T | None:
         """None when it could not be done: the log is as it was, and the reason is in the log."""
         if self._child is None:
-            self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            context = multiprocessing.get_context("spawn")
+            self._child = ProcessPoolExecutor(1, context, initializer=_end_with_parent)
         try:
             return await self._broker.loop.run_in_executor(self._child, work, job)
         except CorruptSegment as error:
@@ -213,3 +216,15 @@ class Maintenance:
 
     def stop(self) -> None:
         self._close_child()
+
+
+def _end_with_parent() -> None:
+    """In the child, which holds both ends of its own queue: without this it never notices a killed broker."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent watch").start()

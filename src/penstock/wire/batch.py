@@ -184,11 +184,10 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
 
 def check_compressed(
     buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_UNPACKED_BYTES
-) -> bytes:
-    """Unpack a compressed batch and hold its records to the same count; returns what was inside."""
+) -> None:
+    """Unpack a compressed batch and hold its records to the same count."""
     inside = payload(buf, pos, header, max_bytes)
     _walk(inside, 0, len(inside), header.count)
-    return bytes(inside)
 
 
 def refuse_old_magic(buf: Buffer, pos: int, end: int) -> None:

@@ -2,7 +2,8 @@
 
 Topics in the order of their names, cut at a number of partitions (the request's, at most
 max.request.partition.size.limit), with a cursor that says where to go on.
-Left out: eligible leader replicas are null: there is no election among several replicas here.
+Left out: eligible leader replicas: there is no election among several replicas here. The lists are empty,
+not null, which the Java admin client does not expect.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def _topic(topic: TopicImage, first: int, end: int) -> Message:
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            eligible_leader_replicas=None,
-            last_known_elr=None,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
             offline_replicas=list(partition.offline),
         )
         for partition in topic.partitions[first:end]
