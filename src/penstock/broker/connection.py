@@ -1,8 +1,9 @@
 """One client connection: frames in, answers out in the order of the requests.
 
-Frames that lie whole in the server's shared receive buffer are handled in place; a partial frame moves
-to a buffer of its own. A connection stops reading while it has too much to send, too many requests
-under way, a request that must finish before the next is begun, or no memory for its next frame.
+Frames that lie whole in the server's shared receive buffer are handled in place. With the beginning of a
+frame, a connection borrows that buffer and reads on in it; when too many are lent, or the frame is larger,
+the beginning moves to a buffer of its own. A connection stops reading while it has too much to send, too
+many requests under way, a request that must finish before the next is begun, or no memory for its next frame.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.broker.writer import Writer
 from penstock.errors import WireError
 
 if TYPE_CHECKING:
-    from penstock.broker.server import Server
+    from penstock.broker.server import ReceiveBuffer, Server
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,10 @@ MAX_UNSENT = 256 * 1024
 MAX_PENDING = 64
 # The first buffer of a partial frame; it grows with what really arrives, not with what was announced.
 _FIRST_BUFFER = 64 * 1024
+# Room for the next read, below which what is in a borrowed buffer moves to its beginning.
+_LEAST_READ = 64 * 1024
+# Answers that are sent in one go.
+_FLUSH_SIZE = 64 * 1024
 # For a frame that was begun: the seconds it may go without a byte, and may take in all.
 FRAME_STALL_S = 30.0
 _FRAME_TOTAL_S = 60.0
@@ -48,13 +53,15 @@ class Slot:
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_charged", "_exclusive", "_filled", "_frame_size", "_frame_started", "_hungry", "_kept", "_partial",
-        "_paused", "_server", "_slots", "_transport", "_unsent_charged", "_writer", "closed", "last_active",
-        "peer",
+        "_borrowed", "_borrowed_from", "_charged", "_exclusive", "_filled", "_frame_size", "_frame_started",
+        "_hungry", "_kept", "_partial", "_paused", "_server", "_slots", "_transport", "_unsent_charged",
+        "_writer", "closed", "last_active", "peer",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._borrowed: ReceiveBuffer | None = None  # the beginning of a frame is in it, at _borrowed_from
+        self._borrowed_from = 0
         self._partial: bytearray | None = None  # the one frame that is being collected
         self._filled = 0
         self._frame_size = 0  # with its length field; 0 while the length itself is incomplete
@@ -84,23 +91,30 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         partial = self._partial
-        if partial is None:
-            server = self._server
-            return server.small_view if server.budget.spent else server.view
-        return memoryview(partial)[self._filled :]
+        if partial is not None:
+            return memoryview(partial)[self._filled :]
+        borrowed = self._borrowed
+        if borrowed is not None:
+            return borrowed.view[self._filled :]
+        server = self._server
+        return server.receiving.small_view if server.budget.spent else server.receiving.view
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._server.monotonic()
         partial = self._partial
-        if partial is None:
-            self._consume(self._server.buffer, 0, nbytes)
+        if self._borrowed is not None:
+            self._filled += nbytes
+            self._continue(self._borrowed)
+        elif partial is None:
+            self._consume(self._server.receiving.data, 0, nbytes)
         else:
             self._filled += nbytes
             if self._filled < len(partial):
                 return
             if self._frame_size == 0:
                 size = _LENGTH(partial, 0)[0]
-                if not self._acceptable(size):
+                if not 0 < size <= self._server.max_frame:
+                    self._consume(partial, 0, 4)
                     return
                 self._frame_size = 4 + size
             if self._filled < self._frame_size:
@@ -121,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.close()
         self._release(self._charged)
         self._charge_unsent(0)
+        self._give_back()
         self._server.budget.forget(self)
         for slot in self._slots:
             if slot.pending is not None:
@@ -133,15 +148,18 @@ class Connection(asyncio.BufferedProtocol):
     def _consume(self, buf: bytearray, pos: int, end: int) -> None:
         """Handle the frames in buf[pos:end], send their answers, and keep what is left over."""
         dispatch = self._server.dispatch
+        max_frame = self._server.max_frame
         writer = self._writer
         slots = self._slots
         peer = self.peer
+        ready: list[bytes] = []
+        ready_size = 0
         waiting = False
         try:
             while end - pos >= 4:
                 size = _LENGTH(buf, pos)[0]
-                if not self._acceptable(size):
-                    return
+                if not 0 < size <= max_frame:
+                    raise WireError(f"a request of {size} bytes; socket.request.max.bytes is {max_frame}")
                 start = pos + 4
                 if end - start < size:
                     break
@@ -151,29 +169,38 @@ class Connection(asyncio.BufferedProtocol):
                 pos = start + size
                 response = dispatch(peer, buf, start, pos)
                 if type(response) is bytes and not slots:
-                    writer.put(response)
-                elif response is not None:
+                    ready.append(response)
+                    ready_size += len(response)
+                    if ready_size < _FLUSH_SIZE:
+                        continue
+                if ready:
+                    writer.put(b"".join(ready))
+                    writer.flush()
+                    ready.clear()
+                    ready_size = 0
+                    if self.closed:
+                        return
+                if response is not None and (slots or type(response) is not bytes):
                     self._queue(response)
         except (WireError, CloseConnection) as reason:
+            if ready:
+                writer.put(b"".join(ready))
             writer.flush()
             self.close(str(reason))
             return
-        if pos < end and not self.closed:
-            if waiting:
-                self._keep(buf, pos, end)
-            else:
-                self._collect(buf, pos, end)
+        if ready:
+            writer.put(b"".join(ready))
+        if self.closed:
+            return
+        if waiting:
+            self._keep(buf, pos, end)
+        elif pos < end:
+            self._collect(buf, pos, end)
+        else:
+            self._filled = 0
         writer.flush()
         if writer.waiting or self._unsent_charged:
             self._charge_unsent(writer.unsent if writer.waiting else 0)
-
-    def _acceptable(self, size: int) -> bool:
-        largest = self._server.max_frame
-        if 0 < size <= largest:
-            return True
-        self._writer.flush()
-        self.close(f"a request of {size} bytes; socket.request.max.bytes is {largest}")
-        return False
 
     def _must_wait(self) -> bool:
         """Whether the next request has to wait for an answer, or for the peer to read one."""
@@ -186,16 +213,35 @@ class Connection(asyncio.BufferedProtocol):
         return writer.waiting and self._server.budget.spent
 
     def _keep(self, buf: bytearray, pos: int, end: int) -> None:
-        if pos == 0 and buf is not self._server.buffer:
+        """Whole frames, for later."""
+        if pos == 0 and not self._is_shared(buf):
             self._kept = buf
         else:
             self._kept = bytearray(memoryview(buf)[pos:end])
         self._charge(len(self._kept))
 
+    def _is_shared(self, buf: bytearray) -> bool:
+        borrowed = self._borrowed
+        return buf is self._server.receiving.data or (borrowed is not None and buf is borrowed.data)
+
     def _collect(self, buf: bytearray, pos: int, end: int) -> None:
-        """Move the beginning of a frame to a buffer of its own."""
+        """Keep the beginning of a frame where the rest of it can follow."""
         rest = end - pos
         size = 4 + _LENGTH(buf, pos)[0] if rest >= 4 else 0
+        self._frame_size = size
+        self._filled = end
+        borrowed = self._borrowed
+        if borrowed is None and size <= len(buf) and buf is self._server.receiving.data:
+            self._borrowed = borrowed = self._server.lend()
+            self._borrowed_from = -1
+        if borrowed is not None and buf is borrowed.data and size <= len(buf):
+            if pos != self._borrowed_from:
+                self._frame_started = self.last_active
+            if pos + max(size, rest + _LEAST_READ) > len(buf):
+                borrowed.view[:rest] = borrowed.view[pos:end]
+                pos, self._filled = 0, rest
+            self._borrowed_from = pos
+            return
         room = min(size, max(_FIRST_BUFFER, 4 * rest)) if size else 4
         if not self._server.budget.request(self):
             self._hungry = True
@@ -204,9 +250,19 @@ class Connection(asyncio.BufferedProtocol):
         partial[:rest] = memoryview(buf)[pos:end]
         self._partial = partial
         self._filled = rest
-        self._frame_size = size
         self._frame_started = self.last_active
         self._charge(room)
+
+    def _continue(self, borrowed: ReceiveBuffer) -> None:
+        """More has come into the borrowed buffer."""
+        self._consume(borrowed.data, self._borrowed_from, self._filled)
+        if self._partial is not None or self._kept is not None or self._filled == 0:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        borrowed, self._borrowed = self._borrowed, None
+        if borrowed is not None:
+            self._server.give_back(borrowed)
 
     def _grow(self, partial: bytearray) -> None:
         """Make room for more of the frame that has filled its buffer."""
@@ -311,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def stalled(self, now: float) -> bool:
         """Whether a frame was begun and is not continued, or far too slowly."""
-        if self._partial is None or self._paused:
+        if (self._partial is None and self._borrowed is None) or self._paused:
             return False
         if now - self.last_active > FRAME_STALL_S:
             return True

@@ -113,9 +113,9 @@ class Dispatcher:
             return self._unserved(key, version, correlation_id)
         _, _, _, client_id, pos = parse_request_header(buf, pos, end)
         context = RequestContext(key, version, correlation_id, client_id, peer)
-        if self._interceptor is not None:
-            return self._intercepted(self._interceptor, route, context, buf, pos, end)
-        return self._handle(route, context, buf, pos, end)
+        if self._interceptor is None:
+            return self._handle(route, context, buf, pos, end)
+        return self._intercepted(self._interceptor, route, context, buf, pos, end)
 
     def _unserved(self, key: int, version: int, correlation_id: int) -> Answer:
         api = self._apis.get(key)
@@ -138,7 +138,9 @@ class Dispatcher:
             if route.in_place:
                 result = route.handle(self._broker, context, buf, pos, end)
                 if type(result) is bytes:
-                    return _framed(route, context, result)
+                    if route.flexible_header:
+                        return _HEADER_V1(len(result) + 5, context.correlation_id, 0) + result
+                    return _HEADER_V0(len(result) + 4, context.correlation_id) + result
             else:
                 request = _decode(route.api, context, buf, pos, end)
                 result = route.handle(self._broker, context, request)

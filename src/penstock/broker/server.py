@@ -18,11 +18,25 @@ log = logging.getLogger(__name__)
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 # What one read takes while the memory for requests is spent: enough for small requests to go on.
 _SMALL_READ = 4 * 1024
+# Buffers that busy connections may hold, and those that are kept when they do not.
+_MAX_LENT = 6
+_MAX_SPARE = 2
 _BACKLOG = 4096
 # Lines about bad clients in a second, past which they are only counted.
 _COMPLAINTS_PER_S = 10
 
 Dispatch = Callable[[str, bytearray, int, int], Pending | Answer]
+
+
+class ReceiveBuffer:
+    """What the next read of any connection goes into."""
+
+    __slots__ = ("data", "small_view", "view")
+
+    def __init__(self) -> None:
+        self.data = bytearray(_RECEIVE_BUFFER)
+        self.view = memoryview(self.data)
+        self.small_view = self.view[:_SMALL_READ]
 
 
 class Server:
@@ -44,9 +58,9 @@ class Server:
         self.max_connections = max_connections
         self.max_idle_ms = max_idle_ms
         self.budget = Budget(queued_bytes if queued_bytes >= 0 else 1 << 62)
-        self.buffer = bytearray(_RECEIVE_BUFFER)
-        self.view = memoryview(self.buffer)
-        self.small_view = self.view[:_SMALL_READ]
+        self.receiving = ReceiveBuffer()
+        self._spare: list[ReceiveBuffer] = []
+        self._lent = 0
         self.connections: set[Connection] = set()
         self._bound: list[socket.socket] = []
         self._listening: list[asyncio.Server] = []
@@ -95,6 +109,21 @@ class Server:
         self.connections.discard(connection)
         if not self.connections:
             self._emptied.set()
+
+    def lend(self) -> ReceiveBuffer | None:
+        """Gives the receive buffer to a connection that has the beginning of a frame in it, and takes
+        another; None when too many are lent."""
+        if self._lent >= _MAX_LENT:
+            return None
+        self._lent += 1
+        lent = self.receiving
+        self.receiving = self._spare.pop() if self._spare else ReceiveBuffer()
+        return lent
+
+    def give_back(self, lent: ReceiveBuffer) -> None:
+        self._lent -= 1
+        if len(self._spare) < _MAX_SPARE:
+            self._spare.append(lent)
 
     def reap(self) -> int:
         """Close the connections that are idle or have stalled in a frame; the number of them."""

@@ -24,6 +24,7 @@ from penstock.errors import (
     ApiError,
     InvalidRecord,
     InvalidRequiredAcks,
+    NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -59,23 +60,17 @@ def handle(
     topics: list[TopicResult] = []
     unfinished: Appended = []
     leaders: set[int] = set()
+    known = broker.topics.partitions
     for name, topic_id, partitions in request.topics:
         if topic_id is not None:
             topic = broker.image.topics_by_id.get(topic_id)
             name = None if topic is None else topic.name
         results: list[PartitionResult] = []
         for index, start, stop in partitions:
-            partition = None
+            partition = known.get((name, index))  # type: ignore[arg-type]
             try:
-                if version < 3:
-                    raise UnsupportedForMessageFormat()
-                if name is None:
-                    raise UnknownTopicId()
-                partition = broker.partitions.get((name, index))
-                if partition is None:
-                    raise UnknownTopicOrPartition()
-                if stop <= start:
-                    raise InvalidRecord("a produce request carries exactly one batch for each partition")
+                if partition is None or stop <= start or version < 3:
+                    raise _refusal(version, name, partition)
                 info = partition.append(buf, start, stop, acks)
             except ApiError as error:
                 if acks == 0:
@@ -83,7 +78,7 @@ def handle(
                 result = PartitionResult(
                     index, error.code, error_message=error.message, record_errors=error.record_errors
                 )
-                if partition is not None and error.code == 6:
+                if partition is not None and error.code == NotLeaderOrFollower.code:
                     result.current_leader = (partition.image.leader, partition.image.leader_epoch)
                     leaders.add(partition.image.leader)
             else:
@@ -101,6 +96,16 @@ def handle(
             broker.flush(partition)
         return None
     return encode_produce_response(version, topics, 0, broker.endpoints(leaders) if leaders else ())
+
+
+def _refusal(version: int, name: str | None, partition: Partition | None) -> ApiError:
+    if version < 3:
+        return UnsupportedForMessageFormat()
+    if name is None:
+        return UnknownTopicId()
+    if partition is None:
+        return UnknownTopicOrPartition()
+    return InvalidRecord("a produce request carries exactly one batch for each partition")
 
 
 def _wait(
