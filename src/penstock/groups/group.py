@@ -34,6 +34,9 @@ class TopicsView(Protocol):
     def topics_by_id(self) -> Mapping[UUID, TopicImage]: ...
 
     @property
+    def version(self) -> int: ...
+
+    @property
     def version(self) -> int:
         """Grows with every change."""
         ...
@@ -46,6 +49,8 @@ class Group:
 
     type: ClassVar[str]
     """Kafka's name: classic, consumer, share."""
+    expires: ClassVar[bool] = True
+    """Whether it is deleted when it is empty and its last offset has expired."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

@@ -44,7 +44,7 @@ class Expiry:
             )
             looked_at += 1 + len(self._store.by_group.get(group.group_id, ()))
             records = self._store.tombstones(group.group_id, tails)
-            if nothing_left and group.is_empty:
+            if nothing_left and group.is_empty and group.expires:
                 records += group.tombstones()
             size += sum(len(record.key) for record in records)
             out.records += records
