@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.coordination import InternalTopic, ShardHost
 from penstock.broker.transactions import CONSUMER_OFFSETS, TRANSACTION_STATE, TransactionHost
+from penstock.config import group_setting
 from penstock.errors import ApiError
+from penstock.groups.consumer.groups import GroupTimes
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
 
@@ -70,6 +72,15 @@ def _groups(broker: Broker) -> ShardHost[GroupShard]:
     rng = random.Random()
 
     def make_shard(index: int, leader_epoch: int) -> GroupShard:
-        return GroupShard(GroupSettings.of(broker.config), lambda: broker.image, rng)
+        shard = GroupShard(GroupSettings.of(broker.config), lambda: broker.image, rng)
+        shard.consumer.times = consumer_times
+        return shard
+
+    def consumer_times(group_id: str) -> GroupTimes:
+        altered = broker.image.group_configs.get(group_id, {})
+        return GroupTimes(
+            group_setting(broker.config, altered, "consumer.session.timeout.ms"),
+            group_setting(broker.config, altered, "consumer.heartbeat.interval.ms"),
+        )
 
     return ShardHost(broker, topic, make_shard)

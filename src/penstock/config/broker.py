@@ -25,10 +25,12 @@ from penstock.config.topic import (
 )
 from penstock.config.types import (
     INT_MAX,
+    AtLeastOneOf,
     ConfigDef,
     ConfigSource,
     ConfigType,
     NonEmpty,
+    OneOf,
     Range,
     UnlimitedOr,
     Validator,
@@ -140,6 +142,29 @@ _GROUPS = (
 )  # fmt: skip
 
 
+# Consumer groups with the protocol of KIP-848.
+_CONSUMER_GROUPS = (
+    _row("group.consumer.assignors", LIST, ("uniform", "range"), AtLeastOneOf("uniform", "range"),
+         "The assignors that members may ask for; the first is for groups that do not ask."),
+    _row("group.consumer.heartbeat.interval.ms", INT, 5 * SECOND, Range(1),
+         "How often the members of a consumer group send a heartbeat."),
+    _row("group.consumer.max.heartbeat.interval.ms", INT, 15 * SECOND, Range(1),
+         "The most that a group may set for consumer.heartbeat.interval.ms."),
+    _row("group.consumer.max.session.timeout.ms", INT, MINUTE, Range(1),
+         "The most that a group may set for consumer.session.timeout.ms."),
+    _row("group.consumer.max.size", INT, INT_MAX, Range(1), "The most members of a consumer group."),
+    _row("group.consumer.migration.policy", STRING, "bidirectional",
+         OneOf("bidirectional", "upgrade", "downgrade", "disabled"),
+         "Which way groups with members may go between the classic and the consumer protocol."),
+    _row("group.consumer.min.heartbeat.interval.ms", INT, 5 * SECOND, Range(1),
+         "The least that a group may set for consumer.heartbeat.interval.ms."),
+    _row("group.consumer.min.session.timeout.ms", INT, 45 * SECOND, Range(1),
+         "The least that a group may set for consumer.session.timeout.ms."),
+    _row("group.consumer.session.timeout.ms", INT, 45 * SECOND, Range(1),
+         "How long a member of a consumer group may be silent before it is taken out."),
+)  # fmt: skip
+
+
 # The coordinator of transactions.
 _TRANSACTIONS = (
     _row("transaction.max.timeout.ms", INT, 15 * MINUTE, Range(1),
@@ -217,7 +242,8 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 BROKER_CONFIGS: dict[str, ConfigDef] = {
     row.name: row
     for row in sorted(
-        (*_OWN, *_GROUPS, *_TRANSACTIONS, *_SHARE, *_topic_defaults()), key=lambda row: row.name
+        (*_OWN, *_GROUPS, *_CONSUMER_GROUPS, *_TRANSACTIONS, *_SHARE, *_topic_defaults()),
+        key=lambda row: row.name,
     )
 }
 

@@ -94,6 +94,16 @@ class EachOneOf(OneOf):
         return "out of " + ", ".join(self.choices)
 
 
+class AtLeastOneOf(EachOneOf):
+    """For lists that may not be empty."""
+
+    def allows(self, value: Any) -> bool:
+        return bool(value) and super().allows(value)
+
+    def __str__(self) -> str:
+        return "one or more of " + ", ".join(self.choices)
+
+
 class NonEmpty:
     def allows(self, value: Any) -> bool:
         return bool(value)

@@ -34,9 +34,6 @@ class TopicsView(Protocol):
     def topics_by_id(self) -> Mapping[UUID, TopicImage]: ...
 
     @property
-    def version(self) -> int: ...
-
-    @property
     def version(self) -> int:
         """Grows with every change."""
         ...

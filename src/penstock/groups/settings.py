@@ -22,10 +22,24 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
 
     new_member_join_timeout_ms: int = 5 * _MINUTE_MS
     """How long a JoinGroup of a new member waits; fixed in Kafka too. Its client does not know its id yet and
     cannot send heartbeats, so a client that gave up is only found this way."""
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether a classic group with members may become a consumer group (KIP-848)."""
+        return self.group_consumer_migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self.group_consumer_migration_policy in ("downgrade", "bidirectional")
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
@@ -37,4 +51,9 @@ class GroupSettings:
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_assignors=config.group_consumer_assignors,
+            group_consumer_migration_policy=config.group_consumer_migration_policy,
         )

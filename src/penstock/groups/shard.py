@@ -33,6 +33,9 @@ from penstock.groups.classic_member import (
     sync_answer,
 )
 from penstock.groups.classic_rebalance import Rebalances
+from penstock.groups.consumer.classic_members import ClassicMembers
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.groups import ConsumerGroups
 from penstock.groups.group import Caller, Group, TopicsView
 from penstock.groups.offsets import OffsetStore
 from penstock.groups.offsets_expiry import Expiry
@@ -87,6 +90,8 @@ class GroupShard:
         """By type of the group."""
         self.on_loaded: list[Callable[[Outcome, int], None]] = [self._begin_classic]
         """Called once, when the partition has been read: sessions of what was loaded begin."""
+        self.consumer = ConsumerGroups(self)
+        self.other_types[ConsumerGroup.type] = ClassicMembers(self.consumer)
         self._loading = True
         self._unread: dict[str, bytes] = {}  # while loading: the last record of each classic group
 
@@ -262,6 +267,29 @@ class GroupShard:
         else:
             members = [classic_requests.left_answer(item, UnknownMemberId.code) for item in request.members]
         out.replies.append(Reply(token, Message(throttle_time_ms=0, error_code=code, members=members)))
+        return out
+
+    # consumer groups (KIP-848)
+
+    def consumer_group_heartbeat(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
+        out = self._begin(now_ms)
+        before = len(out.records)
+        try:
+            answer: Message | ApiError = self.consumer.heartbeat(request, who, out, now_ms)
+        except ApiError as error:
+            del out.records[before:]
+            answer = error
+        out.replies.append(Reply(token, answer))
+        return out
+
+    def consumer_group_describe(self, group_id: str, who: Caller, token: Any, now_ms: int) -> Outcome:
+        """One group of ConsumerGroupDescribe."""
+        out = self._begin(now_ms)
+        try:
+            answer: Message | ApiError = self.consumer.describe(group_id)
+        except ApiError as error:
+            answer = error
+        out.replies.append(Reply(token, answer))
         return out
 
     # offsets

@@ -1,0 +1,171 @@
+"""What follows when a member says something: its record, the group's epoch, the target, and its next step.
+
+    the member has changed                -> its record
+    subscriptions or topics have changed  -> the group's epoch is raised
+    the epoch is above the target's       -> a new target, by the assignor that most members ask for
+    the member is not where the target is -> one step of reconciliation
+
+Nothing is changed here; all of it is records, which change the group when they are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from penstock.coordinator import StateRecord
+from penstock.groups.consumer import records
+from penstock.groups.consumer.assignors import ASSIGNORS, NOTHING, GroupSpec, MemberSpec, Partitions
+from penstock.groups.consumer.group import ConsumerGroup, hash_of
+from penstock.groups.consumer.member import Member
+from penstock.groups.consumer.patterns import Patterns
+from penstock.groups.consumer.reconcile import reconcile
+from penstock.groups.consumer.records import ResolvedRegex
+from penstock.groups.group import TopicsView
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What a step needs besides the group and the member."""
+
+    view: TopicsView
+    patterns: Patterns
+    default_assignor: str
+    now_ms: int
+
+
+def advance(
+    group: ConsumerGroup,
+    old: Member,
+    updated: Member,
+    owned: Partitions | None,
+    around: Surroundings,
+    out: list[StateRecord],
+    *,
+    replaced: str | None = None,
+) -> Member:
+    """The member after it, for the answer. `old` is the member before, be it one that has said nothing yet.
+
+    `replaced` is the id that a static member had before; `old` is then that member under its new id.
+    """
+    group_id = group.group_id
+    if updated != old:
+        out.append(records.member_record(group_id, updated))
+    members = {m.member_id: m for m in group.members.values() if m.member_id != replaced}
+    members[updated.member_id] = updated
+    raised = updated.topics != old.topics or updated.regex != old.regex or group.epoch == 0
+    epoch, regexes = group.epoch, group.regexes
+    if raised or around.view.topics is not group.seen_topics:
+        resolved = resolve(group, members, around, out)
+        subscribed = _names(group, members, resolved)
+        metadata_hash = hash_of(subscribed, around.view)
+        if metadata_hash != group.metadata_hash:
+            raised = True
+        elif not raised and resolved == regexes:
+            # Only where nothing had to be written: what is on its way to the log may not arrive there.
+            group.seen_topics = around.view.topics
+        if raised:
+            epoch += 1
+            out += raise_epoch(group, epoch, metadata_hash)
+        regexes = resolved
+    target = group.target.get(replaced or updated.member_id, NOTHING)
+    if epoch > group.assignment_epoch:
+        targets = _assign(group, members, regexes, around, updated.member_id, replaced)
+        for member_id, new in targets.items():
+            known = target if member_id == updated.member_id else group.target.get(member_id, NOTHING)
+            if new != known or (member_id not in group.target and replaced is None):
+                out.append(records.target_record(group_id, member_id, new))
+        out.append(records.target_epoch_record(group_id, epoch))
+        target = targets[updated.member_id]
+        target_epoch = epoch
+    else:
+        target_epoch = group.assignment_epoch
+
+    def owner(topic: UUID, partition: int) -> str | None:
+        found = group.owner(topic, partition)
+        return updated.member_id if found is not None and found == replaced else found
+
+    led = reconcile(updated, target_epoch, target, owner, owned)
+    if led is not updated:
+        out.append(records.current_record(group_id, led))
+    return led
+
+
+def raise_epoch(group: ConsumerGroup, epoch: int, metadata_hash: int) -> list[StateRecord]:
+    found = [records.group_record(group.group_id, epoch, metadata_hash)]
+    if group.has_partition_metadata:
+        found.insert(0, records.tombstone(records.PARTITION_METADATA, group.group_id))
+    return found
+
+
+def resolve(
+    group: ConsumerGroup, members: Mapping[str, Member], around: Surroundings, out: list[StateRecord]
+) -> dict[str, ResolvedRegex]:
+    """The patterns in use with what they match now; records for those that match something else, or ended."""
+    resolved: dict[str, ResolvedRegex] = {}
+    for pattern in sorted({member.regex for member in members.values() if member.regex}):
+        topics = around.patterns.matching(pattern, around.view)
+        known = group.regexes.get(pattern)
+        if known is None or known.topics != topics:
+            known = ResolvedRegex(topics, around.view.version, around.now_ms)
+            out.append(records.regex_record(group.group_id, pattern, known))
+        resolved[pattern] = known
+    out += [
+        records.tombstone(records.REGEX, group.group_id, pattern)
+        for pattern in group.regexes
+        if pattern not in resolved
+    ]
+    return resolved
+
+
+def removed(group: ConsumerGroup, gone: set[str], around: Surroundings) -> list[StateRecord]:
+    """The group without these members, in its next epoch. Who comes next makes the new target."""
+    group_id = group.group_id
+    out: list[StateRecord] = []
+    for member_id in sorted(gone):
+        out += removal(group_id, member_id)
+    left = {member_id: member for member_id, member in group.members.items() if member_id not in gone}
+    resolved = resolve(group, left, around, out)
+    return out + raise_epoch(group, group.epoch + 1, hash_of(_names(group, left, resolved), around.view))
+
+
+def removal(group_id: str, member_id: str) -> list[StateRecord]:
+    """In this order: a member that is no more has no part."""
+    return [
+        records.tombstone(records.CURRENT, group_id, member_id),
+        records.tombstone(records.TARGET_MEMBER, group_id, member_id),
+        records.tombstone(records.MEMBER, group_id, member_id),
+    ]
+
+
+def _names(
+    group: ConsumerGroup, members: Mapping[str, Member], regexes: Mapping[str, ResolvedRegex]
+) -> frozenset[str]:
+    wanted = {group.topics_of(member, regexes) for member in members.values()}
+    return frozenset[str]().union(*wanted)
+
+
+def _assign(
+    group: ConsumerGroup,
+    members: Mapping[str, Member],
+    regexes: Mapping[str, ResolvedRegex],
+    around: Surroundings,
+    member_id: str,
+    replaced: str | None,
+) -> dict[str, Partitions]:
+    topics = around.view.topics
+    ids: dict[frozenset[str], frozenset[UUID]] = {}
+    counts: dict[UUID, int] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member in members.values():
+        names = group.topics_of(member, regexes)
+        wanted = ids.get(names)
+        if wanted is None:
+            found = [topics[name] for name in names if name in topics]
+            counts.update((topic.id, len(topic.partitions)) for topic in found)
+            wanted = ids[names] = frozenset(topic.id for topic in found)
+        before = replaced if replaced is not None and member.member_id == member_id else member.member_id
+        specs[member.member_id] = MemberSpec(member.instance_id, wanted, group.target.get(before, NOTHING))
+    chosen = group.preferred_assignor(members.values()) or around.default_assignor
+    return ASSIGNORS[chosen](GroupSpec(specs, counts))

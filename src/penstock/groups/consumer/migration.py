@@ -1,0 +1,133 @@
+"""A classic group becomes a consumer group and the other way round, while its members go on (KIP-848).
+
+Both ways are records: the tombstones of the one group, then the records of the other. Members keep their ids,
+their partitions and, as epoch or generation, their place in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from penstock.coordinator import Outcome, StateRecord
+from penstock.errors import GroupIdNotFound, RebalanceInProgress, WireError
+from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic_member import ClassicMember, join_error, sync_answer
+from penstock.groups.consumer import records
+from penstock.groups.consumer.assignors import NOTHING, Partitions
+from penstock.groups.consumer.embedded import (
+    PROTOCOL_TYPE,
+    ByName,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.member import ClassicMetadata, Member
+from penstock.groups.group import TopicsView
+
+
+def by_id(partitions: ByName, view: TopicsView) -> Partitions:
+    """Topics that are gone are left out."""
+    found: dict[UUID, frozenset[int]] = {}
+    for name, numbers in partitions.items():
+        topic = view.topics.get(name)
+        if topic is not None and numbers:
+            found[topic.id] = numbers
+    return found
+
+
+def by_name(partitions: Partitions, view: TopicsView) -> ByName:
+    topics = view.topics_by_id
+    return {topics[topic].name: numbers for topic, numbers in partitions.items() if topic in topics}
+
+
+# from classic to consumer
+
+
+def upgrade(classic: ClassicGroup, view: TopicsView, out: Outcome) -> ConsumerGroup:
+    """The group that the records in `out` will make. Members that wait are told to come again."""
+    try:
+        members = [_as_consumer(classic, member, view) for member in classic.members.values()]
+    except WireError as error:
+        raise GroupIdNotFound(f"Cannot upgrade the classic group {classic.group_id}: {error}") from None
+    for waiting in classic.members.values():
+        classic.answer_join(waiting, join_error(RebalanceInProgress.code, waiting.member_id), out)
+        classic.answer_sync(waiting, sync_answer(RebalanceInProgress.code), out)
+    group_id, epoch = classic.group_id, classic.generation
+    made = [records.member_record(group_id, member) for member in members]
+    made.append(records.group_record(group_id, epoch, 0))
+    made += [records.target_record(group_id, member.member_id, member.assigned) for member in members]
+    made.append(records.target_epoch_record(group_id, epoch))
+    made += [records.current_record(group_id, member) for member in members]
+    out.records += classic.tombstones()
+    out.records += made
+    group = ConsumerGroup(group_id)
+    for record in made:
+        kind, _, name = records.decode_key(record.key)
+        group.apply(kind, name, record.value)
+    return group
+
+
+def _as_consumer(classic: ClassicGroup, member: ClassicMember, view: TopicsView) -> Member:
+    # Before the first generation there is no protocol yet; all of a member's say the same.
+    protocol = classic.protocol_name or member.protocols[0][0]
+    subscription = read_subscription(member.metadata(protocol))
+    return Member(
+        member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=subscription.topics,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
+        epoch=classic.generation,
+        previous_epoch=classic.generation,
+        assigned=by_id(read_assignment(member.assignment), view),
+    )
+
+
+# from consumer to classic
+
+
+def can_downgrade(members: Mapping[str, Member]) -> bool:
+    """Whether these, who are to be left, all speak one classic protocol."""
+    if not members:
+        return False
+    names = [
+        None if m.classic is None else {name for name, _ in m.classic.protocols} for m in members.values()
+    ]
+    known = [theirs for theirs in names if theirs is not None]
+    return len(known) == len(names) and bool(set.intersection(*known))
+
+
+def downgrade(
+    group: ConsumerGroup, members: Mapping[str, Member], targets: Mapping[str, Partitions], view: TopicsView,
+    now_ms: int,
+) -> list[StateRecord]:  # fmt: skip
+    """The tombstones of the group and the record of the classic group of these members, with these parts."""
+    classic = ClassicGroup(group.group_id, now_ms)
+    classic.generation = group.epoch
+    for member in members.values():
+        assert member.classic is not None
+        made = ClassicMember(
+            member.member_id, member.instance_id, member.client_id, member.client_host,
+            member.rebalance_timeout_ms, member.classic.session_timeout_ms, member.classic.protocols,
+        )  # fmt: skip
+        classic.add(made, PROTOCOL_TYPE)
+    classic.protocol_name = classic.select_protocol()
+    parts = {
+        member_id: write_assignment(
+            by_name(targets.get(member_id, NOTHING), view),
+            read_subscription(member.metadata(classic.protocol_name)).version,
+        )
+        for member_id, member in classic.members.items()
+    }
+    return [*group.tombstones(), classic.record(parts)]
+
+
+def renamed(member: Member, member_id: str) -> Member:
+    """The place of a static member, taken by its new process."""
+    return replace(member, member_id=member_id, epoch=0, previous_epoch=0)

@@ -1,0 +1,103 @@
+"""How a member is led from what it has to what it is to have (KIP-848): first it gives, then it gets.
+
+    STABLE -> UNREVOKED_PARTITIONS    it has to give up partitions, and still says that it owns them
+           -> UNRELEASED_PARTITIONS   it is in the new epoch; others have not given up all that it is to get
+           -> STABLE                  it has what it is to have
+
+A partition that was to be given up counts as the member's until the member no longer names it among those it
+owns. So nobody else gets it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from penstock.errors import FencedMemberEpoch
+from penstock.groups.consumer.assignors import NOTHING, Partitions
+from penstock.groups.consumer.member import Member, MemberState
+
+_NONE: frozenset[int] = frozenset()
+
+
+def reconcile(
+    member: Member,
+    target_epoch: int,
+    target: Partitions,
+    owner: Callable[[UUID, int], str | None],
+    owned: Partitions | None,
+) -> Member:
+    """The member one step further, or the member itself.
+
+    `owner` says who has a partition now; `owned` is what the member says it owns, None where it says nothing.
+    """
+    match member.state:
+        case MemberState.STABLE:
+            if member.epoch == target_epoch:
+                return member
+        case MemberState.UNREVOKED_PARTITIONS:
+            if _still_owns(owned, member.pending_revocation):
+                return member
+        case MemberState.UNKNOWN:
+            # Written by a newer coordinator. Only a member that owns nothing can be led from here.
+            if owned is None or any(owned.values()):
+                raise FencedMemberEpoch(
+                    "the member is in an unknown state; it must rejoin without partitions"
+                )
+    return _next(member, target_epoch, target, owner, owned)
+
+
+def _next(
+    member: Member,
+    target_epoch: int,
+    target: Partitions,
+    owner: Callable[[UUID, int], str | None],
+    owned: Partitions | None,
+) -> Member:
+    keeps: dict[UUID, frozenset[int]] = {}
+    gives: dict[UUID, frozenset[int]] = {}
+    gets: dict[UUID, frozenset[int]] = {}
+    unreleased = False
+    for topic in target.keys() | member.assigned.keys():
+        wanted = target.get(topic, _NONE)
+        had = member.assigned.get(topic, _NONE)
+        if kept := had & wanted:
+            keeps[topic] = kept
+        if given := had - wanted:
+            gives[topic] = given
+        if new := wanted - had:
+            free = frozenset(
+                partition for partition in new if owner(topic, partition) in (None, member.member_id)
+            )
+            unreleased = unreleased or len(free) < len(new)
+            if free:
+                gets[topic] = free
+    if gives and _still_owns(owned, gives):
+        return replace(
+            member,
+            previous_epoch=member.epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=keeps,
+            pending_revocation=gives,
+        )
+    for topic, partitions in gets.items():
+        keeps[topic] = keeps.get(topic, _NONE) | partitions
+    state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
+    if member.epoch == target_epoch and member.state is state and member.assigned == keeps:
+        return member  # still waiting for others
+    return replace(
+        member,
+        epoch=target_epoch,
+        previous_epoch=member.epoch,
+        state=state,
+        assigned=keeps,
+        pending_revocation=NOTHING,
+    )
+
+
+def _still_owns(owned: Partitions | None, partitions: Partitions) -> bool:
+    """A member that says nothing still owns what it had."""
+    if owned is None:
+        return True
+    return any(not owned.get(topic, _NONE).isdisjoint(numbers) for topic, numbers in partitions.items())
