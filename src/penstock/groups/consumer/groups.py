@@ -1,7 +1,7 @@
 """The consumer groups of a shard: ConsumerGroupHeartbeat and its fences, sessions that end, describing.
 
-Plugs into GroupShard: replays the keys of consumer groups, begins the sessions of what was loaded, and answers
-what classic members ask of these groups (classic_members.py).
+Plugs into GroupShard: replays the keys of consumer groups, and begins the sessions of what was loaded. What
+classic members ask of these groups is answered in classic_members.py.
 """
 
 from __future__ import annotations

@@ -96,11 +96,8 @@ def can_downgrade(members: Mapping[str, Member]) -> bool:
     """Whether these, who are to be left, all speak one classic protocol."""
     if not members:
         return False
-    names = [
-        None if m.classic is None else {name for name, _ in m.classic.protocols} for m in members.values()
-    ]
-    known = [theirs for theirs in names if theirs is not None]
-    return len(known) == len(names) and bool(set.intersection(*known))
+    known = [{name for name, _ in m.classic.protocols} for m in members.values() if m.classic is not None]
+    return len(known) == len(members) and bool(set.intersection(*known))
 
 
 def downgrade(
