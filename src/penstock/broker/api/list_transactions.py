@@ -1,0 +1,50 @@
+"""ListTransactions (key 66), versions 0-2 (KIP-664).
+
+1  only those that run longer than a duration (KIP-994)   2  only ids that match a pattern (KIP-1152)
+
+Lists the transactional ids that this broker coordinates. A state that does not exist is told as unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.groups.consumer.regex import Regex
+from penstock.transactions.listing import Filters, listed
+from penstock.transactions.state import STATE_OF_LABEL
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
+    found: list[Message] = []
+    answer = Message(
+        throttle_time_ms=0, error_code=0, unknown_state_filters=unknown, transaction_states=found
+    )
+    states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
+    if request.state_filters and not states:
+        return answer
+    pattern = request.transactional_id_pattern
+    filters = Filters(
+        states,
+        frozenset(request.producer_id_filters),
+        request.duration_filter,
+        Regex(pattern).matches if pattern else None,
+    )
+    now = broker.clock.now_ms()
+    for shard in broker.transactions.shards():
+        found += listed(shard.transactions, filters, now)
+    return answer
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(throttle_time_ms=0, error_code=code, unknown_state_filters=[], transaction_states=[])
+
+
+register(ApiKey.LIST_TRANSACTIONS, range(3), handle, error_response)
