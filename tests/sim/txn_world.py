@@ -19,6 +19,7 @@ from penstock.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidProducerEpoch,
     NotEnoughReplicas,
     TransactionCoordinatorFenced,
 )
@@ -146,7 +147,8 @@ class World:
             return  # as above, of a coordinator that has died
         try:
             self.host.partitions[partition].mark(markers)
-        except TransactionCoordinatorFenced:
+        except (TransactionCoordinatorFenced, InvalidProducerEpoch):
+            assert markers.coordinator_epoch < self.host.epoch, "a marker comes too late"
             return
         self._written(markers, [partition])
 
