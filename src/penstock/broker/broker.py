@@ -133,7 +133,6 @@ class Broker:
 
     async def _listen(self) -> None:
         config = self.config
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._dispatcher = Dispatcher(self, self._interceptor)
         self.server = Server(
             self._dispatcher.dispatch,
@@ -141,7 +140,7 @@ class Broker:
             self.loop,
             max_frame=config.socket_request_max_bytes,
             queued_bytes=config.queued_max_request_bytes,
-            max_connections=min(config.max_connections, descriptors - descriptors // _FILES_SHARE),
+            max_connections=self.most_connections(config),
             max_idle_ms=config.connections_max_idle_ms,
         )
         self._maintenance = Maintenance(self)
@@ -157,14 +156,21 @@ class Broker:
         await self.topics.caught_up()
         await self.server.serve()
 
+    @staticmethod
+    def most_connections(config: BrokerConfig) -> int:
+        """max.connections, or less where the process cannot open as many files."""
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limit: int = min(config.max_connections, descriptors - descriptors // _FILES_SHARE)
+        return limit
+
     async def stop(self) -> None:
         """Stop in order: no new work, what is under way finished, everything on disk, then the marker."""
+        self._maintenance.stop()
         await self.jobs.stop()
         await self.server.stop()
         await self._dispatcher.drain()
         await self.topics.caught_up()
         await self.flusher.drain()
-        self._maintenance.stop()
         self.coordinators.close()
         await self.with_logs(self.logs.close)
         await self._abandon()

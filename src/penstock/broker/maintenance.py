@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _PRODUCER_EXPIRY_CHECK_MS = 600_000
 _PURGE_MS = 1_000
+_RETRY_LOGS_MS = 10_000
 _IDLE_CHECK_MS = 5_000
 _LONGEST_FLUSH_CHECK_MS = 3_000
 _SHORTEST_FLUSH_CHECK_MS = 10
@@ -44,6 +45,7 @@ class Maintenance:
         self._broker = broker
         # Compaction and strict retention rewrite segments: one at a time.
         self._rewriting = asyncio.Lock()
+        self._stopping = False
         self._uncleanable: set[PartitionLog] = set()
         self._oldest: dict[PartitionLog, Mapping[int, Oldest]] = {}
 
@@ -55,6 +57,7 @@ class Maintenance:
             jobs.add("compaction", lambda: max(broker.config.log_cleaner_backoff_ms, 1), self.compaction)
         jobs.add("flush", self._flush_interval_ms, self.flush)
         jobs.add("checkpoint", self._checkpoint_interval_ms, self.checkpoint)
+        jobs.add("unavailable logs", lambda: _RETRY_LOGS_MS, broker.topics.retry_unavailable)
         jobs.add("purge", lambda: _PURGE_MS, self.purge)
         jobs.add("producer expiry", lambda: _PRODUCER_EXPIRY_CHECK_MS, self.expire_producers)
         jobs.add("idle connections", lambda: _IDLE_CHECK_MS, broker.server.reap)
@@ -127,6 +130,8 @@ class Maintenance:
                     )  # fmt: skip
             if one.config.retention_strict:
                 await self._strict_retention(one)
+        if not self._rewriting.locked():
+            self._close_child()
 
     async def _strict_retention(self, one: PartitionLog) -> None:
         async with self._rewriting:
@@ -205,7 +210,7 @@ class Maintenance:
             log.error("%s-%d is not compacted any more: %s", one.topic, one.partition, error)
         except (OSError, BrokenProcessPool) as error:
             self._close_child()
-            if self._is_open(one):
+            if self._is_open(one) and not self._stopping:
                 log.error("rewriting %s-%d failed: %s", one.topic, one.partition, error)
         return None
 
@@ -215,7 +220,11 @@ class Maintenance:
             child.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        self._close_child()
+        """End a rewrite that is under way; what it had written is removed at the next start."""
+        self._stopping = True
+        if self._child is not None:
+            for process in list(self._child._processes.values()):
+                process.terminate()
 
 
 def _end_with_parent() -> None:

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.config import BrokerConfig, resolve_topic
-from penstock.errors import KafkaStorageError
+from penstock.errors import ApiError, KafkaStorageError, UnknownTopicOrPartition
 from penstock.log.partition_log import PartitionLog
 from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
 from penstock.replication.delayed import Key
@@ -29,6 +29,7 @@ class Topics:
         self.image = ClusterImage(cluster_id="", controller_id=broker.id)
         self.partitions: dict[Key, Partition] = {}
         self._config: BrokerConfig = broker.config
+        self._unavailable: set[Key] = set()  # their logs could not be made
         self._wanted: ClusterImage | None = None
         self._applying: asyncio.Task[None] | None = None
 
@@ -55,25 +56,35 @@ class Topics:
         broker.config = config = broker.controller.broker_config
         config_changed, self._config = config is not self._config, config
         gone = [topic for topic in old.topics.values() if topic.id not in image.topics_by_id]
-        if gone:
-            await self._remove(gone)
+        removed = await self._remove(gone) if gone else []
         for topic in image.topics.values():
-            before = old.topics.get(topic.name)
-            if before is not None and before.id != topic.id:
-                before = None
-            if topic is not before or config_changed:
-                await self._update(topic, before, config)
+            if topic is not old.topics.get(topic.name) or config_changed:
+                await self._update(topic, config)
         if config_changed and hasattr(broker, "server"):
-            broker.server.max_connections = config.max_connections
+            broker.server.max_connections = broker.most_connections(config)
         self.image = image
+        # Only now: who waits for a topic that is gone is told what the new image says.
+        for key in removed:
+            broker.delayed.complete_all(key)
         broker.coordinators.on_image(image)
+
+    def missing(self, key: Key) -> ApiError:
+        """Why there is no such partition here."""
+        return KafkaStorageError() if key in self._unavailable else UnknownTopicOrPartition()
+
+    async def retry_unavailable(self) -> None:
+        """Make the logs that could not be made, for example because the disk was full."""
+        for name in {name for name, _ in self._unavailable}:
+            topic = self.image.topics.get(name)
+            if topic is not None and self._applying is None:
+                await self._update(topic, self._config)
 
     def _progressed(self, key: Key) -> None:
         """Something was appended, or the high watermark moved."""
         self._broker.delayed.wake(key)
         self._broker.coordinators.on_replicated(key)
 
-    async def _remove(self, topics: list[TopicImage]) -> None:
+    async def _remove(self, topics: list[TopicImage]) -> list[Key]:
         broker = self._broker
         keys = [
             (topic.name, partition.index)
@@ -83,7 +94,9 @@ class Topics:
         ]
         for key in keys:
             del self.partitions[key]
-            broker.delayed.complete_all(key)
+        self._unavailable.difference_update(
+            (topic.name, partition.index) for topic in topics for partition in topic.partitions
+        )
 
         def delete() -> None:
             for key in keys:
@@ -93,8 +106,9 @@ class Topics:
                     log.error("%s-%d is deleted, but its directory stays: %s", *key, error)
 
         await broker.with_logs(delete)
+        return keys
 
-    async def _update(self, topic: TopicImage, before: TopicImage | None, config: BrokerConfig) -> None:
+    async def _update(self, topic: TopicImage, config: BrokerConfig) -> None:
         broker = self._broker
         log_config = resolve_topic(config, topic.configs)
         missing: list[PartitionImage] = []
@@ -112,15 +126,21 @@ class Topics:
         if not missing:
             return
 
-        def create() -> list[tuple[PartitionImage, PartitionLog]]:
-            created = []
+        def create() -> list[tuple[PartitionImage, PartitionLog | KafkaStorageError]]:
+            created: list[tuple[PartitionImage, PartitionLog | KafkaStorageError]] = []
             for image in missing:
                 try:
                     created.append((image, broker.logs.create(topic.name, image.index, topic.id, log_config)))
                 except KafkaStorageError as error:
-                    log.error("%s-%d is not available: %s", topic.name, image.index, error)
+                    created.append((image, error))
             return created
 
         for image, one in await broker.with_logs(create):
-            partition = Partition(image, one, broker.id, self._progressed)
-            self.partitions[partition.key] = partition
+            key = (topic.name, image.index)
+            if isinstance(one, KafkaStorageError):
+                if key not in self._unavailable:
+                    log.error("%s-%d is not available: %s", *key, one)
+                self._unavailable.add(key)
+            else:
+                self._unavailable.discard(key)
+                self.partitions[key] = Partition(image, one, broker.id, self._progressed)

@@ -28,7 +28,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     logs: defaultdict[str, list[PartitionLog]] = defaultdict(list)
-    for key, log in broker.logs.logs.items():
+    for key, log in list(broker.logs.logs.items()):
         if wanted is None or key in wanted:
             logs[os.path.dirname(log.directory)].append(log)
     results = []

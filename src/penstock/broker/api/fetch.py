@@ -28,7 +28,6 @@ from penstock.errors import (
     InconsistentTopicId,
     InvalidFetchSessionEpoch,
     UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import FetchParams, FetchWait, Found, read
@@ -145,13 +144,13 @@ def _forgotten(request: FetchRequest) -> Iterable[SessionKey]:
 def _find(broker: Broker, key: SessionKey) -> Found:
     topic, index = key
     if not isinstance(topic, UUID):
-        return broker.partitions.get((topic, index)) or UnknownTopicOrPartition()
+        return broker.partitions.get((topic, index)) or broker.topics.missing((topic, index))
     image = broker.image.topics_by_id.get(topic)
     if image is None:
         return UnknownTopicId()
     partition = broker.partitions.get((image.name, index))
     if partition is None:
-        return UnknownTopicOrPartition()
+        return broker.topics.missing((image.name, index))
     return partition if partition.log.topic_id == topic else InconsistentTopicId()
 
 

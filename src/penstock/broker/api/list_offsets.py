@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
+from penstock.errors import ApiError, InvalidRequest, UnsupportedVersion
 from penstock.replication.partition import Partition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -48,7 +48,7 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
                     raise UnsupportedVersion(f"timestamp {item.timestamp} in version {context.version}")
                 partition = broker.partitions.get(key)
                 if partition is None:
-                    raise UnknownTopicOrPartition()
+                    raise broker.topics.missing(key)
                 partition.check_leader(item.current_leader_epoch)
                 timestamp, offset, epoch = _find(partition, item.timestamp, request)
             except ApiError as error:

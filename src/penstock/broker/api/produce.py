@@ -27,7 +27,6 @@ from penstock.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicId,
-    UnknownTopicOrPartition,
     UnsupportedForMessageFormat,
 )
 from penstock.log.partition_log import AppendInfo
@@ -70,7 +69,7 @@ def handle(
             partition = known.get((name, index))  # type: ignore[arg-type]
             try:
                 if partition is None or stop <= start or version < 3:
-                    raise _refusal(version, name, partition)
+                    raise _refusal(broker, version, name, index)
                 info = partition.append(buf, start, stop, acks)
             except ApiError as error:
                 if acks == 0:
@@ -98,13 +97,13 @@ def handle(
     return encode_produce_response(version, topics, 0, broker.endpoints(leaders) if leaders else ())
 
 
-def _refusal(version: int, name: str | None, partition: Partition | None) -> ApiError:
+def _refusal(broker: Broker, version: int, name: str | None, index: int) -> ApiError:
     if version < 3:
         return UnsupportedForMessageFormat()
     if name is None:
         return UnknownTopicId()
-    if partition is None:
-        return UnknownTopicOrPartition()
+    if (name, index) not in broker.partitions:
+        return broker.topics.missing((name, index))
     return InvalidRecord("a produce request carries exactly one batch for each partition")
 
 
