@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,10 @@ class Coordinators:
 
     def on_image(self, image: ClusterImage) -> None:
         for host in self._hosts.values():
-            host.on_image(image)
+            try:
+                host.on_image(image)
+            except Exception:  # the border: a coordinator that cannot start must not stop other topics
+                log.exception("%s: the new image could not be applied", host.topic.name)
 
     def on_replicated(self, key: Key) -> None:
         """The high watermark of a partition may have moved."""
