@@ -2,7 +2,7 @@
 
 A timer that is put off (every heartbeat does it) costs an assignment: its old place in the heap stays, and
 the timer goes to its new place when that comes up. So the heap has one entry for each timer, not one for
-each heartbeat.
+each heartbeat. Entries of cancelled timers are thrown out when they are the greater part.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.coordinator import Outcome
+
+_SMALL = 256
 
 
 class Timer:
@@ -30,11 +32,12 @@ class Timer:
 
 
 class Timers:
-    __slots__ = ("_count", "_heap")
+    __slots__ = ("_clean_at", "_count", "_heap")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
+        self._clean_at = _SMALL
 
     def set(self, timer: Timer, at: int) -> None:
         timer.at = at
@@ -45,6 +48,21 @@ class Timers:
         timer.queued = at
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, timer))
+        if len(self._heap) >= self._clean_at:
+            self._clean()
+
+    def _clean(self) -> None:
+        live = []
+        for entry in self._heap:
+            queued, _, timer = entry
+            if timer.queued == queued:
+                if timer.at is None:
+                    timer.queued = None
+                else:
+                    live.append(entry)
+        heapq.heapify(live)
+        self._heap[:] = live  # in place: `fire` may be going through it
+        self._clean_at = max(_SMALL, 2 * len(live))
 
     def next_deadline(self) -> int | None:
         """Not later than the next timer. Cancelled timers on top are dropped, others may still show."""
