@@ -18,7 +18,7 @@ PORT ?= 9092
 JOBS ?= 2
 PYTEST ?=
 FAST := $(wildcard tests/unit tests/sim tests/wire)
-BROKERS := $(wildcard tests/clients tests/cluster tests/tools tests/extras)
+BROKERS := $(wildcard tests/clients tests/examples tests/cluster tests/tools tests/extras)
 PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 
 help: ## Show this list
