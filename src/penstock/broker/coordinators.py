@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from penstock.replication.delayed import Key
 
 
+log = logging.getLogger(__name__)
+
+
 class Coordinators:
     def __init__(self, broker: Broker) -> None:
         self.groups: ShardHost[GroupShard] = _groups(broker)
