@@ -44,7 +44,7 @@ class ClassicGroup(Group):
         "state", "previous_state", "state_timestamp", "generation", "protocol_type", "protocol_name",
         "leader", "members", "static_members", "pending_joins", "pending_syncs", "awaiting_join",
         "new_member_added", "subscribed_topics", "join_timer", "sync_timer", "own_record",
-        "proposed", "_supporters",
+        "proposed", "is_leaderless", "_supporters",
     )  # fmt: skip
 
     def __init__(self, group_id: str, now_ms: int | None) -> None:
@@ -70,6 +70,8 @@ class ClassicGroup(Group):
         """The last GroupMetadata this group wrote: replaying that one does not load the group anew."""
         self.proposed: dict[str, bytes] | None = None
         """The leader's assignment while its record is on the way to the log."""
+        self.is_leaderless = False
+        """Its record names no leader: it was a consumer group (KIP-848), and nobody has assigned yet."""
         self._supporters: dict[str, int] = {}
 
     @property
@@ -389,6 +391,7 @@ class ClassicGroup(Group):
         group.leader = stored.leader
         if group.members:
             group.state = STABLE
+            group.is_leaderless = stored.leader is None
             if stored.leader not in group.members:
                 group.leader = next(iter(group.members))
         group.find_subscribed_topics()

@@ -209,6 +209,8 @@ class Rebalances:
         if len(group.members) > self.settings.group_max_size:
             # Nobody waits yet, so there is nothing to answer or to write.
             self.prepare(group, "the group is larger than group.max.size allows", Outcome(), now_ms)
+        elif group.is_leaderless:
+            self.prepare(group, "the group was downgraded from consumer to classic", Outcome(), now_ms)
 
     def _is_current(self, group: ClassicGroup) -> bool:
         return group.state is not DEAD and self._groups.get(group.group_id) is group

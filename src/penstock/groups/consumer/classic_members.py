@@ -134,7 +134,10 @@ class ClassicMembers:
         members = {name: member for name, member in group.members.items() if name != replaced}
         members[joining.member_id] = joining
         targets = {**group.target, joining.member_id: group.target.get(replaced, NOTHING)}
-        out.records[:] = migration.downgrade(group, members, targets, self._groups.shard.topics(), now_ms)
+        view = self._groups.shard.topics()
+        out.records[:] = migration.downgrade(
+            group, members, targets, view, now_ms, leader=next(iter(members))
+        )
         assert joining.classic is not None
         return _joined(joining.member_id, group.epoch, joining.classic.protocols[0][0])
 

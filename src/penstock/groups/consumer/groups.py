@@ -159,15 +159,8 @@ class ConsumerGroups:
             and migration.can_downgrade(left)
         ):
             out.records += migration.downgrade(group, left, group.target, around.view, now_ms)
-            # What the gone ones had is to be shared out: a rebalance, once the classic group is there.
-            self.timers.set(Timer(self._rebalance, group.group_id), now_ms)
             return
         out.records += removed(group, gone, around)
-
-    def _rebalance(self, group_id: str, out: Outcome, now_ms: int) -> None:
-        group = self.shard.groups.get(group_id)
-        if isinstance(group, ClassicGroup):
-            self.shard.rebalances.rebalance(group, "the group was downgraded to classic", out, now_ms)
 
     # ConsumerGroupHeartbeat
 

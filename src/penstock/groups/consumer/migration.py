@@ -101,10 +101,18 @@ def can_downgrade(members: Mapping[str, Member]) -> bool:
 
 
 def downgrade(
-    group: ConsumerGroup, members: Mapping[str, Member], targets: Mapping[str, Partitions], view: TopicsView,
+    group: ConsumerGroup,
+    members: Mapping[str, Member],
+    targets: Mapping[str, Partitions],
+    view: TopicsView,
     now_ms: int,
-) -> list[StateRecord]:  # fmt: skip
-    """The tombstones of the group and the record of the classic group of these members, with these parts."""
+    *,
+    leader: str | None = None,
+) -> list[StateRecord]:
+    """The tombstones of the group and the record of the classic group of these members, with these parts.
+
+    Without a leader the classic group begins with a rebalance: what others had is to be shared out.
+    """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
     for member in members.values():
@@ -122,6 +130,7 @@ def downgrade(
         )
         for member_id, member in classic.members.items()
     }
+    classic.leader = leader
     return [*group.tombstones(), classic.record(parts)]
 
 
