@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.txn_world import World
 
-_WORLDS_OF_A_SEED = 4  # they are small
+_WORLDS_OF_A_SEED = 3  # they are small
 
 
 def test_every_schedule_of_transactions_keeps_the_promises(seeds: range) -> None:
