@@ -153,9 +153,10 @@ def test_a_client_lives_through_kill_and_restart(penstock: PenstockBroker, clien
 
 
 def test_a_paused_broker_answers_nothing_until_it_resumes(penstock: PenstockBroker) -> None:
-    with WireClient(penstock.port, timeout=0.3) as wire:
+    with WireClient(penstock.port, timeout=WAIT) as wire:
         assert wire.request(ApiKey.API_VERSIONS, 0, Message()).error_code == 0
         penstock.pause()
+        wire.socket.settimeout(0.3)
         with pytest.raises(TimeoutError):
             wire.request(ApiKey.API_VERSIONS, 0, Message())
         with pytest.raises(BrokerFailed, match="paused"):
@@ -253,9 +254,10 @@ def test_a_dropped_connection_is_not_handled_and_a_lost_answer_is(penstock: Pens
 
 def test_a_delayed_request_is_answered_when_the_clock_has_come_there(penstock: PenstockBroker) -> None:
     penstock.faults.delay("ApiVersions", ms=60_000)
-    with WireClient(penstock.port, timeout=0.3) as wire:
+    with WireClient(penstock.port, timeout=WAIT) as wire:
         sent = wire.send(ApiKey.API_VERSIONS, 0, b"")
         penstock.wait_for_requests("ApiVersions")
+        wire.socket.settimeout(0.3)
         with pytest.raises(TimeoutError):
             wire.receive_frame()
         penstock.clock.advance(seconds=61)
