@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from penstock.broker.authorized import NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from penstock.broker.topic_messages import why_unknown
+from penstock.errors import InvalidRequest
 from penstock.metadata.image import TopicImage
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -44,7 +45,7 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
         if topic is None:
             # A cursor may name a topic that is gone: that is no error of who goes on from there.
             if cursor is None or name != cursor.topic_name:
-                topics.append(_failed(name, _why(broker, name)))
+                topics.append(_failed(name, why_unknown(broker, name)))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         shown = topic.partitions[first : first + limit]
@@ -54,14 +55,6 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
             next_cursor = Message(topic_name=name, partition_index=first + len(shown))
             break
     return Message(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)
-
-
-def _why(broker: Broker, name: str) -> int:
-    try:
-        broker.check_topic_name(name)
-    except ApiError as error:
-        return error.code
-    return UnknownTopicOrPartition.code
 
 
 def _topic(topic: TopicImage, first: int, end: int) -> Message:

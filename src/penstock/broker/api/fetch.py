@@ -13,11 +13,11 @@ Left out: reading from followers (the rack is ignored: there is one replica), th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from penstock.broker.context import RequestContext
+from penstock.broker.fetch_lookup import Results, encode, find, forgotten, partitions_asked
 from penstock.broker.fetch_sessions import FINAL_EPOCH, FetchSession, SessionKey
 from penstock.broker.registry import register
 from penstock.broker.writer import Chunk
@@ -25,9 +25,7 @@ from penstock.errors import (
     ApiError,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
-    InconsistentTopicId,
     InvalidFetchSessionEpoch,
-    UnknownTopicId,
 )
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import FetchParams, FetchWait, Found, read
@@ -37,7 +35,6 @@ from penstock.wire.fetch import (
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
-    TopicResult,
     encode_fetch_response,
     parse_fetch,
 )
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
 
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
-Results = dict[SessionKey, FetchPartitionResult]
 Wanted = list[tuple[SessionKey, Found, FetchPartition]]
 Respond = Callable[[Results], list[Chunk]]
 
@@ -58,20 +54,20 @@ def handle(
     version = context.version
     request = parse_fetch(buf, pos, end, version)
     by_id = version >= 13
-    asked = list(_asked(request.topics))
+    asked = list(partitions_asked(request.topics))
     session: FetchSession | None = None
     if version >= 7:
         try:
             session = broker.sessions.find(request, by_id)
         except ApiError as error:
-            return _encode(broker, version, error.code, 0, {})
+            return encode(broker, version, error.code, 0, {})
     if session is None:
-        wanted = [(key, _find(broker, key), partition) for key, partition in asked]
+        wanted = [(key, find(broker, key), partition) for key, partition in asked]
     else:
-        session.update(asked, _forgotten(request))
+        session.update(asked, forgotten(request))
         if not session.partitions:
             broker.sessions.close(session)
-        wanted = [(key, _find(broker, key), cached.wanted) for key, cached in session.partitions.items()]
+        wanted = [(key, find(broker, key), cached.wanted) for key, cached in session.partitions.items()]
     params = FetchParams(
         request.replica_id,
         request.isolation_level,
@@ -81,14 +77,14 @@ def handle(
 
     def respond(results: Results) -> list[Chunk]:
         if session is not None:
-            return _encode(broker, version, 0, session.id if session.partitions else 0, session.tell(results))
+            return encode(broker, version, 0, session.id if session.partitions else 0, session.tell(results))
         if version < 7 or request.session_epoch == FINAL_EPOCH or not asked:
-            return _encode(broker, version, 0, 0, results)
+            return encode(broker, version, 0, 0, results)
         created = broker.sessions.create(asked, by_id, request.replica_id >= 0)
         if created is None:
-            return _encode(broker, version, 0, 0, results)
+            return encode(broker, version, 0, 0, results)
         created.tell(results)
-        return _encode(broker, version, 0, created.id, results)
+        return encode(broker, version, 0, created.id, results)
 
     results: Results = {}
     outcome = read(params, wanted, results)
@@ -112,7 +108,7 @@ def _wait(
         if answer.done():
             return
         # Topics may have come and gone in the meantime.
-        again = [(key, _find(broker, key), request) for key, _, request in wanted]
+        again = [(key, find(broker, key), request) for key, _, request in wanted]
         results.clear()
         read(params, again, results)
         answer.set_result(respond(results))
@@ -121,52 +117,6 @@ def _wait(
     broker.delayed.watch(wait, found, max_wait_ms)
     answer.add_done_callback(lambda _: broker.delayed.remove(wait))
     return answer
-
-
-def _asked(
-    topics: Iterable[tuple[str | None, UUID | None, list[FetchPartition]]],
-) -> Iterable[tuple[SessionKey, FetchPartition]]:
-    for name, topic_id, partitions in topics:
-        topic = name if topic_id is None else topic_id
-        assert topic is not None
-        for partition in partitions:
-            yield (topic, partition.partition), partition
-
-
-def _forgotten(request: FetchRequest) -> Iterable[SessionKey]:
-    for name, topic_id, indexes in request.forgotten:
-        topic = name if topic_id is None else topic_id
-        assert topic is not None
-        for index in indexes:
-            yield topic, index
-
-
-def _find(broker: Broker, key: SessionKey) -> Found:
-    topic, index = key
-    if not isinstance(topic, UUID):
-        return broker.partitions.get((topic, index)) or broker.topics.missing((topic, index))
-    image = broker.image.topics_by_id.get(topic)
-    if image is None:
-        return UnknownTopicId()
-    partition = broker.partitions.get((image.name, index))
-    if partition is None:
-        return broker.topics.missing((image.name, index))
-    return partition if partition.log.topic_id == topic else InconsistentTopicId()
-
-
-def _encode(broker: Broker, version: int, code: int, session_id: int, results: Results) -> list[Chunk]:
-    topics: dict[str | UUID, list[FetchPartitionResult]] = {}
-    leaders = set()
-    for (topic, _), result in results.items():
-        topics.setdefault(topic, []).append(result)
-        if result.current_leader is not None:
-            leaders.add(result.current_leader[0])
-    encoded: list[TopicResult] = [
-        (None, topic, found) if isinstance(topic, UUID) else (topic, None, found)
-        for topic, found in topics.items()
-    ]
-    endpoints = broker.endpoints(leaders) if leaders else ()
-    return encode_fetch_response(version, 0, code, session_id, encoded, endpoints)  # type: ignore[return-value]
 
 
 def error_response(context: RequestContext, request: FetchRequest, code: int) -> list[Chunk]:

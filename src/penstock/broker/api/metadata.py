@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
+from penstock.broker.topic_messages import failed_topic, topic_message, why_unknown
 from penstock.controller import TopicSpec
 from penstock.errors import (
     ApiError,
     InvalidRequest,
-    LeaderNotAvailable,
     TopicAlreadyExists,
     UnknownTopicId,
-    UnknownTopicOrPartition,
 )
-from penstock.metadata.image import INTERNAL_TOPICS, TopicImage
+from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_request, encode_response
 from penstock.wire.primitives import ZERO_UUID
@@ -91,7 +90,7 @@ def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     topics = []
     if _wants_all(version, request):
-        topics = [_topic(topic, operations) for topic in image.topics.values()]
+        topics = [topic_message(topic, operations) for topic in image.topics.values()]
     else:
         seen: set[object] = set()
         for wanted in request.topics:
@@ -102,12 +101,12 @@ def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int
             seen.add(label)
             found = image.topics_by_id.get(label) if by_id else image.topics.get(label)
             if found is not None:
-                topics.append(_topic(found, operations))
+                topics.append(topic_message(found, operations))
             elif by_id:
-                topics.append(_failed(None, wanted.topic_id, UnknownTopicId.code))
+                topics.append(failed_topic(None, wanted.topic_id, UnknownTopicId.code))
             else:
-                code = codes.get(wanted.name) or _why(broker, wanted.name)
-                topics.append(_failed(wanted.name, ZERO_UUID, code))
+                code = codes.get(wanted.name) or why_unknown(broker, wanted.name)
+                topics.append(failed_topic(wanted.name, ZERO_UUID, code))
     cluster_operations = NOT_ASKED
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
         cluster_operations = CLUSTER_OPERATIONS
@@ -126,50 +125,8 @@ def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int
     return encode_response(ApiKey.METADATA, version, message)
 
 
-def _why(broker: Broker, name: str) -> int:
-    try:
-        broker.check_topic_name(name)
-    except ApiError as error:
-        return error.code
-    return UnknownTopicOrPartition.code
-
-
-def _topic(topic: TopicImage, operations: int) -> Message:
-    partitions = [
-        Message(
-            error_code=0 if partition.leader >= 0 else LeaderNotAvailable.code,
-            partition_index=partition.index,
-            leader_id=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=partition.replicas,
-            isr_nodes=partition.isr,
-            offline_replicas=partition.offline,
-        )
-        for partition in topic.partitions
-    ]
-    return Message(
-        error_code=0,
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.is_internal,
-        partitions=partitions,
-        topic_authorized_operations=operations,
-    )
-
-
-def _failed(name: str | None, topic_id: object, code: int) -> Message:
-    return Message(
-        error_code=code,
-        name=name,
-        topic_id=topic_id,
-        is_internal=name in INTERNAL_TOPICS,
-        partitions=[],
-        topic_authorized_operations=NOT_ASKED,
-    )
-
-
 def error_response(context: RequestContext, request: Message, code: int) -> Message:
-    topics = [_failed(topic.name, topic.topic_id, code) for topic in request.topics or ()]
+    topics = [failed_topic(topic.name, topic.topic_id, code) for topic in request.topics or ()]
     return Message(
         throttle_time_ms=0, brokers=[], cluster_id=None, controller_id=-1, topics=topics, error_code=code
     )

@@ -1,0 +1,55 @@
+"""Topics as Metadata shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.authorized import NOT_ASKED
+from penstock.errors import ApiError, LeaderNotAvailable, UnknownTopicOrPartition
+from penstock.metadata.image import INTERNAL_TOPICS, TopicImage
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def why_unknown(broker: Broker, name: str) -> int:
+    try:
+        broker.check_topic_name(name)
+    except ApiError as error:
+        return error.code
+    return UnknownTopicOrPartition.code
+
+
+def topic_message(topic: TopicImage, operations: int) -> Message:
+    partitions = [
+        Message(
+            error_code=0 if partition.leader >= 0 else LeaderNotAvailable.code,
+            partition_index=partition.index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=partition.replicas,
+            isr_nodes=partition.isr,
+            offline_replicas=partition.offline,
+        )
+        for partition in topic.partitions
+    ]
+    return Message(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
+
+
+def failed_topic(name: str | None, topic_id: object, code: int) -> Message:
+    return Message(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+        topic_authorized_operations=NOT_ASKED,
+    )
