@@ -233,6 +233,7 @@ class ClassicConsumer(Consumer):
 
     def _join(self) -> None:
         self.owned = frozenset()
+        self._joined_with = (self.topics, self.image().topics)
         request = join_request(
             "g",
             self.member_id,
@@ -295,6 +296,10 @@ class ClassicConsumer(Consumer):
             self._later(self._beat, HEARTBEAT_MS)
 
     def _beat(self) -> None:
+        topics, metadata = self._joined_with
+        if topics != self.topics or metadata is not self.image().topics:
+            self._join()  # as clients do when what they subscribe to has changed
+            return
         request = Message(
             group_id="g",
             generation_id=self.epoch,

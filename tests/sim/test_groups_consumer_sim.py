@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) under a seeded simulator: whatever happens, nobody works on another's partition."""
+"""Consumer groups (KIP-848) under a seeded simulator: nobody ever works on another's partition."""
 
 from __future__ import annotations
 
