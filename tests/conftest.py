@@ -1,8 +1,12 @@
-"""What all tests share: warnings of the clients under test that are not ours to mend."""
+"""What all tests share: no test asserts a time; warnings of the clients under test are not ours to mend."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 def pytest_configure(config: pytest.Config) -> None:
