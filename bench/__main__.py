@@ -24,9 +24,15 @@ def main() -> int:
     began = time.perf_counter()
     report = Report()
     print(f"Penstock on {platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} CPUs")
+    busy = report.load_at_start
+    print(
+        f"Load average at the start: {busy:.1f}"
+        + (" (others use this machine: numbers vary)" if busy > 0.5 else "")
+    )
     print("\nThroughput: 1 KiB records, 1,000 in a batch; the middle of alternating rounds")
-    throughput.measure(report, gigabytes=0.25, rounds=4 if quick else 16)
-    throughput.measure_librdkafka(report, records=50_000 if quick else 400_000)
+    limit_in, limit_out = throughput.measure(report, gigabytes=0.25, rounds=4 if quick else 16)
+    records = 50_000 if quick else 400_000
+    throughput.measure_librdkafka(report, records=records, limit_in=limit_in, limit_out=limit_out)
     print("\nSmall requests: 100-byte records, acks=1")
     requests.measure(report, seconds=1 if quick else 4, latency_requests=500 if quick else 5000)
     print("\nStart and memory")

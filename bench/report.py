@@ -38,6 +38,7 @@ class Result:
 class Report:
     results: list[Result] = field(default_factory=list)
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    load_at_start: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def add(self, *results: Result) -> None:
         for result in results:
@@ -63,6 +64,7 @@ class Report:
                 "system": platform.platform(),
                 "python": platform.python_version(),
                 "cpus": os.cpu_count(),
+                "load_at_start": self.load_at_start,
             },
             "results": [{**asdict(result), "ok": result.ok} for result in self.results],
             "tables": self.tables,

@@ -49,15 +49,22 @@ def _one_record_rate(
         for connection in opened:
             connection.close()
     requests = rounds * depth * connections
-    if (there := wire.end_offset(process.port, topic, partitions) - before_offset) != requests + 1:
-        raise RuntimeError(f"{there} records in the log, {requests + 1} were acknowledged")
+    _expect(process, topic, partitions, before_offset + requests + 1)
     return requests / took, cpu / requests * 1e6
+
+
+def _expect(process: BrokerProcess, topic: str, partitions: int, acknowledged: int) -> None:
+    """An error is answered as fast as a success: what was counted must be in the log."""
+    there = wire.end_offset(process.port, topic, partitions)
+    if there != acknowledged:
+        raise RuntimeError(f"{there} records in the log, {acknowledged} were acknowledged")
 
 
 def _latency_ms(process: BrokerProcess, topic: str, count: int) -> tuple[float, float]:
     request = wire.produce_request(topic, 0, wire.batch(1, SMALL_RECORD_BYTES).data)
     clock = time.perf_counter
     times = []
+    before = wire.end_offset(process.port, topic)
     with wire.connect(process.port) as connection:
         answer_bytes = 4 + len(wire.round_trip(connection, request))
         view = memoryview(bytearray(answer_bytes))
@@ -66,6 +73,7 @@ def _latency_ms(process: BrokerProcess, topic: str, count: int) -> tuple[float, 
             connection.sendall(request)
             wire.discard(connection, answer_bytes, view)
             times.append(clock() - start)
+    _expect(process, topic, 1, before + count + 1)
     times.sort()
     return times[count // 2] * 1000, times[count * 99 // 100] * 1000
 
@@ -115,11 +123,13 @@ def by_partitions(report: Report, counts: tuple[int, ...], *, seconds: float) ->
 def _bulk_rate(process: BrokerProcess, topic: str, partitions: int) -> float:
     """64 batches of 64 KiB at least, one for each partition in turn."""
     data = wire.batch(64, 1000).data
+    before = wire.end_offset(process.port, topic, partitions)
     requests = [wire.produce_request(topic, target, data) for target in range(partitions)]
     repeat = max(1, 2000 // partitions)
     with wire.connect(process.port) as connection:
         answer_bytes = 4 + len(wire.round_trip(connection, requests[0]))
         seconds = wire.push(connection, requests, repeat, answer_bytes)
+    _expect(process, topic, partitions, before + 64 * (1 + len(requests) * repeat))
     return len(data) * len(requests) * repeat / seconds / 1e6
 
 
