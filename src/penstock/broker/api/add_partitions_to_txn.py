@@ -10,7 +10,8 @@ OPERATION_NOT_ATTEMPTED.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
@@ -30,27 +31,44 @@ if TYPE_CHECKING:
 
 _BATCHED = 4
 
+Codes = dict[TopicPartition, int]
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+
+def handle(
+    broker: Broker, context: RequestContext, request: Message
+) -> Message | Coroutine[Any, Any, Message]:
+    transactions = _transactions(context, request)
+    begun = [_begin(broker, context, transaction) for transaction in transactions]
+    done = [one for one in begun if not isinstance(one, asyncio.Future)]
+    if len(done) < len(begun):
+        return _finish(context, transactions, begun)
+    return _answer(context, list(map(_result, transactions, done)))
+
+
+async def _finish(
+    context: RequestContext, transactions: list[Message], begun: list[Codes | asyncio.Future[Message]]
+) -> Message:
+    """The answer when what was added is replicated."""
     results = []
-    for transaction in _transactions(context, request):
-        try:
-            codes = await _handle_one(broker, context, transaction)
-        except ApiError as error:
-            codes = dict.fromkeys(_partitions(transaction), _code(context, error.code))
-        results.append(_result(transaction, codes))
+    for transaction, one in zip(transactions, begun, strict=True):
+        if isinstance(one, asyncio.Future):
+            code = 0
+            try:
+                await one
+            except ApiError as error:
+                code = _code(context, error.code)
+            one = dict.fromkeys(_partitions(transaction), code)
+        results.append(_result(transaction, one))
     return _answer(context, results)
 
 
-async def _handle_one(
-    broker: Broker, context: RequestContext, transaction: Message
-) -> dict[TopicPartition, int]:
+def _begin(broker: Broker, context: RequestContext, transaction: Message) -> Codes | asyncio.Future[Message]:
     wanted = _partitions(transaction)
-    image = broker.image
+    topics = broker.image.topics
     unknown = {
         (topic, index)
         for topic, index in wanted
-        if topic not in image.topics or not 0 <= index < len(image.topics[topic].partitions)
+        if topic not in topics or not 0 <= index < len(topics[topic].partitions)
     }
     if unknown:
         return {
@@ -58,20 +76,21 @@ async def _handle_one(
         }
     transactional_id = transaction.transactional_id
     producer = transaction.producer_id, transaction.producer_epoch
-    if transaction.verify_only:
-        shard = broker.transactions.shard_for(transactional_id)
-        refused = shard.verify_partitions(transactional_id, *producer, wanted)
-        return {key: refused[key].code if key in refused else 0 for key in wanted}
-    client_version = TV_2 if context.version >= _BATCHED else TV_0
-    answer = broker.transactions.call(
-        transactional_id,
-        lambda shard, token, now: shard.add_partitions(
-            transactional_id, *producer, frozenset(wanted), client_version, token, now
-        ),
-    )
-    if isinstance(answer, asyncio.Future):
-        await answer
-    return dict.fromkeys(wanted, 0)
+    try:
+        if transaction.verify_only:
+            shard = broker.transactions.shard_for(transactional_id)
+            refused = shard.verify_partitions(transactional_id, *producer, wanted)
+            return {key: refused[key].code if key in refused else 0 for key in wanted}
+        client_version = TV_2 if context.version >= _BATCHED else TV_0
+        answer = broker.transactions.call(
+            transactional_id,
+            lambda shard, token, now: shard.add_partitions(
+                transactional_id, *producer, frozenset(wanted), client_version, token, now
+            ),
+        )
+    except ApiError as error:
+        return dict.fromkeys(wanted, _code(context, error.code))
+    return answer if isinstance(answer, asyncio.Future) else dict.fromkeys(wanted, 0)
 
 
 def _transactions(context: RequestContext, request: Message) -> list[Message]:
@@ -94,7 +113,7 @@ def _partitions(transaction: Message) -> list[TopicPartition]:
     return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
-def _result(transaction: Message, codes: dict[TopicPartition, int]) -> Message:
+def _result(transaction: Message, codes: Codes) -> Message:
     topics = [
         Message(
             name=topic.name,
