@@ -133,10 +133,6 @@ def error_response(context: RequestContext, request: Message, code: int) -> Mess
 
 
 def parse(buf: Any, pos: int, end: int, version: int) -> Message:
-    # librdkafka (seen in 2.16) writes the null that asks for all topics as a compact array of four bytes.
-    # Kafka does not look at what follows a request, so it takes the first byte and ignores the last three.
-    if version >= 9 and end - pos == (8 if version <= 10 else 7) and not any(buf[pos : pos + 4]):
-        pos += 3
     return decode_request(ApiKey.METADATA, version, buf, pos, end)
 
 
