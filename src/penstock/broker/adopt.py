@@ -36,9 +36,7 @@ def adoption(logs: Iterable[PartitionLog], broker_id: int, producer_ids_version:
         ops.extend(layout.create_topic(TopicImage(name, topic_id, partitions), {}))
         for one in found.values():
             next_producer_id = max([next_producer_id, *(id + 1 for id in one.producers.producers)])
-    ops.append(
-        Set(layout.PRODUCER_IDS, layout.encode({"next": next_producer_id}), producer_ids_version)
-    )
+    ops.append(Set(layout.PRODUCER_IDS, layout.encode({"next": next_producer_id}), producer_ids_version))
     log.info("took %d topics from the data directory into the metadata store", len(by_topic))
     return ops
 

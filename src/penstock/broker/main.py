@@ -1,6 +1,6 @@
 """A broker as a process: event loop, signals, limits, the ready file.
 
-    python -m penstock.broker --set listeners=PLAINTEXT://127.0.0.1:0 --set log.dirs=DIR --ready-file FILE
+python -m penstock.broker --set listeners=PLAINTEXT://127.0.0.1:0 --set log.dirs=DIR --ready-file FILE
 """
 
 from __future__ import annotations

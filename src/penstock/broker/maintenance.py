@@ -136,9 +136,7 @@ class Maintenance:
     async def _strict_retention(self, one: PartitionLog) -> None:
         async with self._rewriting:
             for _ in range(2):
-                job = plan_strict_retention(
-                    facts_of(one), self._broker.clock.now_ms(), self._oldest.get(one)
-                )
+                job = plan_strict_retention(facts_of(one), self._broker.clock.now_ms(), self._oldest.get(one))
                 if job is None:
                     return
                 result = await self._in_child(one, rewrite_expired, job)

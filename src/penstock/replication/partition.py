@@ -137,9 +137,7 @@ class Partition:
         bound = self.upper_bound(isolation_level, replica_id)
         if bound <= wanted.fetch_offset:
             return []
-        return self.log.read(
-            wanted.fetch_offset, min(max_bytes, wanted.max_bytes), bound, min_one=min_one
-        )
+        return self.log.read(wanted.fetch_offset, min(max_bytes, wanted.max_bytes), bound, min_one=min_one)
 
     def fetch(
         self, wanted: FetchPartition, max_bytes: int, min_one: bool, isolation_level: int, replica_id: int
