@@ -27,6 +27,8 @@ from penstock.broker.maintenance import Maintenance
 from penstock.broker.metadata_cache import MetadataCache
 from penstock.broker.producer_ids import ProducerIds
 from penstock.broker.server import Server
+from penstock.broker.share import Sharing
+from penstock.broker.share_admin import prune
 from penstock.broker.topics import Topics
 from penstock.broker.transactions import TransactionHost
 from penstock.clock import Clock, SystemClock
@@ -36,6 +38,7 @@ from penstock.controller.topics import check_topic_name
 from penstock.errors import TopicAlreadyExists
 from penstock.fs import REAL_FS, Fs
 from penstock.groups.shard import GroupShard
+from penstock.groups.share.state import ShareStateShard
 from penstock.log.manager import LogManager
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
@@ -142,9 +145,15 @@ class Broker:
             queued_bytes=config.queued_max_request_bytes,
             max_connections=self.most_connections(config),
             max_idle_ms=config.connections_max_idle_ms,
+            on_lost=self.share.disconnected,
         )
         self._maintenance = Maintenance(self)
         self._maintenance.schedule()
+        self.jobs.add(
+            "pruning of share state",
+            lambda: self.config.share_coordinator_state_topic_prune_interval_ms,
+            lambda: prune(self, self.share),
+        )
         ports = [self.server.bind(listener.host, listener.port) for listener in config.listeners]
         self.port = ports[0]
         host, port = _reachable(config.listeners[0].host), self.port
@@ -211,6 +220,14 @@ class Broker:
     @property
     def groups(self) -> ShardHost[GroupShard]:
         return self.coordinators.groups
+
+    @property
+    def share(self) -> Sharing:
+        return self.coordinators.share
+
+    @property
+    def share_state(self) -> ShardHost[ShareStateShard]:
+        return self.coordinators.share.states
 
     @property
     def transactions(self) -> TransactionHost:

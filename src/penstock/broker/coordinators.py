@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.coordination import InternalTopic, ShardHost
+from penstock.broker.share import SHARE_GROUP_STATE, Sharing
 from penstock.broker.transactions import CONSUMER_OFFSETS, TRANSACTION_STATE, TransactionHost
 from penstock.config import group_setting
 from penstock.errors import ApiError
 from penstock.groups.consumer.groups import GroupTimes
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
+from penstock.groups.share.membership import MemberGone
+from penstock.groups.share.settings import ShareSettings
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -26,11 +29,13 @@ log = logging.getLogger(__name__)
 
 class Coordinators:
     def __init__(self, broker: Broker) -> None:
-        self.groups: ShardHost[GroupShard] = _groups(broker)
+        self.share = Sharing(broker)
+        self.groups: ShardHost[GroupShard] = _groups(broker, self.share)
         self.transactions = TransactionHost(broker)
         self._hosts: dict[str, ShardHost[Any]] = {
             CONSUMER_OFFSETS: self.groups,
             TRANSACTION_STATE: self.transactions,
+            SHARE_GROUP_STATE: self.share.states,
         }
 
     def on_image(self, image: ClusterImage) -> None:
@@ -48,6 +53,7 @@ class Coordinators:
             host.on_replicated(index)
 
     def close(self) -> None:
+        self.share.close()
         for host in self._hosts.values():
             host.close()
 
@@ -68,7 +74,7 @@ class Coordinators:
         return least
 
 
-def _groups(broker: Broker) -> ShardHost[GroupShard]:
+def _groups(broker: Broker, share: Sharing) -> ShardHost[GroupShard]:
     config = broker.config
     topic = InternalTopic(
         CONSUMER_OFFSETS,
@@ -81,6 +87,8 @@ def _groups(broker: Broker) -> ShardHost[GroupShard]:
     def make_shard(index: int, leader_epoch: int) -> GroupShard:
         shard = GroupShard(GroupSettings.of(broker.config), lambda: broker.image, rng)
         shard.consumer.times = consumer_times
+        shard.share.settings = ShareSettings.of(broker.config)
+        shard.share.config = share.config
         return shard
 
     def consumer_times(group_id: str) -> GroupTimes:
@@ -90,4 +98,8 @@ def _groups(broker: Broker) -> ShardHost[GroupShard]:
             group_setting(broker.config, altered, "consumer.heartbeat.interval.ms"),
         )
 
-    return ShardHost(broker, topic, make_shard)
+    def perform(shard: GroupShard, action: Any) -> None:
+        if isinstance(action, MemberGone):
+            share.member_gone(action.group_id, action.member_id)
+
+    return ShardHost(broker, topic, make_shard, perform)

@@ -18,6 +18,7 @@ class Feature(NamedTuple):
 
 FEATURES = (
     Feature("group.version", 1, 1),
+    Feature("share.version", 1, 1),
     Feature("transaction.version", 2, 2),
 )
 

@@ -50,13 +50,16 @@ class Server:
         queued_bytes: int,
         max_connections: int,
         max_idle_ms: int,
+        on_lost: Callable[[str], None] | None = None,
     ) -> None:
+        """`on_lost(peer)` is called when a connection has ended."""
         self.dispatch = dispatch
         self.loop = loop
         self.monotonic = clock.monotonic
         self.max_frame = max_frame
         self.max_connections = max_connections
         self.max_idle_ms = max_idle_ms
+        self._on_lost = on_lost
         self.budget = Budget(queued_bytes if queued_bytes >= 0 else 1 << 62)
         self.receiving = ReceiveBuffer()
         self._spare: list[ReceiveBuffer] = []
@@ -107,6 +110,8 @@ class Server:
 
     def lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        if self._on_lost is not None:
+            self._on_lost(connection.peer)
         if not self.connections:
             self._emptied.set()
 

@@ -40,6 +40,7 @@ from penstock.groups.group import Caller, Group, TopicsView
 from penstock.groups.offsets import OffsetStore
 from penstock.groups.offsets_expiry import Expiry
 from penstock.groups.settings import GroupSettings
+from penstock.groups.share.membership import ShareGroups
 from penstock.groups.timers import Timers
 from penstock.wire.message import Message
 
@@ -92,6 +93,7 @@ class GroupShard:
         """Called once, when the partition has been read: sessions of what was loaded begin."""
         self.consumer = ConsumerGroups(self)
         self.other_types[ConsumerGroup.type] = ClassicMembers(self.consumer)
+        self.share = ShareGroups(self)
         self._loading = True
         self._unread: dict[str, bytes] = {}  # while loading: the last record of each classic group
 

@@ -2,7 +2,7 @@
 
 2  flexible
 
-A group that has members is refused with NON_EMPTY_GROUP. Its offsets go with it.
+A group that has members is refused with NON_EMPTY_GROUP. Its offsets, or its share state, go with it.
 Left out: nothing.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.context import RequestContext
 from penstock.broker.group_calls import Step, ask_each
 from penstock.broker.registry import register
+from penstock.broker.share_admin import group_deleted
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -30,6 +31,9 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
         [(group_id, step(group_id)) for group_id in request.groups_names],
         lambda group_id, error: _result(group_id, error.code),
     )
+    for result in results:
+        if result.error_code == 0:
+            await group_deleted(broker.share, result.group_id)
     return Message(throttle_time_ms=0, results=results)
 
 

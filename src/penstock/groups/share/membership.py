@@ -56,13 +56,13 @@ class ShareGroups:
     def __init__(
         self,
         shard: ShardParts,
-        settings: ShareSettings,
-        group_config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
+        settings: ShareSettings | None = None,
+        config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
     ) -> None:
         """Plugs into the shard: its replayers, and what it does when its partition has been read."""
         self._shard = shard
-        self._settings = settings
-        self._config = group_config
+        self.settings = settings or ShareSettings()
+        self.config = config
         for version in records.KEY_VERSIONS:
             shard.replayers[version] = self._replay
         shard.on_loaded.append(self._begin_sessions)
@@ -141,7 +141,7 @@ class ShareGroups:
             # Volatile until its records are replayed: the session's timer has to find it.
             self._shard.groups[group.group_id] = group
         self._beat(group, member.member_id, now_ms)
-        config = self._config(group.group_id)
+        config = self.config(group.group_id)
         tell = request.member_epoch != updated.epoch or updated.assigned != member.assigned
         return Message(
             throttle_time_ms=0,
@@ -172,9 +172,9 @@ class ShareGroups:
                 raise UnknownMemberId(
                     f"Member {request.member_id} is not a member of group {group.group_id}."
                 )
-            if len(group.members) >= self._settings.max_size:
+            if len(group.members) >= self.settings.max_size:
                 raise GroupMaxSizeReached(
-                    f"The share group has reached its maximum capacity of {self._settings.max_size} members."
+                    f"The share group has reached its maximum capacity of {self.settings.max_size} members."
                 )
             return ShareMember(request.member_id)
         # An answer may have been lost: then the member comes again with the epoch before.
@@ -287,7 +287,7 @@ class ShareGroups:
         session = group.sessions.get(member_id)
         if session is None:
             session = group.sessions[member_id] = Timer(self._silent, group.group_id, member_id)
-        timeout = self._config(group.group_id).session_timeout_ms
+        timeout = self.config(group.group_id).session_timeout_ms
         self._shard.timers.set(session, now_ms + timeout)
 
     def _silent(self, group_id: str, member_id: str, out: Outcome, now_ms: int) -> None:

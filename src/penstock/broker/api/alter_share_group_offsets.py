@@ -1,0 +1,84 @@
+"""AlterShareGroupOffsets (key 91), version 0 (KIP-932).
+
+Moves the start offset of a share group that has no members (else NON_EMPTY_GROUP); what was in flight is
+forgotten. The group goes on there.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.broker import share_admin
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.coordinator import Outcome, Reply
+from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from penstock.groups.share.state_records import SharePartitionKey
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    group_id = request.group_id
+    try:
+        broker.groups.shard_for(group_id).share.find(group_id).check_delete()
+    except ApiError as error:
+        return _refused(error.code, error.message)
+    responses = [await _topic(broker, group_id, topic) for topic in request.topics]
+    altered: dict[UUID, tuple[str, frozenset[int]]] = {}
+    for topic in responses:
+        numbers = frozenset(one.partition_index for one in topic.partitions if one.error_code == 0)
+        if numbers:
+            altered[topic.topic_id] = (topic.topic_name, numbers)
+    noted = broker.groups.call(
+        group_id,
+        lambda shard, token, now: Outcome(
+            records=shard.share.add_partitions(group_id, altered), replies=[Reply(token, Message())]
+        ),
+    )
+    if isinstance(noted, asyncio.Future):
+        await noted
+    return Message(throttle_time_ms=0, error_code=0, error_message=None, responses=responses)
+
+
+async def _topic(broker: Broker, group_id: str, asked: Message) -> Message:
+    topic = broker.image.topics.get(asked.topic_name)
+    topic_id = ZERO_UUID if topic is None else topic.id
+    partitions = []
+    for one in asked.partitions:
+        error: ApiError | None = None
+        try:
+            if topic is None:
+                raise UnknownTopicOrPartition(f"there is no topic {asked.topic_name}")
+            if one.start_offset < 0:
+                raise InvalidRequest(f"{one.start_offset} is no offset")
+            key = SharePartitionKey(group_id, topic_id, one.partition_index)
+            await share_admin.begin_at(broker.share, key, one.start_offset)
+        except ApiError as failure:
+            error = failure
+        partitions.append(
+            Message(
+                partition_index=one.partition_index,
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+        )
+    return Message(topic_name=asked.topic_name, topic_id=topic_id, partitions=partitions)
+
+
+def _refused(code: int, message: str | None) -> Message:
+    return Message(throttle_time_ms=0, error_code=code, error_message=message, responses=[])
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return _refused(code, None)
+
+
+register(ApiKey.ALTER_SHARE_GROUP_OFFSETS, range(1), handle, error_response)

@@ -1,0 +1,79 @@
+"""DeleteShareGroupOffsets (key 92), version 0 (KIP-932).
+
+Deletes what a share group without members (else NON_EMPTY_GROUP) has of a topic: it begins there anew, as
+share.auto.offset.reset says.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.broker import share_admin
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.coordinator import Outcome, Reply
+from penstock.errors import ApiError, UnknownTopicOrPartition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    group_id = request.group_id
+    try:
+        broker.groups.shard_for(group_id).share.find(group_id).check_delete()
+        await broker.share.states.ensure_topic()
+    except ApiError as error:
+        return _refused(error.code, error.message)
+    responses = []
+    deleted = set()
+    for asked in request.topics:
+        topic = broker.image.topics.get(asked.topic_name)
+        try:
+            if topic is None:
+                raise UnknownTopicOrPartition(f"there is no topic {asked.topic_name}")
+            topic_id = topic.id
+            keys = share_admin.keys_of(
+                broker.share,
+                lambda key, topic_id=topic_id: key[:2] == (group_id, topic_id),  # type: ignore[misc]
+            )
+            await share_admin.delete(broker.share, keys)
+            deleted.add(topic_id)
+            responses.append(_topic(asked.topic_name, topic_id, None))
+        except ApiError as error:
+            responses.append(_topic(asked.topic_name, ZERO_UUID if topic is None else topic.id, error))
+    noted = broker.groups.call(
+        group_id,
+        lambda shard, token, now: Outcome(
+            records=shard.share.forget_topics(group_id, frozenset(deleted)),
+            replies=[Reply(token, Message())],
+        ),
+    )
+    if isinstance(noted, asyncio.Future):
+        await noted
+    return Message(throttle_time_ms=0, error_code=0, error_message=None, responses=responses)
+
+
+def _topic(name: str, topic_id: object, error: ApiError | None) -> Message:
+    return Message(
+        topic_name=name,
+        topic_id=topic_id,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )
+
+
+def _refused(code: int, message: str | None) -> Message:
+    return Message(throttle_time_ms=0, error_code=code, error_message=message, responses=[])
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return _refused(code, None)
+
+
+register(ApiKey.DELETE_SHARE_GROUP_OFFSETS, range(1), handle, error_response)

@@ -1,0 +1,93 @@
+"""DescribeShareGroupOffsets (key 90), versions 0-1.
+
+0  KIP-932   1  lag (KIP-1226)
+
+The start offset of each partition that the group has state of: all before it is done with. -1 where there is
+no state yet.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker import share_admin
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import ApiError, UnknownTopicOrPartition
+from penstock.groups.share.state_records import SharePartitionKey
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    groups = []
+    for asked in request.groups:
+        try:
+            groups.append(await _group(broker, asked))
+        except ApiError as error:
+            groups.append(_refused(asked.group_id, error.code, error.message))
+    return Message(throttle_time_ms=0, groups=groups)
+
+
+async def _group(broker: Broker, asked: Message) -> Message:
+    group = broker.groups.shard_for(asked.group_id).share.find(asked.group_id)
+    await broker.share.states.ensure_topic()
+    if asked.topics is None:
+        wanted = [(name, sorted(numbers)) for name, numbers in group.initialized.values()]
+    else:
+        wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
+    topics = [_topic(broker, asked.group_id, name, partitions) for name, partitions in wanted]
+    return Message(group_id=asked.group_id, topics=topics, error_code=0, error_message=None)
+
+
+def _topic(broker: Broker, group_id: str, name: str, partitions: list[int]) -> Message:
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        unknown = UnknownTopicOrPartition(f"there is no topic {name}")
+        found = [_partition(index, error=unknown) for index in partitions]
+        return Message(topic_name=name, topic_id=ZERO_UUID, partitions=found)
+    found = [_described(broker, SharePartitionKey(group_id, topic.id, index)) for index in partitions]
+    return Message(topic_name=name, topic_id=topic.id, partitions=found)
+
+
+def _described(broker: Broker, key: SharePartitionKey) -> Message:
+    sharing = broker.share
+    try:
+        state = sharing.state(key)
+    except ApiError as error:
+        return _partition(key.partition, error=error)
+    if state is None:
+        return _partition(key.partition)
+    lag = share_admin.lag(sharing, key, state)
+    return _partition(key.partition, state.start_offset, state.leader_epoch, lag)
+
+
+def _partition(
+    index: int, start: int = -1, leader_epoch: int = 0, lag: int = -1, error: ApiError | None = None
+) -> Message:
+    return Message(
+        partition_index=index,
+        start_offset=start,
+        leader_epoch=leader_epoch,
+        lag=lag,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )
+
+
+def _refused(group_id: str, code: int, message: str | None) -> Message:
+    return Message(group_id=group_id, topics=[], error_code=code, error_message=message)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(
+        throttle_time_ms=0, groups=[_refused(group.group_id, code, None) for group in request.groups]
+    )
+
+
+register(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, range(2), handle, error_response)

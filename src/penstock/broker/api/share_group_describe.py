@@ -1,0 +1,41 @@
+"""ShareGroupDescribe (key 77), version 1 (KIP-932).
+
+Each group by itself: one that is not there, or is no share group, is GROUP_ID_NOT_FOUND.
+Left out: version 0, as in Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.group_calls import GROUP_OPERATIONS
+from penstock.broker.registry import register
+from penstock.errors import ApiError
+from penstock.groups.share.group import not_described
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            described = broker.groups.shard_for(group_id).share.describe(group_id)
+        except ApiError as error:
+            described = not_described(group_id, error.code, error.message)
+        if request.include_authorized_operations and described.error_code == 0:
+            described = Message(**{**vars(described), "authorized_operations": GROUP_OPERATIONS})
+        groups.append(described)
+    return Message(throttle_time_ms=0, groups=groups)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    groups = [not_described(group_id, code, None) for group_id in request.group_ids]
+    return Message(throttle_time_ms=0, groups=groups)
+
+
+register(ApiKey.SHARE_GROUP_DESCRIBE, range(1, 2), handle, error_response)

@@ -1,0 +1,102 @@
+"""The dead-letter topic of a share group: records that nobody could use, with the story of each in headers.
+
+At least once: a letter is on its way into the topic before the record is archived, and is written again where
+the broker died in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from penstock.broker.share_reading import records_between
+from penstock.controller.requests import TopicSpec
+from penstock.errors import ApiError, NotLeaderOrFollower, RequestTimedOut, TopicAlreadyExists
+from penstock.groups.share.partition import DeadLetter
+from penstock.replication.partition import Partition
+from penstock.replication.producing import ProduceWait
+from penstock.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+PREFIX = "penstock.share."
+_BATCH_BYTES = 512 * 1024
+_REPLICATION_MS = 30_000
+
+
+async def send(broker: Broker, topic: str, group_id: str, source: Partition, letter: DeadLetter) -> None:
+    """When this returns, the records are in the dead-letter topic."""
+    await _ensure(broker, topic)
+    target = _target(broker, topic, source.key[1])
+    now = broker.clock.now_ms()
+    for batch in _batches(_letter(record, group_id, source, letter, now) for record in
+                          records_between(source, letter.first, letter.last)):  # fmt: skip
+        info = target.append(batch, 0, len(batch), -1, origin="coordinator")
+        await _replicated(broker, target, info.last_offset)
+
+
+def _letter(record: Record, group_id: str, source: Partition, letter: DeadLetter, now_ms: int) -> Record:
+    story = {
+        "group": group_id,
+        "topic": source.key[0],
+        "partition": source.key[1],
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "reason": letter.reason,
+        "delivery.count": letter.delivery_count,
+    }
+    told = tuple((PREFIX + name, str(value).encode()) for name, value in story.items())
+    # The time is that of its death: by its own, retention might take it at once.
+    return Record(0, now_ms, record.key, record.value, record.headers + told)
+
+
+def _batches(records: Iterator[Record]) -> Iterator[bytearray]:
+    waiting: list[Record] = []
+    size = 0
+    for record in chain(records, (None,)):
+        if waiting and (record is None or size >= _BATCH_BYTES):
+            yield bytearray(build_batch(waiting))
+            waiting, size = [], 0
+        if record is not None:
+            waiting.append(record)
+            size += len(record.key or b"") + len(record.value or b"") + 200
+
+
+async def _ensure(broker: Broker, topic: str) -> None:
+    if topic in broker.image.topics:
+        return
+    for result in await broker.controller.create_topics([TopicSpec(topic)]):
+        if result.error is not None and not isinstance(result.error, TopicAlreadyExists):
+            raise result.error
+    await broker.caught_up()
+
+
+def _target(broker: Broker, topic: str, number: int) -> Partition:
+    """Of the topic's partitions that are led here, one for each partition that letters come from."""
+    image = broker.image.topics.get(topic)
+    led = [
+        partition
+        for one in (image.partitions if image is not None else ())
+        if (partition := broker.partitions.get((topic, one.index))) is not None and partition.is_leader
+    ]
+    if not led:
+        raise NotLeaderOrFollower(f"this broker leads no partition of {topic}")
+    return led[number % len(led)]
+
+
+async def _replicated(broker: Broker, target: Partition, last_offset: int) -> None:
+    if target.is_replicated(last_offset):
+        return
+    done: asyncio.Future[set[tuple[str, int]]] = broker.loop.create_future()
+    wait = ProduceWait({target.key: (target, last_offset)}, done.set_result)
+    broker.delayed.watch(wait, [target.key], _REPLICATION_MS)
+    try:
+        missing = await done
+    finally:
+        broker.delayed.remove(wait)
+    if missing:
+        error: ApiError = RequestTimedOut(f"{target.key[0]}-{target.key[1]} is not replicated in time")
+        raise error

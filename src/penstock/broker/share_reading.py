@@ -1,0 +1,127 @@
+"""Reading a partition for a share group: batches off the log, and which of them can be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.groups.share.batches import StateBatch
+from penstock.groups.share.partition import Acquired, BatchSpan, SharePartition
+from penstock.replication.partition import READ_COMMITTED, Partition
+from penstock.wire.records import HEADER_SIZE, Record, iter_records, read_header
+
+_MOST_READS = 16
+"""How often to read on for one request where what was read held nothing to deliver."""
+
+
+class Acquisition(NamedTuple):
+    records: bytes
+    acquired: list[Acquired]
+    written: list[StateBatch]
+
+
+NOTHING = Acquisition(b"", [], [])
+
+
+def acquire(
+    share: SharePartition,
+    partition: Partition,
+    member: str,
+    isolation_level: int,
+    max_bytes: int,
+    max_records: int,
+    deadline: int,
+    *,
+    exact: bool,
+) -> Acquisition:
+    """Acquire what is available for the member, with the bytes of the batches that hold it.
+
+    At least one batch is read, however large, so that a member can get past it (KIP-74).
+    """
+    log = partition.log
+    share.log_starts_at(log.log_start_offset)
+    written: list[StateBatch] = []
+    for _ in range(_MOST_READS):
+        bound = partition.upper_bound(isolation_level)
+        offset = share.wants(bound)
+        if offset is None:
+            break
+        data = b"".join(piece.read() for piece in log.read(offset, max_bytes, bound))
+        found = _spans(data)
+        if not found:
+            break
+        spans = [span for span, _, _ in found]
+        if isolation_level == READ_COMMITTED:
+            spans = _committed(partition, offset, found)
+        acquired, changed = share.acquire(member, spans, offset, max_records, deadline, exact=exact)
+        written += changed
+        if acquired:
+            return Acquisition(_bytes_of(data, found, acquired), acquired, written)
+        if not changed:
+            break
+    return Acquisition(b"", [], written)
+
+
+class _Found(NamedTuple):
+    span: BatchSpan
+    position: int
+    producer_id: int  # -1 where it is of no transaction
+
+
+def _spans(data: bytes) -> list[_Found]:
+    found = []
+    position = 0
+    while position + HEADER_SIZE <= len(data):
+        header = read_header(data, position)
+        if position + header.size > len(data):
+            break
+        span = BatchSpan(header.base_offset, header.last_offset, not header.is_control and header.count > 0)
+        found.append(_Found(span, position, header.producer_id if header.is_transactional else -1))
+        position += header.size
+    return found
+
+
+def _committed(partition: Partition, offset: int, found: list[_Found]) -> list[BatchSpan]:
+    """Batches of aborted transactions are not to be delivered."""
+    end = found[-1].span.last + 1
+    aborted: dict[int, list[tuple[int, int]]] = {}
+    for transaction in partition.log.aborted_transactions(min(offset, found[0].span.first), end):
+        one = (transaction.first_offset, transaction.last_offset)
+        aborted.setdefault(transaction.producer_id, []).append(one)
+    return [
+        span._replace(deliverable=False)
+        if any(first <= span.first <= last for first, last in aborted.get(producer_id, ()))
+        else span
+        for span, _, producer_id in found
+    ]
+
+
+def _bytes_of(data: bytes, found: list[_Found], acquired: list[Acquired]) -> bytes:
+    """From the first batch with something acquired to the last; members pass over what is not theirs."""
+    first, last = acquired[0].first, acquired[-1].last
+    begin = next(position for span, position, _ in found if span.last >= first)
+    end = next((position for span, position, _ in found if span.first > last), len(data))
+    return data[begin:end]
+
+
+def readable_bytes(share: SharePartition, partition: Partition, isolation_level: int, max_bytes: int) -> int:
+    """How many bytes a fetch would find now; 0 where nothing can be acquired."""
+    bound = partition.upper_bound(isolation_level)
+    offset = share.wants(bound)
+    if offset is None or offset < partition.log.log_start_offset:
+        return 0 if offset is None else 1
+    return sum(len(piece) for piece in partition.log.read(offset, max_bytes, bound))
+
+
+def records_between(partition: Partition, first: int, last: int) -> Iterator[Record]:
+    """The records that are left of these offsets."""
+    for segment, position, header in partition.log.headers(first):
+        if header.base_offset > last:
+            return
+        if header.is_control or header.count == 0:
+            continue
+        yield from _within(iter_records(segment.batch(position, header)), first, last)
+
+
+def _within(records: Iterable[Record], first: int, last: int) -> Iterator[Record]:
+    return (record for record in records if first <= record.offset <= last)
