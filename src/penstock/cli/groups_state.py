@@ -315,25 +315,25 @@ def lag_seconds(
         "queued.min.messages": 1,
     }
     ages: dict[tuple[TopicPartitionKey, int], float | None] = {}
-    deadline = time.monotonic() + cluster.timeout
-    consumer = cluster.consumer(settings)
-    try:
-        # Several groups can be at several places of one partition, which is assigned only once at a time.
-        while left:
-            places_now = {key: offsets.pop(0) for key, offsets in left.items()}
-            left = {key: offsets for key, offsets in left.items() if offsets}
-            stamps = _first_timestamps(cluster, consumer, places_now, deadline)
-            now = time.time() * 1000
-            for key, offset in places_now.items():
-                stamp = stamps.get(key)
-                ages[key, offset] = None if stamp is None else round(max(0.0, now - stamp) / 1000, 3)
-    finally:
-        consumer.close()
+    # Several groups can be at several places of one partition, which is assigned only once at a time; and a
+    # consumer that is assigned a partition again can give out what it had fetched of it before.
+    while left:
+        places_now = {key: offsets.pop(0) for key, offsets in left.items()}
+        left = {key: offsets for key, offsets in left.items() if offsets}
+        consumer = cluster.consumer(settings)
+        try:
+            stamps = _first_timestamps(consumer, places_now, time.monotonic() + cluster.timeout)
+        finally:
+            consumer.close()
+        now = time.time() * 1000
+        for key, offset in places_now.items():
+            stamp = stamps.get(key)
+            ages[key, offset] = None if stamp is None else round(max(0.0, now - stamp) / 1000, 3)
     return ages
 
 
 def _first_timestamps(
-    cluster: Cluster, consumer: Consumer, places: Mapping[TopicPartitionKey, int], deadline: float
+    consumer: Consumer, places: Mapping[TopicPartitionKey, int], deadline: float
 ) -> dict[TopicPartitionKey, float]:
     """The time of the first record from each place on; that of now where there is none."""
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, TopicPartition
@@ -350,13 +350,14 @@ def _first_timestamps(
         if topic is None or partition is None or partition < 0:
             continue  # of no partition: about connections, which librdkafka opens again
         key = (topic, partition)
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                stamps.setdefault(key, time.time() * 1000)
-        elif key not in stamps:
+        if key not in open_keys:
+            continue  # was on its way already
+        if error is None:
             kind, stamp = message.timestamp()
             if kind != TIMESTAMP_NOT_AVAILABLE:
                 stamps[key] = stamp
+        elif error.code() == KafkaError._PARTITION_EOF:
+            stamps[key] = time.time() * 1000
         open_keys.discard(key)
         consumer.pause([TopicPartition(topic, partition)])
     return stamps

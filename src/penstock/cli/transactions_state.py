@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.cli.failure import CommandFailed
+from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.wire_client import TRANSACTION, Connection, WireCluster, check
-from penstock.errors import TransactionalIdNotFound, UnsupportedVersion
+from penstock.errors import TransactionalIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -134,7 +134,9 @@ def _open_transactions(
 ) -> list[OpenTransaction]:
     by_leader: dict[int, dict[str, list[int]]] = {}
     for topic in wire.metadata(topics).topics:
-        check(topic.error_code, f"no topic '{topic.name}' in this cluster" if topic.error_code == 3 else None)
+        if topic.error_code == UnknownTopicOrPartition.code:
+            raise UnknownTopic(topic.name, [each.name for each in wire.metadata(None).topics])
+        check(topic.error_code)
         indexes = [each.partition_index for each in topic.partitions]
         if partition is not None and partition not in indexes:
             raise CommandFailed(f"topic '{topic.name}' has no partition {partition}.")

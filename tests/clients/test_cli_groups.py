@@ -1,0 +1,262 @@
+"""`penstock groups` against a real broker, with real members."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+
+from penstock.cli.main import cli
+from penstock.testing import PenstockBroker
+
+PAST_MS = 100_000
+
+
+@pytest.fixture(scope="module")
+def broker():
+    settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 2}
+    with PenstockBroker(settings) as process:
+        yield process
+
+
+@pytest.fixture
+def run(broker):
+    """Run a command line; its exit code must be `expect`, and a failure must be one line."""
+
+    def run(*arguments, expect=0):
+        result = CliRunner().invoke(cli, arguments, env={"PENSTOCK_BOOTSTRAP": broker.bootstrap})
+        assert result.exit_code == expect, (result.output, result.exception)
+        if expect == 1:
+            assert len([line for line in result.stderr.splitlines() if line.startswith("Error: ")]) == 1
+        return result
+
+    return run
+
+
+@pytest.fixture
+def run_json(run):
+    return lambda *arguments, **options: json.loads(run(*arguments, "--json", **options).stdout)
+
+
+@pytest.fixture
+def group():
+    return f"g-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def topic(broker):
+    """A topic of two partitions with five records each, a second apart, the first a while ago."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(name, 2)
+    began = int(time.time() * 1000) - PAST_MS
+    broker.produce(
+        name,
+        [
+            {"value": f"{n}", "partition": partition, "timestamp": began + n * 1000}
+            for partition in (0, 1)
+            for n in range(5)
+        ],
+    )
+    return name
+
+
+@pytest.fixture
+def commit(broker, group):
+    """Commit offsets for the group without becoming its member."""
+
+    def commit(topic, offsets):
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+        places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+    return commit
+
+
+@pytest.fixture
+def member(broker, group, topic):
+    """A member of the group that has both partitions."""
+    assigned = []
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "the-client"}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.extend(partitions))
+    while not assigned:
+        consumer.poll(0.1)
+    yield consumer
+    consumer.close()
+
+
+def committed(run_json, group):
+    (described,) = run_json("groups", "describe", group)
+    return {p["partition"]: p["committed"] for p in described["partitions"]}
+
+
+def test_groups_are_listed_by_state_and_type(run, run_json, group, topic, commit):
+    commit(topic, {0: 1})
+    entry = {"group": group, "type": "classic", "state": "Empty", "protocol": ""}
+    assert entry in run_json("groups", "list")
+    assert entry in run_json("groups", "list", "--state", "empty", "--type", "classic")
+    assert entry not in run_json("groups", "list", "--state", "stable")
+    assert entry not in run_json("groups", "list", "--type", "share")
+    assert group in run("groups", "list").stdout
+
+
+def test_lag_is_told_in_records_and_in_seconds(run, run_json, group, topic, commit):
+    commit(topic, {0: 2, 1: 5})
+    (described,) = run_json("groups", "describe", group)
+    behind, caught_up = described["partitions"]
+    assert (behind["committed"], behind["end"], behind["lag"]) == (2, 5, 3)
+    # The record at offset 2 was made two seconds after the first.
+    assert behind["lag_seconds"] >= (PAST_MS - 2000) / 1000
+    assert (caught_up["lag"], caught_up["lag_seconds"]) == (0, 0.0)
+    assert (described["lag"], described["lag_seconds"]) == (3, behind["lag_seconds"])
+    assert group in run("groups", "describe", group).stdout
+
+    (line,) = run_json("groups", "lag", group)
+    assert (line["topic"], line["partitions"], line["lag"]) == (topic, 2, 3)
+    assert line["lag_seconds"] >= behind["lag_seconds"]
+    assert any(line["group"] == group for line in run_json("groups", "lag"))
+
+
+def test_only_a_transaction_marker_is_left_is_no_lag_in_seconds(broker, run_json, group, topic, commit):
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": group})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    producer.commit_transaction()
+    commit(topic, {0: 6})
+    (line,) = run_json("groups", "lag", group)
+    assert (line["lag"], line["lag_seconds"]) == (1, 0.0)
+
+
+def test_several_groups_at_several_places_of_a_partition(run_json, broker, topic):
+    names = [f"g-{uuid.uuid4().hex[:12]}" for _ in range(3)]
+    for offset, name in enumerate(names):
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        consumer.close()
+    lines = run_json("groups", "lag", *names)
+    assert [line["lag"] for line in lines] == [5, 4, 3]
+    assert lines[0]["lag_seconds"] > lines[1]["lag_seconds"] > lines[2]["lag_seconds"]
+
+
+def test_members_are_told_with_their_client_host_and_assignment(run, run_json, group, topic, member):
+    (described,) = run_json("groups", "describe", group)
+    (found,) = described["members"]
+    assert (described["state"], described["type"]) == ("Stable", "classic")
+    assert (found["client_id"], found["host"]) == ("the-client", "127.0.0.1")
+    assert found["assignments"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
+    assert [p["member"] for p in described["partitions"]] == [found["member"]] * 2
+    assert [p["lag"] for p in described["partitions"]] == [None, None]  # nothing is committed yet
+    assert "the-client" in run("groups", "describe", group).stdout
+
+
+def test_the_offsets_of_a_topic_that_is_gone_have_no_end(broker, run, run_json, group, topic, commit):
+    commit(topic, {0: 2})
+    broker.delete_topic(topic)
+    described = run_json("groups", "describe", group)
+    # The broker may have dropped the offsets together with the topic.
+    assert all(p["end"] is None and p["lag"] is None for p in described[0]["partitions"])
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (("--to-earliest",), {0: 0, 1: 0}),
+        (("--to-latest",), {0: 5, 1: 5}),
+        (("--to-offset", "4"), {0: 4, 1: 4}),
+        (("--shift", "-1"), {0: 1, 1: 2}),
+        (("--shift", "100"), {0: 5, 1: 5}),
+        (("--to-time", "-97500ms"), {0: 3, 1: 3}),
+    ],
+)
+def test_offsets_are_previewed_and_then_moved(option, expected, run, run_json, group, topic, commit):
+    commit(topic, {0: 2, 1: 3})
+    preview = run_json("groups", "reset", group, *option)
+    assert not preview["executed"]
+    assert {p["partition"]: p["committed"] for p in preview["partitions"]} == {0: 2, 1: 3}
+    assert "--execute" in run("groups", "reset", group, *option).stderr
+    assert committed(run_json, group) == {0: 2, 1: 3}
+
+    done = run_json("groups", "reset", group, *option, "--execute")
+    moved = {p["partition"]: p["new"] for p in done["partitions"]}
+    if option[0] == "--to-time":  # the first record after a moment between two of them
+        assert set(moved.values()) <= {3, 4}
+    else:
+        assert moved == expected
+    assert done["executed"] and committed(run_json, group) == moved
+
+
+def test_a_reset_can_choose_partitions_and_make_a_group(run_json, group, topic):
+    run_json("groups", "reset", group, "--to-latest", "--topic", topic, "--partition", "1", "--execute")
+    assert committed(run_json, group) == {1: 5}
+
+
+def test_a_reset_is_refused_while_there_are_members(run, run_json, group, topic, member):
+    member.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+    refused = run("groups", "reset", group, "--to-earliest", "--execute", expect=1)
+    assert "1 active member (the-client at 127.0.0.1)" in refused.stderr
+    assert "refused now" in run("groups", "reset", group, "--to-earliest").stderr
+    assert committed(run_json, group)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--shift", "1", "--topic", "TOPIC"), "has no committed offset to shift from"),
+        (("--to-offset", "77", "--topic", "TOPIC"), "offset 77 is out of range"),
+        (("--to-latest", "--topic", "TOPIC", "--partition", "7"), "has no partition 7"),
+        (("--to-latest", "--topic", "no-such-topic"), "no topic 'no-such-topic'"),
+        (("--to-latest",), "no group"),
+    ],
+)
+def test_a_reset_that_cannot_be_says_why(arguments, says, run, group, topic):
+    words = [topic if word == "TOPIC" else word for word in arguments]
+    assert says in run("groups", "reset", group, *words, expect=1).stderr
+
+
+def test_groups_are_deleted_and_one_failure_does_not_stop_the_others(run, run_json, group, topic, commit):
+    commit(topic, {0: 1})
+    result = run("groups", "delete", group, "no-such-group", expect=1)
+    assert result.stdout == f"{group}: deleted\n"
+    assert "no group 'no-such-group'" in result.stderr
+    assert run_json("groups", "delete", group, "--if-exists") == [{"name": group, "result": "absent"}]
+    assert "no group" in run("groups", "describe", group, expect=1).stderr
+
+
+def test_a_group_with_members_is_not_deleted(run, group, member):
+    assert "has active members" in run("groups", "delete", group, expect=1).stderr
+
+
+def test_a_name_that_is_nearly_right_gets_a_hint(run, group, topic, commit):
+    commit(topic, {0: 1})
+    assert f"Did you mean '{group}'?" in run("groups", "describe", group + "x", expect=1).stderr
+
+
+def test_lag_is_watched_until_interrupted(broker, group, topic, commit):
+    commit(topic, {0: 2})
+    words = ["groups", "lag", group, "--watch", "--interval", "0.1", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *words],
+        env=os.environ | {"PENSTOCK_BOOTSTRAP": broker.bootstrap},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        first = json.loads(process.stdout.readline())
+        commit(topic, {0: 4})
+        while (later := json.loads(process.stdout.readline())) and later[0]["lag"] != 1:
+            assert later[0]["lag"] == first[0]["lag"] == 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.communicate()
