@@ -164,7 +164,7 @@ class _Shares:
         seen_topics: set[UUID] = set()
         queue = [giver]
         for member_id in queue:
-            for key in share[member_id]:
+            for key in reversed(share[member_id]):
                 topic = key[0]
                 if topic in seen_topics:
                     continue
