@@ -6,6 +6,7 @@ is not consumed). The second is what a person waits for, and needs one record of
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -335,7 +336,7 @@ def lag_seconds(
 def _first_timestamps(
     consumer: Consumer, places: Mapping[TopicPartitionKey, int], deadline: float
 ) -> dict[TopicPartitionKey, float]:
-    """The time of the first record from each place on; that of now where there is none."""
+    """The time of the first record from each place on; infinity where there is none."""
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, TopicPartition
 
     consumer.assign([TopicPartition(topic, index, offset) for (topic, index), offset in places.items()])
@@ -357,7 +358,7 @@ def _first_timestamps(
             if kind != TIMESTAMP_NOT_AVAILABLE:
                 stamps[key] = stamp
         elif error.code() == KafkaError._PARTITION_EOF:
-            stamps[key] = time.time() * 1000
+            stamps[key] = math.inf
         open_keys.discard(key)
         consumer.pause([TopicPartition(topic, partition)])
     return stamps
