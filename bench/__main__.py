@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import requests, start, throughput
+from bench import groups, requests, start, throughput
 from bench.report import Report
 
 
@@ -41,6 +41,8 @@ def main() -> int:
     seconds = 0.5 if quick else 2
     requests.by_partitions(report, (10, 100, 1000), seconds=seconds)
     requests.by_connections(report, (1, 10, 100), seconds=seconds)
+    print("\nGroups and transactions: raw requests, one partition of each internal topic")
+    groups.measure(report, quick=quick)
 
     report.write(arguments.json)
     missed = report.missed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 def options(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--bootstrap", default="127.0.0.1:9092", help="a broker")
+    bootstrap = os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092")
+    parser.add_argument("--bootstrap", default=bootstrap, help="a broker")
     parser.add_argument("--topic", default="orders", help="what to read")
     parser.add_argument("--group", default="example", help="the consumer group")
     parser.add_argument(
