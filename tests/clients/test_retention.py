@@ -214,3 +214,32 @@ def test_a_restart_after_compaction_serves_the_same_records(penstock: PenstockBr
     penstock.start()
     assert penstock.consume("t") == compacted
     assert penstock.produce("t", [("key 0", "new")])[0].offset == 500
+
+
+def commit(broker: PenstockBroker, group: str, topic: str, offset: int) -> None:
+    """As a consumer does that assigns itself its partitions."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def test_what_all_named_groups_have_consumed_is_deleted(penstock: PenstockBroker) -> None:
+    config = {"retention.ms": -1, "segment.bytes": 1000, "penstock.retention.consumed.groups": "a,b"}
+    penstock.create_topic("t", config=config)
+    fill(penstock, "t", 10)
+    commit(penstock, "a", "t", 8)
+    commit(penstock, "unnamed", "t", 10)
+    penstock.clock.advance(seconds=31)
+    assert offsets(penstock, "t") == list(range(10)), "b has consumed nothing"
+    commit(penstock, "b", "t", 5)
+    penstock.clock.advance(seconds=31)
+    assert offsets(penstock, "t") == [5, 6, 7, 8, 9]
+    penstock.kill()
+    penstock.restart()
+    assert offsets(penstock, "t")[-5:] == [5, 6, 7, 8, 9]
+    penstock.clock.advance(seconds=31)
+    assert offsets(penstock, "t") == [5, 6, 7, 8, 9]
