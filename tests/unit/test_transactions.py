@@ -92,6 +92,12 @@ def test_empty_ids_are_refused_everywhere(host: TxnHost) -> None:
             attempt()
 
 
+def test_an_id_that_no_record_can_hold_is_refused(host: TxnHost) -> None:
+    assert host.init("x" * 32767)[1] == 0
+    with pytest.raises(InvalidRequest):
+        host.init("ü" * 16384)
+
+
 def test_without_a_producer_id_at_hand_the_client_is_told_to_try_again(host: TxnHost) -> None:
     host.ids_left = 0
     with pytest.raises(CoordinatorLoadInProgress):

@@ -33,11 +33,12 @@ KEY = ("t", 0)
 
 
 @asynccontextmanager
-async def running(directory: Path, fs: Fs = REAL_FS) -> AsyncIterator[Broker]:
+async def running(directory: Path, fs: Fs = REAL_FS, **settings: str) -> AsyncIterator[Broker]:
     values = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(directory),
         "transaction.state.log.num.partitions": "2",
+        **{name.replace("_", "."): value for name, value in settings.items()},
     }
     broker = Broker(BrokerConfig.parse(values), ManualClock(), fs)
     await broker.start()
@@ -180,5 +181,15 @@ def test_a_partition_outside_the_transaction_is_refused_as_the_client_understand
             assert refused("x", add=False, abortable=True) is TransactionAbortable
             broker.transactions._give_up(broker.transactions.partition_of("x"))
             assert refused("x", add=True, abortable=True) is NotEnoughReplicas
+
+    asyncio.run(main())
+
+
+def test_verification_of_older_clients_can_be_switched_off(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, transaction_partition_verification_enable="false") as broker:
+            producer = await init(broker)
+            assert not verify_or_add(broker, "x", producer, [KEY], add=False, abortable=False)
+            assert state(broker) == State.EMPTY
 
     asyncio.run(main())

@@ -44,6 +44,7 @@ from penstock.wire.message import Message
 END_TXN_V2 = 5
 """From this version of EndTxn on, the client does transactions of version 2."""
 _RECORDS_AT_A_TIME = 500
+_LONGEST_ID = 32767  # in bytes: the key of a record cannot hold a longer one
 
 
 class WriteMarkers(NamedTuple):
@@ -119,6 +120,8 @@ class TransactionShard:
         transactional_id: str = request.transactional_id
         if not transactional_id:
             return _refused(token, InvalidRequest("an empty transactional id"))
+        if len(transactional_id.encode()) > _LONGEST_ID:
+            return _refused(token, InvalidRequest(f"a transactional id of more than {_LONGEST_ID} bytes"))
         timeout_ms = request.transaction_timeout_ms
         if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
             return _refused(
