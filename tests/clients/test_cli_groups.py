@@ -260,3 +260,23 @@ def test_lag_is_watched_until_interrupted(broker, group, topic, commit):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_consume_as_a_member_goes_on_where_the_group_is(run, run_json, group, topic):
+    first = run("consume", topic, "--group", group, "--max", "3").stdout.split()
+    assert len(first) == 3
+    assert sum(offset or 0 for offset in committed(run_json, group).values()) == 3
+    rest = run("consume", topic, "--group", group).stdout.split()
+    assert sorted(first + rest) == sorted("01234" * 2)
+    assert run("consume", topic, "--group", group).stdout == ""
+    (line,) = run_json("groups", "lag", group)
+    assert (line["lag"], line["members"]) == (0, 0)
+
+
+def test_consume_as_a_member_starts_where_it_is_told_when_the_group_is_new(run, group, topic):
+    assert run("consume", topic, "--group", group, "--from", "latest").stdout == ""
+
+
+@pytest.mark.parametrize("words", [("--partition", "0"), ("--from", "3"), ("--from", "-2")])
+def test_a_member_of_a_group_does_not_choose_its_place(words, run, group, topic):
+    run("consume", topic, "--group", group, *words, expect=2)

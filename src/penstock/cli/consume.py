@@ -1,4 +1,4 @@
-"""`penstock consume`: reads a topic by assignment (no group) and prints its records."""
+"""`penstock consume`: reads a topic, by assignment or as a member of a group, and prints its records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 from penstock.cli.client import Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed
 from penstock.cli.formats import FORMATS, IncomingRecord, Layout, check_template, record_encoder, unescape
+from penstock.cli.group_reader import read_as_member
 from penstock.cli.options import cluster_options, json_option, topic_argument
 from penstock.cli.output import note, plural, progress
 from penstock.cli.positions import find_range, parse_position
@@ -55,6 +56,13 @@ class FormatType(click.ParamType[str]):
     help="earliest, latest, an offset, @TIME (ISO 8601, ms since 1970, -15m), or -N for the last N. "
     "Default: earliest, or latest with --follow.",
 )
+@click.option(
+    "--group",
+    "-g",
+    metavar="GROUP",
+    help="As a member of this consumer group: go on where it is, and commit what was printed. "
+    "--from is then earliest or latest, for where it has no offset.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records until Ctrl-C.")
 @click.option(
     "--until-end", is_flag=True, help="Stop where the partitions end now. The default without --follow."
@@ -93,6 +101,7 @@ def consume(
     topic: str,
     partitions: tuple[int, ...],
     start: str | None,
+    group: str | None,
     follow: bool,
     until_end: bool,
     limit: int | None,
@@ -110,7 +119,7 @@ def consume(
 ) -> None:
     """Read records of a topic.
 
-    Records of one partition come in order. No group is joined and no offset is committed.
+    Records of one partition come in order. Without --group, no group is joined and no offset is committed.
 
     \b
     Templates: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T time in ms,
@@ -120,29 +129,39 @@ def consume(
       penstock consume orders --from -10 --keys
       penstock consume orders --follow --format '%p:%o %k %v'
       penstock consume orders --from @2024-05-01T12:00:00Z --json --output orders.jsonl
+      penstock consume orders --group billing --max 100
     """
     if follow and until_end:
         raise click.UsageError("--follow and --until-end exclude each other")
     position = parse_position(start or ("latest" if follow else "earliest"), int(time.time() * 1000))
+    if group is not None and (partitions or position.kind not in ("earliest", "latest")):
+        raise click.UsageError("--group goes with --from earliest or latest, and without --partition")
     layout = Layout(keys, headers, timestamps, unescape(separator), unescape(delimiter), os.fsencode(null))
     encode = record_encoder("json" if as_json else form, layout)
     chosen = choose_partitions(cluster.topic(topic), partitions)
-    starts, ends = find_range(cluster, topic, chosen, position, read_committed=isolation == "read_committed")
+    read_committed = isolation == "read_committed"
+    starts, ends = find_range(cluster, topic, chosen, position, read_committed=read_committed)
     total = sum(max(0, ends[p] - starts[p]) for p in chosen)
     settings: dict[str, object] = {"isolation.level": isolation, "check.crcs": True}
+    show_progress = output is not None and not follow and group is None
     with (
         _sink(output) as sink,
         stop_on_interrupt() as stop,
-        progress(f"from {topic}", min(total, limit or total), show=output is not None and not follow) as bar,
+        progress(f"from {topic}", min(total, limit or total), show=show_progress) as bar,
     ):
         count = 0
-        for records in read_records(cluster, topic, starts, None if follow else ends, settings, stop):
+        if group is not None:
+            settings["auto.offset.reset"] = position.kind
+            batches = read_as_member(cluster, topic, group, settings, stop, follow=follow, limit=limit)
+        else:
+            batches = read_records(cluster, topic, starts, None if follow else ends, settings, stop)
+        for records in batches:
             if limit is not None:
                 records = records[: limit - count]
             count += len(records)
             _write(sink, records, encode)
             bar.update(count)
-            if count == limit:
+            if count == limit and group is None:  # a member has to come back, to commit
                 break
         interrupted = stop.requested
     if output is not None:
