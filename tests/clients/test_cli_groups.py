@@ -13,7 +13,9 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.cli.main import cli
-from penstock.testing import PenstockBroker
+from penstock.testing import PenstockBroker, WireClient
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 
 PAST_MS = 100_000
 
@@ -280,3 +282,59 @@ def test_consume_as_a_member_starts_where_it_is_told_when_the_group_is_new(run, 
 @pytest.mark.parametrize("words", [("--partition", "0"), ("--from", "3"), ("--from", "-2")])
 def test_a_member_of_a_group_does_not_choose_its_place(words, run, group, topic):
     run("consume", topic, "--group", group, *words, expect=2)
+
+
+def test_a_group_of_the_consumer_protocol_is_shown_and_reset_like_any_other(
+    broker, run, run_json, group, topic
+):
+    assigned = []
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "group.protocol": "consumer"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.extend(partitions))
+    while len(assigned) < 2:
+        consumer.poll(0.1)
+    consumer.commit(offsets=[TopicPartition(topic, 1, 4)], asynchronous=False)
+    (described,) = run_json("groups", "describe", group)
+    assert described["type"] == "consumer" and described["lag"] == 1
+    assert len(described["members"][0]["assignments"]) == 2
+    assert any(each["group"] == group for each in run_json("groups", "list", "--type", "consumer"))
+    run("groups", "reset", group, "--to-earliest", "--execute", expect=1)
+    consumer.close()
+    run("groups", "reset", group, "--to-earliest", "--execute")
+    assert committed(run_json, group) == {1: 0}
+
+
+@pytest.fixture
+def share_member(broker, group, topic):
+    """A member of a share group; leaves when called."""
+    member = str(uuid.uuid4())
+    with WireClient(broker.port, client_id="a-worker") as wire:
+        find = Message(key_type=0, coordinator_keys=[group])
+        while wire.request(ApiKey.FIND_COORDINATOR, 6, find).coordinators[0].error_code:
+            pass
+
+        def beat(epoch, topics=None):
+            request = Message(
+                group_id=group,
+                member_id=member,
+                member_epoch=epoch,
+                rack_id=None,
+                subscribed_topic_names=topics,
+            )
+            answer = wire.request(ApiKey.SHARE_GROUP_HEARTBEAT, 1, request)
+            assert answer.error_code == 0, answer
+
+        beat(0, [topic])
+        yield lambda: beat(-1)
+
+
+def test_a_share_group_is_shown_and_deleted_but_not_reset(run, run_json, group, topic, share_member):
+    assert any(each["group"] == group for each in run_json("groups", "list", "--type", "share"))
+    (described,) = run_json("groups", "describe", group)
+    assert described["type"] == "share"
+    assert described["members"][0]["client_id"] == "a-worker"
+    assert [p["partition"] for p in described["partitions"]] == [0, 1]
+    assert "share group" in run("groups", "reset", group, "--to-latest", expect=1).stderr
+    run("groups", "delete", group, expect=1)
+    share_member()
+    run("groups", "delete", group)

@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.groups import longest_lag, total_lag
+from penstock.cli.groups_model import PartitionLag
 from penstock.cli.groups_reset import shifted
-from penstock.cli.groups_state import PartitionLag
 from penstock.cli.main import cli
 from penstock.cli.transactions import DurationType
 

@@ -1,4 +1,4 @@
-"""`penstock groups`: list, describe, reset and delete consumer groups, and watch their lag."""
+"""`penstock groups`: list, describe, reset and delete groups, and watch their lag."""
 
 from __future__ import annotations
 
@@ -13,17 +13,9 @@ from click.shell_completion import CompletionItem
 
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
+from penstock.cli.groups_model import Group, Member, PartitionLag, UnknownGroup
 from penstock.cli.groups_reset import reset
-from penstock.cli.groups_state import (
-    STATES,
-    TYPES,
-    Group,
-    Member,
-    PartitionLag,
-    UnknownGroup,
-    describe_groups,
-    list_groups,
-)
+from penstock.cli.groups_state import STATES, TYPES, describe_groups, list_groups
 from penstock.cli.options import DEFAULT_BOOTSTRAP, cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.results import report_each
@@ -238,7 +230,7 @@ def lag(
 ) -> None:
     """Show how far groups are behind, in records and in seconds: a line for each topic.
 
-    All groups but share groups, when none is named. With --watch and --json: one line each time.
+    All groups, when none is named. With --watch and --json: one line each time.
     """
     while True:
         began = time.monotonic()
@@ -253,9 +245,7 @@ def _show_lag(
     cluster: Cluster, names: tuple[str, ...], topics: tuple[str, ...], as_json: bool, *, clear: bool
 ) -> None:
     wanted = list(dict.fromkeys(names)) or [
-        each.group
-        for each in list_groups(cluster)
-        if each.type in ("classic", "consumer", "unknown") and each.protocol in ("", "consumer")
+        each.group for each in list_groups(cluster) if each.protocol in ("", "consumer", "share")
     ]
     rows: list[dict[str, Any]] = []
     for group in describe_groups(cluster, wanted, topics):

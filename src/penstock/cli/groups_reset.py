@@ -11,14 +11,8 @@ import click
 
 from penstock.cli.client import EARLIEST, LATEST, Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.cli.groups_state import (
-    Group,
-    TopicPartitionKey,
-    UnknownGroup,
-    committed_offsets,
-    find_groups,
-    list_groups,
-)
+from penstock.cli.groups_model import Group, TopicPartitionKey, UnknownGroup
+from penstock.cli.groups_state import committed_offsets, find_groups, list_groups
 from penstock.cli.options import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, plural, table
 from penstock.cli.positions import Position, find_range, parse_time
@@ -85,8 +79,12 @@ def reset(
     if partitions and len(topics) != 1:
         raise click.UsageError("--partition goes with one --topic")
     found = find_groups(cluster, [group])[group]
-    if found is None and not topics:
-        raise UnknownGroup(group, [each.group for each in list_groups(cluster)])
+    if found is None:
+        listed = {each.group: each for each in list_groups(cluster)}
+        if group in listed:
+            raise CommandFailed(f"'{group}' is a {listed[group].type} group: only consumer groups are reset.")
+        if not topics:
+            raise UnknownGroup(group, listed)
     busy = _busy(found)
     if execute and busy is not None:
         raise busy

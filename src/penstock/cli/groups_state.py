@@ -1,4 +1,4 @@
-"""What a cluster knows of consumer groups: members, committed offsets, and how far behind they are.
+"""What a cluster knows of groups: members, committed offsets, and how far behind they are.
 
 Lag has two units: records (end offset less committed offset), and seconds (the age of the oldest record that
 is not consumed). The second is what a person waits for, and needs one record of each partition read.
@@ -9,11 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.client import LATEST, Cluster
-from penstock.cli.failure import CommandFailed, did_you_mean
+from penstock.cli.failure import CommandFailed
+from penstock.cli.groups_model import (
+    Group,
+    ListedGroup,
+    Member,
+    PartitionLag,
+    TopicPartitionKey,
+    UnknownGroup,
+)
+from penstock.cli.groups_share import find_share_group, share_start_offsets
 from penstock.cli.wire_client import WireCluster, check, failure
 from penstock.errors import ApiError
 from penstock.wire.api_keys import ApiKey
@@ -22,8 +31,6 @@ from penstock.wire.codec import Message
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-TopicPartitionKey = tuple[str, int]
-
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead")
 TYPES = ("classic", "consumer", "share", "streams")
 _STATE_NAMES = {  # as confluent-kafka has them
@@ -31,57 +38,6 @@ _STATE_NAMES = {  # as confluent-kafka has them
     "COMPLETING_REBALANCING": "CompletingRebalance",
 }
 _POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
-    """One group of ListGroups. `type` and `state` are "Unknown" where a broker does not tell them."""
-
-    group: str
-    type: str
-    state: str
-    protocol: str
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    member_id: str
-    client_id: str
-    host: str
-    instance_id: str | None
-    assignment: tuple[TopicPartitionKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """What a group has consumed of a partition; None is what is not known, or not committed."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    end: int | None
-    lag: int | None
-    lag_seconds: float | None
-    member: Member | None
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    group: str
-    type: str
-    state: str
-    assignor: str
-    coordinator: str
-    members: tuple[Member, ...]
-    partitions: tuple[PartitionLag, ...] = ()
-
-
-class UnknownGroup(CommandFailed):
-    """The cluster has no group of this id."""
-
-    def __init__(self, group: str, known: Iterable[str]) -> None:
-        hint = did_you_mean(group, known) or " See `penstock groups list`."
-        super().__init__(f"no group '{group}' in this cluster.{hint}")
 
 
 # Listing
@@ -190,18 +146,20 @@ def _member(found: Any) -> Member:
 
 def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str] = ()) -> list[Group]:
     """The groups, which must exist, with the lag of their partitions (only of `topics`, if there are any)."""
+    found = find_groups(cluster, names)
+    committed = committed_offsets(cluster, [name for name, group in found.items() if group is not None])
     groups: list[Group] = []
-    for name, group in find_groups(cluster, names).items():
+    for name, group in found.items():
         if group is None:
-            _refuse_unknown(cluster, name)
-        else:
-            groups.append(group)
-    committed = committed_offsets(cluster, [group.group for group in groups])
+            group = _other_group(cluster, name)
+            committed[name] = share_start_offsets(cluster, name)
+        groups.append(group)
     wanted: dict[str, dict[TopicPartitionKey, Member | None]] = {}
     for group in groups:
         owners: dict[TopicPartitionKey, Member | None] = dict.fromkeys(committed[group.group])
         for member in group.members:
-            owners.update(dict.fromkeys(member.assignment, member))
+            # Members of a share group have partitions together.
+            owners.update(dict.fromkeys(member.assignment, None if group.type == "share" else member))
         wanted[group.group] = {
             key: owner for key, owner in sorted(owners.items()) if not topics or key[0] in topics
         }
@@ -214,14 +172,9 @@ def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str
     }
     ages = lag_seconds(cluster, behind)
     return [
-        Group(
-            group.group,
-            group.type,
-            group.state,
-            group.assignor,
-            group.coordinator,
-            group.members,
-            tuple(
+        replace(
+            group,
+            partitions=tuple(
                 _partition_lag(key, committed[group.group].get(key), ends.get(key), ages, member)
                 for key, member in wanted[group.group].items()
             ),
@@ -230,13 +183,17 @@ def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str
     ]
 
 
-def _refuse_unknown(cluster: Cluster, name: str) -> None:
+def _other_group(cluster: Cluster, name: str) -> Group:
+    """The group that the client does not know: a share group, or none."""
     listed = {each.group: each for each in list_groups(cluster)}
-    if name in listed:
+    if name not in listed:
+        raise UnknownGroup(name, listed)
+    if listed[name].type != "share":
         raise CommandFailed(
-            f"'{name}' is a {listed[name].type} group: its members and offsets are not a consumer group's."
+            f"'{name}' is a group of type {listed[name].type} (protocol '{listed[name].protocol}'), "
+            "whose members and offsets cannot be shown."
         )
-    raise UnknownGroup(name, listed)
+    return find_share_group(cluster, name)
 
 
 def _partition_lag(

@@ -21,7 +21,7 @@ from penstock.wire.codec import Message, decode_response, encode_request, valid_
 
 T = TypeVar("T")
 
-TRANSACTION = 1  # the key type of FindCoordinator
+GROUP, TRANSACTION = 0, 1  # the key types of FindCoordinator
 _CLIENT_ID = b"penstock-cli"
 _FRAME = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
@@ -145,7 +145,7 @@ class WireCluster:
         return self._connect(*self._brokers[node_id])
 
     def coordinator(self, key: str, key_type: int) -> Connection:
-        """The broker that coordinates the transactional id `key`."""
+        """The broker that coordinates the group or transactional id `key`."""
 
         def ask() -> Connection:
             connection = self._any()

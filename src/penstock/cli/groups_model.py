@@ -1,0 +1,61 @@
+"""What the group commands talk about: groups, members, and the lag of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.cli.failure import CommandFailed, did_you_mean
+
+TopicPartitionKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """One group of ListGroups. `type` and `state` are "Unknown" where a broker does not tell them."""
+
+    group: str
+    type: str
+    state: str
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assignment: tuple[TopicPartitionKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """What a group has consumed of a partition; None is what is not known, or not committed."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    lag_seconds: float | None
+    member: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    group: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: str
+    members: tuple[Member, ...]
+    partitions: tuple[PartitionLag, ...] = ()
+
+
+class UnknownGroup(CommandFailed):
+    """The cluster has no group of this id."""
+
+    def __init__(self, group: str, known: Iterable[str]) -> None:
+        hint = did_you_mean(group, known) or " See `penstock groups list`."
+        super().__init__(f"no group '{group}' in this cluster.{hint}")
