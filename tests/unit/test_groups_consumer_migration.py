@@ -142,6 +142,19 @@ def test_members_that_wait_in_a_rebalance_are_told_to_come_again(host: Migration
     assert old in host.group().members
 
 
+def test_what_a_cooperative_member_owned_when_it_joined_is_its_own_within_a_rebalance(
+    host: MigrationHost,
+) -> None:
+    old = host.classic_group()
+    host.join("", protocols={COOPERATIVE: subscription("t")}, version=3)
+    host.join(old, protocols={COOPERATIVE: subscription("t", owned={"t": [0, 1, 2]})})
+    assert host.shard.groups["g"].state_name == "CompletingRebalance"
+    host.shard.groups["g"].members[old].assignment = b""  # type: ignore[attr-defined]
+    answer = host.heartbeat("n", 0, topics=["t"])
+    assert host.named(host.group().members[old].assigned) == {"t": [0, 1, 2]}
+    assert all(part not in host.assigned(answer).get("t", []) for part in (0, 1, 2))
+
+
 def test_a_group_that_is_no_consumer_of_the_known_kind_is_not_upgraded(host: MigrationHost) -> None:
     host.stable_group("a", protocol_type="connect")
     host.refused(GroupIdNotFound, "n", 0, topics=["t"])

@@ -52,10 +52,13 @@ def advance(
     group_id = group.group_id
     if updated != old:
         out.append(records.member_record(group_id, updated))
-    members = {m.member_id: m for m in group.members.values() if m.member_id != replaced}
-    members[updated.member_id] = updated
     raised = updated.topics != old.topics or updated.regex != old.regex or group.epoch == 0
     epoch, regexes = group.epoch, group.regexes
+    members: dict[str, Member] = {}
+    if raised or around.view.topics is not group.seen_topics or epoch > group.assignment_epoch:
+        # Not with every heartbeat: a group may have thousands.
+        members = {name: member for name, member in group.members.items() if name != replaced}
+        members[updated.member_id] = updated
     if raised or around.view.topics is not group.seen_topics:
         resolved = resolve(group, members, around, out)
         subscribed = _names(group, members, resolved)

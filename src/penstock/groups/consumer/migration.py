@@ -13,12 +13,13 @@ from uuid import UUID
 from penstock.coordinator import Outcome, StateRecord
 from penstock.errors import GroupIdNotFound, RebalanceInProgress, WireError
 from penstock.groups.classic import ClassicGroup
-from penstock.groups.classic_member import ClassicMember, join_error, sync_answer
+from penstock.groups.classic_member import STABLE, ClassicMember, join_error, sync_answer
 from penstock.groups.consumer import records
 from penstock.groups.consumer.assignors import NOTHING, Partitions
 from penstock.groups.consumer.embedded import (
     PROTOCOL_TYPE,
     ByName,
+    Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -49,7 +50,7 @@ def by_name(partitions: Partitions, view: TopicsView) -> ByName:
 def upgrade(classic: ClassicGroup, view: TopicsView, out: Outcome) -> ConsumerGroup:
     """The group that the records in `out` will make. Members that wait are told to come again."""
     try:
-        members = [_as_consumer(classic, member, view) for member in classic.members.values()]
+        members = _as_consumers(classic, view)
     except WireError as error:
         raise GroupIdNotFound(f"Cannot upgrade the classic group {classic.group_id}: {error}") from None
     for waiting in classic.members.values():
@@ -70,10 +71,44 @@ def upgrade(classic: ClassicGroup, view: TopicsView, out: Outcome) -> ConsumerGr
     return group
 
 
-def _as_consumer(classic: ClassicGroup, member: ClassicMember, view: TopicsView) -> Member:
+def _as_consumers(classic: ClassicGroup, view: TopicsView) -> list[Member]:
+    members = []
+    taken: set[tuple[str, int]] = set()
+    for member in classic.members.values():
+        assigned = _free(read_assignment(member.assignment), taken)
+        members.append((member, _subscription(classic, member), assigned))
+    if classic.state is not STABLE:
+        # Within a rebalance there may be no assignment, but a cooperative member goes on with what it owned
+        # when it joined. What is another's by assignment, it has given up since.
+        for _, subscription, assigned in members:
+            for topic, numbers in _free(subscription.owned, taken).items():
+                assigned[topic] = assigned.get(topic, frozenset()) | numbers
+    return [_as_consumer(classic, *each, view) for each in members]
+
+
+def _free(partitions: ByName, taken: set[tuple[str, int]]) -> ByName:
+    """Those that nobody has taken; they are taken then."""
+    found: ByName = {}
+    for topic, numbers in partitions.items():
+        free = frozenset(number for number in numbers if (topic, number) not in taken)
+        taken.update((topic, number) for number in free)
+        if free:
+            found[topic] = free
+    return found
+
+
+def _subscription(classic: ClassicGroup, member: ClassicMember) -> Subscription:
     # Before the first generation there is no protocol yet; all of a member's say the same.
-    protocol = classic.protocol_name or member.protocols[0][0]
-    subscription = read_subscription(member.metadata(protocol))
+    return read_subscription(member.metadata(classic.protocol_name or member.protocols[0][0]))
+
+
+def _as_consumer(
+    classic: ClassicGroup,
+    member: ClassicMember,
+    subscription: Subscription,
+    assigned: ByName,
+    view: TopicsView,
+) -> Member:
     return Member(
         member.member_id,
         instance_id=member.instance_id,
@@ -85,7 +120,7 @@ def _as_consumer(classic: ClassicGroup, member: ClassicMember, view: TopicsView)
         classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
         epoch=classic.generation,
         previous_epoch=classic.generation,
-        assigned=by_id(read_assignment(member.assignment), view),
+        assigned=by_id(assigned, view),
     )
 
 
