@@ -9,26 +9,31 @@
 
 A duplicate within the last five batches of a producer is answered as the success it was. acks=0 gets no
 answer; an error closes the connection instead, as Kafka does, for the client to notice.
-Left out: transactional ids are accepted but not checked against a coordinator (there is none yet).
+A transactional batch needs a transactional id, and a partition that is in its transaction; from version 12 on
+the partition is put there (KIP-890, `broker.transactions`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import CloseConnection
 from penstock.broker.produce_wait import Appended, wait
 from penstock.broker.registry import register
+from penstock.broker.transactions import refused_partitions
 from penstock.errors import (
     ApiError,
     InvalidRecord,
     InvalidRequiredAcks,
     NotLeaderOrFollower,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnsupportedForMessageFormat,
 )
+from penstock.replication.delayed import Key
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.produce import (
     PartitionResult,
@@ -41,6 +46,9 @@ from penstock.wire.produce import (
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
+_ATTRIBUTES_AT = 22  # the low byte of them, in a batch
+_TRANSACTIONAL = 0x10
+
 
 def handle(
     broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
@@ -50,6 +58,9 @@ def handle(
     acks = request.acks
     if acks not in (1, -1, 0):
         return error_response(context, request, InvalidRequiredAcks.code)
+    refused: Mapping[Key, ApiError] | None = None
+    if request.transactional_id is not None:
+        refused = refused_partitions(broker, request, buf, version)
     topics: list[TopicResult] = []
     unfinished: Appended = []
     leaders: set[int] = set()
@@ -64,6 +75,11 @@ def handle(
             try:
                 if partition is None or stop <= start or version < 3:
                     raise _refusal(broker, version, name, index)
+                if refused is not None:
+                    if partition.key in refused:
+                        raise refused[partition.key]
+                elif stop - start > _ATTRIBUTES_AT and buf[start + _ATTRIBUTES_AT] & _TRANSACTIONAL:
+                    raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
                 info = partition.append(buf, start, stop, acks)
             except ApiError as error:
                 if acks == 0:
