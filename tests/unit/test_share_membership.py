@@ -162,7 +162,7 @@ def test_a_group_of_another_type_is_not_a_share_group() -> None:
     assert host.beat("m1", 0, ["a"]).error_code == 69
 
 
-def test_who_leaves_is_gone_and_the_host_is_told() -> None:
+def test_who_leaves_is_gone_and_closes_its_session_itself() -> None:
     host = Host()
     host.beat("m1", 0, ["a"])
     host.beat("m2", 0, ["a"])
@@ -170,7 +170,7 @@ def test_who_leaves_is_gone_and_the_host_is_told() -> None:
         group_id="g", member_id="m1", member_epoch=-1, rack_id=None, subscribed_topic_names=None
     )
     out = host.apply(host.share.heartbeat(request, WHO, "t", host.now))
-    assert out.actions == [MemberGone("g", "m1")]
+    assert out.actions == []
     assert list(host.group.members) == ["m2"]
     assert assigned(host.beat("m2", host.group.members["m2"].epoch)) == {A: [0, 1]}
 

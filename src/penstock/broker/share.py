@@ -260,7 +260,7 @@ class Sharing:
         return self._release(session.group_id, session.member_id, undelivered=in_order)
 
     def member_gone(self, group_id: str, member_id: str) -> None:
-        """The group has taken the member out, or it has left."""
+        """The group has taken the member out."""
         self.sessions.close(group_id, member_id)
         self._release(group_id, member_id, undelivered=False)
 

@@ -36,7 +36,10 @@ _LONGEST_ID = 32767  # in bytes: the key of a record cannot hold a longer one
 
 
 class MemberGone(NamedTuple):
-    """An action for the host: end the share session of this member, and release what it has."""
+    """An action for the host: end the share session of this member, and release what it has.
+
+    Not for one that leaves: it closes its session itself, and some clients do so after they have left.
+    """
 
     group_id: str
     member_id: str
@@ -281,7 +284,6 @@ class ShareGroups:
         left = {name: one for name, one in group.members.items() if name not in gone}
         metadata_hash = hash_of(_subscribed(left), self._shard.topics())
         out.records.append(records.group_record(group.group_id, group.epoch + 1, metadata_hash))
-        out.actions.append(MemberGone(group.group_id, member.member_id))
 
     def _beat(self, group: ShareGroup, member_id: str, now_ms: int) -> None:
         session = group.sessions.get(member_id)
@@ -297,6 +299,7 @@ class ShareGroups:
         member = group.members.get(member_id)
         if member is not None:
             self._remove(group, member, out)
+            out.actions.append(MemberGone(group_id, member_id))
 
     # questions
 
