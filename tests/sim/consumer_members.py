@@ -208,10 +208,12 @@ class NewConsumer(Consumer):
 
 
 class ClassicConsumer(Consumer):
-    """JoinGroup, SyncGroup, Heartbeat. Eager: before it joins it gives up all that it has."""
+    """JoinGroup, SyncGroup, Heartbeat. An eager one gives up all that it has before it joins. A cooperative
+    one goes on with it, gives up what it no longer has by the next assignment, and joins again."""
 
     is_new_protocol = False
     regex = None
+    cooperative = False
 
     def start(self) -> None:
         self.member_id = ""
@@ -229,10 +231,12 @@ class ClassicConsumer(Consumer):
 
     def _subscription(self) -> bytes:
         parts = [INT16.pack(1), INT32.pack(len(self.topics)), *map(encode_string, self.topics)]
-        return b"".join((*parts, INT32.pack(-1), INT32.pack(0)))
+        owned = [encode_string(topic) + INT32.pack(1) + INT32.pack(p) for topic, p in sorted(self.owned)]
+        return b"".join((*parts, INT32.pack(-1), INT32.pack(len(owned)), *owned))
 
     def _join(self) -> None:
-        self.owned = frozenset()
+        if not self.cooperative:
+            self.owned = frozenset()
         self._joined_with = (self.topics, self.image().topics)
         request = join_request(
             "g",
@@ -274,12 +278,17 @@ class ClassicConsumer(Consumer):
         self._send("sync_group", request, self._synced)
 
     def _assign(self, members: list[Message]) -> dict[str, bytes]:
-        wants = {member.member_id: read_subscription(member.metadata).topics for member in members}
-        parts: dict[str, dict[str, set[int]]] = {member: {} for member in wants}
+        said = {member.member_id: read_subscription(member.metadata) for member in members}
+        owners = {
+            (topic, p): member for member, one in said.items() for topic, ps in one.owned.items() for p in ps
+        }
+        parts: dict[str, dict[str, set[int]]] = {member: {} for member in said}
         for name, topic in self.image().topics.items():
-            takers = sorted(member for member, topics in wants.items() if name in topics)
+            takers = sorted(member for member, one in said.items() if name in one.topics)
             for partition in range(len(topic.partitions) if takers else 0):
-                parts[takers[partition % len(takers)]].setdefault(name, set()).add(partition)
+                taker = takers[partition % len(takers)]
+                if owners.get((name, partition), taker) == taker:
+                    parts[taker].setdefault(name, set()).add(partition)
         return {
             member: write_assignment({name: frozenset(p) for name, p in mine.items()}, 1)
             for member, mine in parts.items()
@@ -292,7 +301,16 @@ class ClassicConsumer(Consumer):
             self._failed(answer.error_code)
         else:
             found = read_assignment(answer.assignment)
-            self.owned = frozenset((topic, p) for topic, partitions in found.items() for p in partitions)
+            target = frozenset((topic, p) for topic, partitions in found.items() for p in partitions)
+            busy = self.rng.choice([0, 10, 2_000]) if self.owned - target else 0
+            self._later(lambda: self._take(target), busy)
+
+    def _take(self, target: frozenset[TopicPartition]) -> None:
+        gave_up = bool(self.owned - target)
+        self.owned = target
+        if gave_up:
+            self._join()
+        else:
             self._later(self._beat, HEARTBEAT_MS)
 
     def _beat(self) -> None:
@@ -316,7 +334,8 @@ class ClassicConsumer(Consumer):
 
     def _failed(self, code: int) -> None:
         self.simulation.note(f"{self.name}: error {code}")
-        self.owned = frozenset()
+        if code != RebalanceInProgress.code or not self.cooperative:
+            self.owned = frozenset()
         if code == FencedInstanceId.code:
             self.fenced = True
             return

@@ -24,6 +24,7 @@ SESSION_MS = 15_000
 class World:
     def __init__(self, seed: int, keep: list[Any], *, classic: bool) -> None:
         self.classic = classic
+        self.cooperative = seed % 2 == 1
         self.settings = GroupSettings(
             group_initial_rebalance_delay_ms=0,
             group_consumer_session_timeout_ms=SESSION_MS,
@@ -86,15 +87,13 @@ class World:
         name = f"m{len(self.consumers)}" if instance is None else f"{instance}.{len(self.consumers)}"
         topics, regex = self.subscription()
         consumer: NewConsumer | ClassicConsumer
-        if self.classic and self.rng.random() < 0.5:
+        # The leader of a cooperative group cannot tell what an absent static member owns.
+        if self.classic and self.rng.random() < 0.5 and not (self.cooperative and instance):
+            topics = topics or ["t"]
             consumer = ClassicConsumer(
-                self.simulation,
-                name,
-                lambda: self.image,
-                topics=topics or ["t"],
-                instance=instance,
-                version=9,
+                self.simulation, name, lambda: self.image, topics=topics, instance=instance, version=9
             )
+            consumer.cooperative = self.cooperative
         else:
             consumer = NewConsumer(
                 self.simulation, name, lambda: self.image, topics=topics, instance=instance, version=1
@@ -158,7 +157,8 @@ class World:
             return consumer.member_id in group.members and consumer.epoch == group.generation
         assert isinstance(group, ConsumerGroup)
         member = group.members.get(consumer.member_id)
-        return member is not None and (member.classic is None or member.epoch == consumer.epoch)
+        eager = isinstance(consumer, ClassicConsumer) and not consumer.cooperative
+        return member is not None and (not eager or member.epoch == consumer.epoch)
 
     def check_group(self, group: ConsumerGroup) -> None:
         assert group.epoch >= self.group_epoch, "the group's epoch went back"

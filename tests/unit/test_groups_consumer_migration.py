@@ -208,6 +208,13 @@ def test_classic_requests_are_checked_as_in_kafka(host: MigrationHost) -> None:
     assert host.commit(1, member_id=asked.member_id, generation=2, version=5) == 0
 
 
+def test_a_classic_member_that_was_taken_out_has_to_begin_anew(host: MigrationHost) -> None:
+    host.heartbeat("n", 0, topics=["t"])
+    late = host.classic_join("c", owned={"t": [0]})
+    assert late.error_code == UnknownMemberId.code
+    assert sorted(host.group().members) == ["n"]
+
+
 def test_classic_members_leave_and_time_out_like_others(host: MigrationHost) -> None:
     host.heartbeat("n", 0, topics=["t"])
     host.classic_join("c1", session_ms=10_000)
