@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from penstock import errors
 from penstock.fs import FaultyFs
-from penstock.log.loading import LogLoadError
 from penstock.log.partition_log import PartitionLog
 from penstock.wire.records import read_header
 from tests.unit.log_helpers import append, batch, contents, make_log
@@ -185,12 +184,120 @@ def test_a_full_disk_while_rolling_keeps_the_old_segment(tmp_path: Path) -> None
     assert len(log.segments) == 2
 
 
-def test_a_strange_file_name_is_named_in_the_error(tmp_path: Path) -> None:
+def test_a_strange_file_is_left_alone_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = filled(tmp_path)
+    expected = contents(log)
+    log.close()
+    strange = Path(log.directory, "backup.log")
+    strange.write_bytes(b"mine")
+    check_usable(reopen(tmp_path), expected)
+    assert strange.read_bytes() == b"mine"
+    assert "backup.log" in caplog.text
+
+
+def damage(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_record_in_a_flushed_segment_costs_only_its_batch(tmp_path: Path, clean: bool) -> None:
+    """Even where the index has to be rebuilt too: nothing that was flushed is cut off."""
+    log = filled(tmp_path)
+    log.flush()
+    log.close()
+    closed = Path(log.segments[0].file.path)
+    before = closed.stat().st_size
+    damage(closed, 61 + 10)
+    closed.with_suffix(".index").unlink()
+    active = Path(log.active.file.path)
+    damage(active, 61 + 10)
+    for _ in range(2):
+        again = reopen(tmp_path, clean=clean, recovery_point=30)
+        assert again.log_end_offset == 30
+        assert closed.stat().st_size == before
+        assert [header.base_offset for _, _, header in again.headers(0)] == list(range(30))
+
+
+def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close()
-    Path(log.directory, "backup.log").write_bytes(b"")
-    with pytest.raises(LogLoadError, match=r"backup\.log"):
-        reopen(tmp_path)
+    closed = log.segments[1]
+    position = next(p for p, header in closed.headers() if header.base_offset == closed.base_offset + 2)
+    with open(closed.file.path, "r+b") as file:
+        file.seek(position + 8)
+        file.write(b"\xff\xff\xff\xff")  # the length of a batch
+    again = reopen(tmp_path, clean=True)
+    assert again.log_end_offset == 30
+    first = closed.base_offset
+    assert read_header(again.read(first + 1, 1, 30)[0].read()).base_offset == first + 1
+    with pytest.raises(errors.CorruptMessage):
+        again.read(first + 2, 1, 30)
+    assert read_header(again.read(29, 1, 30)[0].read()).base_offset == 29
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_a_wrong_entry_in_the_middle_of_an_index_skips_no_record(tmp_path: Path, kind: str) -> None:
+    log = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100)
+    for i in range(80):
+        append(log, batch([b"%03d" % i * 20], timestamp=1000 + i))
+    log.close()
+    path = Path(log.segments[0].path(kind))
+    data = bytearray(path.read_bytes())
+    size = 8 if kind == ".index" else 12
+    middle = len(data) // size // 2 * size
+    late = (1).to_bytes(8, "big") + (60).to_bytes(
+        4, "big"
+    )  # for the time index: a far offset for an old time
+    for garbage in (late, b"\x00\x00\x00\x05\x00\x00\x03\x21\x00\x00\x00\x01", b"\x7f" * 12, b"\x00" * 12):
+        data[middle : middle + size] = garbage[:size]
+        path.write_bytes(data)
+        again = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100, clean=True)
+        for offset in range(80):
+            header = read_header(again.read(offset, 1, 80)[0].read())
+            assert header.base_offset == offset
+            found = again.offset_for_timestamp(1000 + offset)
+            assert found is not None and found.offset == offset
+
+
+def test_a_time_index_that_lost_its_end_is_rebuilt(tmp_path: Path) -> None:
+    log = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100)
+    for i in range(80):
+        append(log, batch([b"%03d" % i * 20], timestamp=1000 + i))
+    log.close()
+    for keep in (0, 3):
+        path = Path(log.segments[0].path(".timeindex"))
+        path.write_bytes(path.read_bytes()[: 12 * keep])
+        again = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100, clean=True)
+        for offset in range(80):
+            found = again.offset_for_timestamp(1000 + offset)
+            assert found is not None and found.offset == offset
+        assert again.segments[0].max_timestamp == again.segments[1].first_timestamp - 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("op", ["write", "rename", "open"])
+@pytest.mark.parametrize("after", range(4))
+def test_a_roll_that_fails_anywhere_leaves_one_active_segment(tmp_path: Path, op: str, after: int) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs, segment_bytes=400, preallocate=False)
+    append(log, batch([b"x" * 200]))
+    fs.fail(op, "0000", errno.ENOSPC, after=after, times=1)
+    refused = 0
+    try:
+        append(log, batch([b"y" * 200]))
+    except errors.KafkaStorageError:
+        refused = 1
+    fs.heal()
+    append(log, batch([b"z"]))
+    expected = contents(log)
+    assert [offset for offset, _ in expected] == list(range(3 - refused))
+    log.close()
+    for clean in (True, False):
+        again = make_log(tmp_path, segment_bytes=400, clean=clean)
+        assert contents(again) == expected
+        assert append(make_log(tmp_path, segment_bytes=400), batch([b"end"])).base_offset == len(expected)
+        expected = [*expected, (len(expected), b"end")]
 
 
 @settings(max_examples=60, deadline=None)

@@ -184,14 +184,17 @@ class TimeIndex(EntryFile):
         timestamp, relative = self.entry(self.count - 1)
         return timestamp, self.base_offset + relative
 
-    def offset_for(self, timestamp: int) -> int:
-        """An offset at or before the first record whose timestamp is at least `timestamp`.
+    def before(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry (timestamp, offset) below `timestamp`.
 
-        Every batch up to an entry's offset has timestamps of at most the entry's, so the search may
-        start behind the last entry that is still below `timestamp`.
+        Every batch up to an entry's offset has timestamps of at most the entry's, so a search for the
+        first record that is at least as new may start there.
         """
         i = self._floor(timestamp - 1)
-        return self.base_offset + self.entry(i)[1] if i >= 0 else self.base_offset
+        if i < 0:
+            return None
+        found, relative = self.entry(i)
+        return found, self.base_offset + relative
 
     def is_sane(self) -> bool:
         if not self._fs.exists(self.path):

@@ -16,7 +16,7 @@ from penstock.config import LogConfig
 from penstock.errors import PenstockError
 from penstock.fs import REAL_FS, Fs
 from penstock.log.partition_log import PartitionLog
-from penstock.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, FILE_KINDS, SWAP_SUFFIX, Segment, file_name
+from penstock.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, FILE_KINDS, SWAP_SUFFIX, file_name
 
 PARTITION_METADATA = "partition.metadata"
 
@@ -89,10 +89,9 @@ def _tidy(log: PartitionLog) -> list[int]:
         if name.endswith(".log"):
             segment_base = _base_of(name)
             if segment_base is None or len(name) != 24:
-                raise LogLoadError(
-                    f"{os.path.join(directory, name)}: not the name of a segment; move it away"
-                )
-            bases.add(segment_base)
+                logger.warning("%s: not a segment; it is left alone", os.path.join(directory, name))
+            else:
+                bases.add(segment_base)
     for name in fs.listdir(directory):
         if name.endswith(FILE_KINDS[1:]) and _base_of(name) not in bases:
             fs.unlink(os.path.join(directory, name))  # an index without a log
@@ -118,34 +117,46 @@ def _complete_swap(log: PartitionLog, base: int) -> None:
 
 
 def _recover(log: PartitionLog, clean: bool) -> None:
+    _drop_empty_overlap(log)
     next_offset = log.segments[0].base_offset
     for i, segment in enumerate(log.segments):
         is_active = i == len(log.segments) - 1
         end = log.segments[i + 1].base_offset if not is_active else None
-        unflushed = not clean and (end is None or end > log.recovery_point)
-        if unflushed or not segment.indexes_are_sane():
-            next_offset, cut = segment.recover()
-            if cut and not is_active and not unflushed:
-                raise LogLoadError(
-                    f"{segment.file.path}: {cut} bytes at the end are no whole batch; see penstock log verify"
-                )
+        if not clean and (end is None or end > log.recovery_point):
+            next_offset, cut = segment.recover(log.recovery_point)
             if cut:
                 logger.warning("%s: cut %d bytes that were no whole batch", segment.file.path, cut)
                 _drop_from(log, i + 1)
                 break
-        elif is_active:
-            next_offset = segment.load_tail()
-            if clean and _has_torn_tail(segment):
-                next_offset, cut = segment.recover()
-                logger.warning("%s: cut %d bytes that were no whole batch", segment.file.path, cut)
+        else:
+            if not segment.indexes_are_sane():
+                _, unreadable = segment.rebuild_indexes()
+                logger.warning("%s: the indexes were built anew", segment.file.path)
+                if unreadable and not is_active:
+                    logger.error(
+                        "%s: the last %d bytes are no batches and cannot be read; see penstock log verify",
+                        segment.file.path,
+                        unreadable,
+                    )
+            if is_active:
+                cut = segment.cut_tail()
+                if cut:
+                    logger.warning("%s: cut %d bytes that were no whole batch", segment.file.path, cut)
+                next_offset = segment.load_tail()
     log.log_end_offset = max(next_offset, log.segments[-1].base_offset)
 
 
-def _has_torn_tail(segment: Segment) -> bool:
-    end = segment.offsets.position_back(1)
-    for position, header in segment.headers(end):
-        end = position + header.size
-    return end != segment.size
+def _drop_empty_overlap(log: PartitionLog) -> None:
+    """An empty segment that begins within the one before it is left from a roll that failed."""
+    while len(log.segments) > 1 and log.segments[-1].size == 0:
+        last = log.segments[-2].last_header()
+        if last is None or last.last_offset < log.segments[-1].base_offset:
+            return
+        logger.warning(
+            "%s: removed, it is empty and the segment before it reaches further", log.active.file.path
+        )
+        log.active.mark_deleted()
+        log.set_segments(log.segments[:-1])
 
 
 def _drop_from(log: PartitionLog, count: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import logging
 import os
 import random
 import uuid
@@ -32,6 +33,9 @@ _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
 _TAIL_INDEX_ENTRIES = 8
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT)
+_COMPLAIN_MS = 10_000  # a full disk is worth a line now and then, not one for each request
+
+logger = logging.getLogger(__name__)
 
 
 class AppendInfo(NamedTuple):
@@ -89,6 +93,7 @@ class PartitionLog:
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._rng = rng or random.Random()
         self._jitter_ms = 0
+        self._complained_ms = 0
 
     # what it holds
 
@@ -244,6 +249,10 @@ class PartitionLog:
         base = self.log_end_offset if base_offset is None else base_offset
         if old is not None and old.size == 0 and old.base_offset == base:
             return old
+        if old is not None:
+            old.seal()
+            self.producers.take_snapshot(base)
+        # The new file comes last: whatever failed before it, the old segment is still the active one.
         new = Segment.create(
             self.directory,
             base,
@@ -252,12 +261,9 @@ class PartitionLog:
             now_ms=self.clock.now_ms(),
             preallocate=self.config.segment_bytes if self.config.preallocate else 0,
         )
-        if old is not None:
-            old.seal()
-            self.producers.take_snapshot(base)
-            self._remove_old_snapshots(base)
         self.segments.append(new)
         self._bases.append(base)
+        self._remove_old_snapshots(base)
         jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
         self._jitter_ms = self._rng.randrange(jitter) if jitter > 0 else 0
         return new
@@ -266,6 +272,10 @@ class PartitionLog:
         self.producers.remove_snapshots(keep={*self._bases, newest})
 
     def _storage_error(self, error: OSError) -> KafkaStorageError:
+        now = self.clock.now_ms()
+        if now - self._complained_ms >= _COMPLAIN_MS:
+            self._complained_ms = now
+            logger.error("%s-%d: %s in %s", self.topic, self.partition, error.strerror, self.directory)
         return KafkaStorageError(f"{self.topic}-{self.partition}: {error.strerror} in {self.directory}")
 
     def update_high_watermark(self, offset: int) -> bool:
@@ -375,8 +385,7 @@ class PartitionLog:
     def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
         """Every batch from the one that holds `offset` on."""
         for segment in self.segments[self._floor(offset) :]:
-            start = segment.offsets.position_for(offset) if segment.base_offset <= offset else 0
-            for position, header in segment.headers(start):
+            for position, header in segment.from_offset(offset):
                 if header.last_offset >= offset:
                     yield segment, position, header
 

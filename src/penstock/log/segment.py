@@ -6,11 +6,13 @@ from its batches. Which bytes may be appended, and when a new segment starts, is
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.errors import ApiError
+from penstock.errors import ApiError, CorruptMessage
 from penstock.fs import Fs
 from penstock.log.files import LogFile
 from penstock.log.index import OffsetIndex, TimeIndex, TransactionIndex
@@ -23,6 +25,9 @@ FILE_KINDS: Final = (".log", ".index", ".timeindex", ".txnindex")
 
 _SCAN_CHUNK = 4096
 _RECOVER_CHUNK = 1 << 20
+_MAX_OFFSET = (1 << 63) - 1
+
+logger = logging.getLogger(__name__)
 
 
 def file_name(base_offset: int, kind: str) -> str:
@@ -87,7 +92,14 @@ class Segment:
             path = os.path.join(directory, file_name(base_offset, kind))
             if fs.exists(path):
                 fs.unlink(path)
-        file = LogFile.create(os.path.join(directory, file_name(base_offset, ".log")), fs, preallocate)
+        path = os.path.join(directory, file_name(base_offset, ".log"))
+        try:
+            file = LogFile.create(path, fs, preallocate)
+        except OSError:
+            # An empty file would be taken for the active segment by the next start.
+            with contextlib.suppress(OSError):
+                fs.unlink(path)
+            raise
         return cls(
             directory, base_offset, file, fs, index_interval_bytes=index_interval_bytes, created_ms=now_ms
         )
@@ -119,19 +131,26 @@ class Segment:
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def indexes_are_sane(self) -> bool:
+        """Whether the indexes of a sealed segment lead to its end and know its newest record.
+
+        An entry in the middle that leads nowhere is noticed when it is used.
+        """
         if not (self.offsets.is_sane(self.size) and self.times.is_sane()):
             return False
-        # an index with no entry at all is right only where the log is within one interval
-        return self.offsets.count > 0 or self.size <= self.index_interval_bytes or self._is_one_run()
+        last, end = self._last()
+        if end != self.size:
+            return False
+        if last is not None and last.max_timestamp > self.times.last_timestamp:
+            return False
+        # an index with no entry at all is right only where none was ever due
+        return self.offsets.count > 0 or end - (0 if last is None else last.size) <= self.index_interval_bytes
 
-    def _is_one_run(self) -> bool:
-        """Whether the last batch starts within the first interval, so that no entry was ever due."""
-        last_start = 0
-        for position, _ in self.headers():
-            last_start = position
-            if position > self.index_interval_bytes:
-                return False
-        return last_start <= self.index_interval_bytes
+    def _last(self) -> tuple[BatchHeader | None, int]:
+        """The last whole batch behind the last index entry, and where it ends."""
+        last, end = None, self.offsets.position_back(1)
+        for position, header in self.headers(end):
+            last, end = header, position + header.size
+        return last, end
 
     # appending
 
@@ -173,7 +192,7 @@ class Segment:
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Batch headers from `position` on. Stops at the end, or at bytes that are no whole batch."""
-        file = self.file
+        file, next_offset = self.file, self.base_offset
         stop = file.size if end is None else min(end, file.size)
         chunk, start = b"", position
         while position + HEADER_SIZE <= stop:
@@ -183,14 +202,45 @@ class Segment:
                 if len(chunk) < HEADER_SIZE:
                     return
             header = read_header(chunk, at)
-            if header.length < HEADER_SIZE - LOG_OVERHEAD or position + header.size > file.size:
+            if not self._plausible(header, position, next_offset):
                 return
             yield position, header
+            next_offset = header.last_offset + 1
             position += header.size
+
+    def _plausible(self, header: BatchHeader, position: int, next_offset: int) -> bool:
+        return (
+            header.magic == 2
+            and header.length >= HEADER_SIZE - LOG_OVERHEAD
+            and position + header.size <= self.file.size
+            and header.base_offset >= next_offset
+            and header.last_offset_delta >= 0
+        )
+
+    def from_offset(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """All batches from one at or before `offset` on; CorruptMessage where the bytes are no batches.
+
+        An index entry that leads to no batch, or too far, is noticed: the index is then built anew.
+        """
+        end = self.offsets.position_for(offset)
+        if end and not self._is_batch(end, offset):
+            logger.warning("%s: an index entry is wrong; the indexes are built anew", self.file.path)
+            self.rebuild_indexes()
+            end = self.offsets.position_for(offset)
+        for position, header in self.headers(end):
+            yield position, header
+            end = position + header.size
+        if end != self.file.size:
+            raise CorruptMessage(f"{self.file.path}: no batch at byte {end}; see penstock log verify")
+
+    def _is_batch(self, position: int, at_most: int) -> bool:
+        for _, header in self.headers(position, position + HEADER_SIZE):
+            return header.base_offset <= at_most
+        return False
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch whose last offset is at least `offset`."""
-        for position, header in self.headers(self.offsets.position_for(offset)):
+        for position, header in self.from_offset(offset):
             if header.last_offset >= offset:
                 return position, header
         return None
@@ -201,7 +251,10 @@ class Segment:
         `start` must be a batch start. Where the batch at `start` reaches beyond `limit`, that is `start`.
         """
         best, offset = start, -1
-        for position, header in self.headers(max(start, self.offsets.floor_position(limit))):
+        near = self.offsets.floor_position(limit)
+        if near <= start or not self._is_batch(near, _MAX_OFFSET):
+            near = start
+        for position, header in self.headers(near):
             if position > limit:
                 break
             best, offset = position, header.base_offset
@@ -211,15 +264,18 @@ class Segment:
         return self.file.pread(header.size, position)
 
     def last_header(self) -> BatchHeader | None:
-        last = None
-        for _, header in self.headers(self.offsets.position_back(1)):
-            last = header
-        return last
+        return self._last()[0]
 
     def timed_batches(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
         """Batches whose newest record is at least that old, oldest offset first."""
-        start = self.offsets.position_for(self.times.offset_for(timestamp))
-        for position, header in self.headers(start):
+        known = self.times.before(timestamp)
+        if known is not None:
+            found = self.locate(known[1])
+            if found is None or found[1].max_timestamp != known[0]:
+                logger.warning("%s: a time index entry is wrong; the indexes are built anew", self.file.path)
+                self.rebuild_indexes()
+                known = self.times.before(timestamp)
+        for position, header in self.from_offset(self.base_offset if known is None else known[1]):
             if header.max_timestamp >= timestamp:
                 yield position, header
 
@@ -240,47 +296,69 @@ class Segment:
             self.first_timestamp = next((h.max_timestamp for _, h in self.headers(0, HEADER_SIZE)), None)
         return next_offset
 
-    def recover(self) -> tuple[int, int]:
-        """Check every batch, rebuild the indexes, cut off what is not whole.
+    def cut_tail(self) -> int:
+        """Cut off what follows the last whole batch (after a clean close). Returns the number of bytes."""
+        _, end = self._last()
+        cut = self.file.size - end
+        if cut:
+            self.file.truncate(end)
+        return cut
 
-        Returns the next offset and the number of bytes cut. Aborted transactions that are missing from
-        their index come back with the replay of the producers' state.
+    def recover(self, trusted_until: int = 0) -> tuple[int, int]:
+        """After a crash: check every batch, rebuild the indexes, cut at the first that is not sound.
+
+        What was flushed, the batches before `trusted_until`, is never cut off for a wrong checksum: a reader
+        finds out, and the rest stays. Returns the next offset and the number of bytes cut. Aborted
+        transactions that are missing from their index come back with the replay of the producers' state.
         """
+        next_offset, valid = self._index(self._checked_batches(trusted_until))
+        cut = self.file.size - valid
+        if cut:
+            self.file.truncate(valid)
+        self.txns.truncate_to(next_offset)
+        return next_offset, cut
+
+    def rebuild_indexes(self) -> tuple[int, int]:
+        """Build the indexes anew from the headers; the log itself is not touched.
+
+        Returns the next offset and the number of bytes at the end that are no whole batch.
+        """
+        next_offset, valid = self._index(self.headers())
+        return next_offset, self.file.size - valid
+
+    def _index(self, batches: Iterator[tuple[int, BatchHeader]]) -> tuple[int, int]:
+        """Write the indexes for these batches. Returns the next offset and where the last batch ends."""
         self.offsets.reset()
         self.times.reset()
         self._bytes_since_index = 0
         self.first_timestamp = None
         self.max_timestamp, self.offset_of_max_timestamp = -1, self.base_offset
         next_offset, valid = self.base_offset, 0
-        for position, header in self._checked_batches(next_offset):
+        for position, header in batches:
             self._note(position, header.size, header.last_offset, header.max_timestamp)
             next_offset, valid = header.last_offset + 1, position + header.size
-        cut = self.file.size - valid
-        if cut:
-            self.file.truncate(valid)
-        self.txns.truncate_to(next_offset)
         self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.flush_indexes()
-        return next_offset, cut
+        return next_offset, valid
 
-    def _checked_batches(self, next_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        file, position = self.file, 0
+    def _checked_batches(self, trusted_until: int) -> Iterator[tuple[int, BatchHeader]]:
+        file, position, next_offset = self.file, 0, self.base_offset
         chunk, start = b"", 0
         while position + HEADER_SIZE <= file.size:
             at = position - start
             if at + HEADER_SIZE > len(chunk):
                 chunk, start, at = file.pread(_RECOVER_CHUNK, position), position, 0
             header = read_header(chunk, at)
-            if header.length < HEADER_SIZE - LOG_OVERHEAD or position + header.size > file.size:
+            if not self._plausible(header, position, next_offset):
                 return
             if at + header.size > len(chunk):
                 chunk, start, at = file.pread(max(_RECOVER_CHUNK, header.size), position), position, 0
             try:
                 check_batch(chunk, at, at + header.size, stored=True)
-            except ApiError:
-                return
-            if header.base_offset < next_offset or header.last_offset < header.base_offset:
-                return
+            except ApiError as error:
+                if header.last_offset >= trusted_until:
+                    return
+                logger.error("%s: the batch at byte %d is damaged: %s", file.path, position, error)
             yield position, header
             next_offset = header.last_offset + 1
             position += header.size
