@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import resource
+import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -118,7 +119,7 @@ class Broker:
             )
         image = await self.controller.load()
         await self.in_thread(claim, self._directories, self.id, image.cluster_id, self.fs)
-        await self.with_logs(self.logs.load, self._config_of)
+        await self.with_logs(self.logs.load, self._config_of, self._id_of)
         if self.logs.logs and adopt.is_new(image):
             known = await self._store.get(layout.PRODUCER_IDS)
             assert known is not None
@@ -133,6 +134,10 @@ class Broker:
     def _config_of(self, topic: str) -> LogConfig:
         image = self.controller.image.topics.get(topic)
         return resolve_topic(self.controller.broker_config, {} if image is None else image.configs)
+
+    def _id_of(self, topic: str) -> uuid.UUID | None:
+        image = self.controller.image.topics.get(topic)
+        return None if image is None else image.id
 
     async def _listen(self) -> None:
         config = self.config

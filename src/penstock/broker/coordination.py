@@ -58,7 +58,7 @@ class _Hosted(Generic[S]):
         self.epoch = epoch
         self.shard: S | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.waiting: deque[tuple[int, list[Reply]]] = deque()  # (last offset, replies) not yet replicated
+        self.waiting: deque[tuple[int, Outcome]] = deque()  # by last offset, not yet replicated
 
 
 class ShardHost(Generic[S]):
@@ -136,23 +136,28 @@ class ShardHost(Generic[S]):
         return token.result() if token.done() else token
 
     def _apply(self, hosted: _Hosted[S], shard: S, outcome: Outcome) -> None:
-        replies = outcome.replies
-        if outcome.records:
+        """Write what was decided; answer and act on it when it is replicated, not before."""
+        if not outcome.records:
+            self._follow_up(shard, outcome)
+        else:
             try:
                 last = self._append(hosted, shard, outcome.records, outcome.producer)
             except ApiError as error:
                 log.error("%s-%d: %s", *hosted.partition.key, error)
                 failure = CoordinatorNotAvailable(f"the change could not be written: {error}")
-                replies = [Reply(reply.token, failure) for reply in replies]
+                self._send([Reply(reply.token, failure) for reply in outcome.replies])
             else:
-                if not hosted.partition.is_replicated(last):
-                    hosted.waiting.append((last, replies))
-                    replies = []
-        self._send(replies)
+                if hosted.partition.is_replicated(last):
+                    self._follow_up(shard, outcome)
+                else:
+                    hosted.waiting.append((last, outcome))
+        self._arm(hosted)
+
+    def _follow_up(self, shard: S, outcome: Outcome) -> None:
+        self._send(outcome.replies)
         for action in outcome.actions:
             if self._perform is not None:
                 self._perform(shard, action)
-        self._arm(hosted)
 
     def _append(
         self, hosted: _Hosted[S], shard: S, records: list[StateRecord], producer: Producer | None
@@ -171,6 +176,12 @@ class ShardHost(Generic[S]):
             shard.replay(record, timestamp=now, producer=producer)
         return info.last_offset
 
+    def run_all(self, step: Callable[[S], Outcome]) -> None:
+        """Run `step` for every shard that is loaded here."""
+        for hosted in self._hosted.values():
+            if hosted.shard is not None:
+                self._apply(hosted, hosted.shard, step(hosted.shard))
+
     @staticmethod
     def _send(replies: list[Reply]) -> None:
         for token, response in replies:
@@ -184,8 +195,10 @@ class ShardHost(Generic[S]):
     def on_replicated(self, index: int) -> None:
         """The high watermark of this partition has moved."""
         hosted = self._hosted.get(index)
-        while hosted is not None and hosted.waiting and hosted.partition.is_replicated(hosted.waiting[0][0]):
-            self._send(hosted.waiting.popleft()[1])
+        if hosted is None or hosted.shard is None:
+            return
+        while hosted.waiting and hosted.partition.is_replicated(hosted.waiting[0][0]):
+            self._follow_up(hosted.shard, hosted.waiting.popleft()[1])
 
     def on_marker(self, index: int, producer: Producer, committed: bool) -> None:
         """A transaction marker was appended to this partition."""
@@ -236,8 +249,8 @@ class ShardHost(Generic[S]):
         if hosted.timer is not None:
             hosted.timer.cancel()
         error = NotCoordinator(f"{self.topic.name}-{index} is no longer led here")
-        for _, replies in hosted.waiting:
-            self._send([Reply(reply.token, error) for reply in replies])
+        for _, outcome in hosted.waiting:
+            self._send([Reply(reply.token, error) for reply in outcome.replies])
         if hosted.shard is not None:
             self._send(hosted.shard.resign(error))
 

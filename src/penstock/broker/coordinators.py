@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.coordination import InternalTopic, ShardHost
@@ -20,7 +20,7 @@ from penstock.groups.share.settings import ShareSettings
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.metadata.image import ClusterImage
+    from penstock.metadata.image import ClusterImage, TopicImage
     from penstock.replication.delayed import Key
 
 
@@ -37,13 +37,18 @@ class Coordinators:
             TRANSACTION_STATE: self.transactions,
             SHARE_GROUP_STATE: self.share.states,
         }
+        self._topics: Mapping[str, TopicImage] = {}
 
     def on_image(self, image: ClusterImage) -> None:
+        gone = [name for name, topic in self._topics.items() if topic.id not in image.topics_by_id]
+        self._topics = image.topics
         for host in self._hosts.values():
             try:
                 host.on_image(image)
             except Exception:  # the border: a coordinator that cannot start must not stop other topics
                 log.exception("%s: the new image could not be applied", host.topic.name)
+        if gone:
+            self.groups.run_all(lambda shard: shard.topics_deleted(gone))
 
     def on_replicated(self, key: Key) -> None:
         """The high watermark of a partition may have moved."""

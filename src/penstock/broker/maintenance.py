@@ -130,6 +130,7 @@ class Maintenance:
                     )  # fmt: skip
             if one.config.retention_strict:
                 await self._strict_retention(one)
+                await broker.with_logs(one.purge)
         if not self._rewriting.locked():
             self._close_child()
 

@@ -176,12 +176,13 @@ def _rebuild_epochs(log: PartitionLog) -> None:
 
 def write_partition_metadata(directory: str, topic_id: uuid.UUID, fs: Fs) -> None:
     path = os.path.join(directory, PARTITION_METADATA)
-    if not fs.exists(path):
+    if read_partition_metadata(directory, fs) != topic_id:
         text = f"version: 0\ntopic_id: {encode_id(topic_id)}\n"
         fs.write_atomic(path, text.encode("ascii"))
 
 
 def read_partition_metadata(directory: str, fs: Fs) -> uuid.UUID | None:
+    """The topic id of a partition; None where the file is missing or garbled."""
     path = os.path.join(directory, PARTITION_METADATA)
     if not fs.exists(path):
         return None
@@ -192,7 +193,8 @@ def read_partition_metadata(directory: str, fs: Fs) -> uuid.UUID | None:
                 return decode_id(value.strip())
             except ValueError:
                 break
-    raise LogLoadError(f"{path}: no topic id in it")
+    logger.warning("%s: there is no topic id in it; it is written anew", path)
+    return None
 
 
 def encode_id(value: uuid.UUID) -> str:

@@ -37,6 +37,7 @@ _DELETED_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|stray)$")
 logger = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], LogConfig]
+IdOf = Callable[[str], uuid.UUID | None]
 
 
 class LogManager:
@@ -52,13 +53,16 @@ class LogManager:
 
     # opening
 
-    def load(self, config_of: ConfigOf) -> None:
-        """Open every partition of the data directories, recovering where the last stop was not clean."""
+    def load(self, config_of: ConfigOf, id_of: IdOf = lambda topic: None) -> None:
+        """Open every partition of the data directories, recovering where the last stop was not clean.
+
+        `id_of` gives the id of a topic whose directory has lost it.
+        """
         for directory in self.directories:
             self._fs.makedirs(directory)
-            self._load_directory(directory, config_of)
+            self._load_directory(directory, config_of, id_of)
 
-    def _load_directory(self, directory: str, config_of: ConfigOf) -> None:
+    def _load_directory(self, directory: str, config_of: ConfigOf, id_of: IdOf) -> None:
         fs = self._fs
         marker = os.path.join(directory, CLEAN_SHUTDOWN)
         jobs: list[tuple[str, str, int]] = []
@@ -77,7 +81,7 @@ class LogManager:
 
         def open_one(job: tuple[str, str, int]) -> PartitionLog:
             path, topic, partition = job
-            topic_id = read_partition_metadata(path, fs) or uuid.uuid4()
+            topic_id = read_partition_metadata(path, fs) or id_of(topic) or uuid.uuid4()
             return open_log(
                 path,
                 topic,

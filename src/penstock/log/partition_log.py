@@ -533,7 +533,9 @@ class PartitionLog:
 
     def _doom(self, paths: list[str]) -> None:
         if paths:
-            self.doomed.append(DoomedFiles(self.clock.now_ms() + self.config.file_delete_delay_ms, paths))
+            # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
+            delay = 0 if self.config.retention_strict else self.config.file_delete_delay_ms
+            self.doomed.append(DoomedFiles(self.clock.now_ms() + delay, paths))
 
     def purge(self) -> None:
         """Remove files whose delay has passed. Blocking; called off the loop."""
