@@ -270,8 +270,7 @@ def test_compacted_offsets_are_gaps_that_the_member_acknowledges(
             break
     kept = [(record.offset, (record.value or b"").decode(), 1) for record in shared.consume(name)]
     with ShareMember(shared, name, name) as member:
-        # One segment at a time.
-        assert member.fetch() + member.fetch() == kept
+        assert member.fetch() == kept
         for offset, _, _ in kept:
             member.acknowledge((offset, offset, [ACCEPT]))
         # What lay between batches was passed over by the broker itself.

@@ -10,17 +10,15 @@ from penstock.groups.share.partition import Acquired, BatchSpan, SharePartition
 from penstock.replication.partition import READ_COMMITTED, Partition
 from penstock.wire.records import HEADER_SIZE, Record, iter_records, read_header
 
+_READ_BYTES = 1 << 20
 _MOST_READS = 16
-"""How often to read on for one request where what was read held nothing to deliver."""
+"""For one partition of a request: the loop is not held up for longer."""
 
 
 class Acquisition(NamedTuple):
     records: bytes
     acquired: list[Acquired]
     written: list[StateBatch]
-
-
-NOTHING = Acquisition(b"", [], [])
 
 
 def acquire(
@@ -36,30 +34,38 @@ def acquire(
 ) -> Acquisition:
     """Acquire what is available for the member, with the bytes of the batches that hold it.
 
-    At least one batch is read, however large, so that a member can get past it (KIP-74).
+    At least one batch is read, however large, so that a member can get past it (KIP-74). Read is in pieces:
+    a member may ask for far more bytes than it takes records.
     """
     log = partition.log
     share.log_starts_at(log.log_start_offset)
+    pieces: list[bytes] = []
+    acquired: list[Acquired] = []
     written: list[StateBatch] = []
     for _ in range(_MOST_READS):
         bound = partition.upper_bound(isolation_level)
         offset = share.wants(bound)
-        if offset is None:
+        if offset is None or max_records <= 0:
             break
-        data = b"".join(piece.read() for piece in log.read(offset, max_bytes, bound))
+        size = min(max_bytes, _READ_BYTES)
+        slices = log.read(offset, size, bound, min_one=not acquired)
+        data = b"".join(piece.read() for piece in slices)
         found = _spans(data)
         if not found:
             break
         spans = [span for span, _, _ in found]
         if isolation_level == READ_COMMITTED:
             spans = _committed(partition, offset, found)
-        acquired, changed = share.acquire(member, spans, offset, max_records, deadline, exact=exact)
+        taken, changed = share.acquire(member, spans, offset, max_records, deadline, exact=exact)
         written += changed
-        if acquired:
-            return Acquisition(_bytes_of(data, found, acquired), acquired, written)
-        if not changed:
+        if taken:
+            acquired += taken
+            pieces.append(_bytes_of(data, found, taken))
+            max_bytes -= len(pieces[-1])
+            max_records -= sum(one.last - one.first + 1 for one in taken)
+        elif not changed:
             break
-    return Acquisition(b"", [], written)
+    return Acquisition(b"".join(pieces), acquired, written)
 
 
 class _Found(NamedTuple):
