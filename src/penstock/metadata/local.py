@@ -8,6 +8,7 @@ are found at the start belong to a session that is over.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -30,6 +31,8 @@ from penstock.metadata.store import (
 )
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
@@ -136,6 +139,9 @@ class LocalStore:
             try:
                 with connection:
                     connection.execute("DELETE FROM node WHERE ephemeral")
+            except sqlite3.Error as error:
+                # A full disk must not keep a broker from stopping; the next start deletes them first.
+                log.warning("%s: ephemeral nodes stay until the next start: %s", self._path, error)
             finally:
                 connection.close()
 
