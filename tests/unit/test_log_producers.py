@@ -70,6 +70,25 @@ def test_sequences_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     assert send(log, 20) == 20
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("count", range(5, 14))
+def test_the_last_five_batches_are_known_after_a_restart_wherever_segments_end(
+    tmp_path: Path, clean: bool, count: int
+) -> None:
+    log = make_log(tmp_path, segment_bytes=250)
+    for i in range(count):
+        send(log, i)
+    log.flush()
+    if clean:
+        log.close()
+    log = make_log(tmp_path, clean=clean, segment_bytes=250, recovery_point=count - 1)
+    assert len(log.segments) > 1
+    for i in range(count - 5, count):
+        info = append(log, batch([b"v"], producer=(1, 0, i)))
+        assert (info.duplicate, info.base_offset) == (True, i)
+    assert send(log, count) == count
+
+
 def test_a_damaged_snapshot_is_passed_over(tmp_path: Path) -> None:
     log = make_log(tmp_path, segment_bytes=300)
     for i in range(20):
