@@ -73,28 +73,26 @@ class Consumer:
 
     def _send(self, api: str, request: Any, then: Callable[[Any], None]) -> None:
         """A copy that arrives when the consumer has gone on is not handled: its connection was closed, and a
-        broker handles what comes over one connection in order. The answer to a second copy is lost: an answer
-        without an assignment means that it is as in the answer before."""
+        broker handles what comes over one connection in order. Where a second copy was handled, the answers
+        are lost: a consumer that sends again does so as it got none, and then tells everything."""
         self._sent += 1
         number = self._sent
         who = self.who
-        copies = 0
+        handled = 0
 
         def step(shard: GroupShard, token: Any, now: int) -> Outcome:
-            nonlocal copies
-            copies += 1
+            nonlocal handled
             if number <= self._done or number < self._sent:
                 return Outcome()
+            handled += 1
             outcome: Outcome = getattr(shard, api)(request, who, token, now)
-            if copies > 1:
-                outcome.replies = [reply for reply in outcome.replies if reply.token != token]
             return outcome
 
         def on_reply(response: Any) -> None:
             if number > self._done:
                 self._done = number
                 if self.alive:
-                    then(response)
+                    then(response if handled <= 1 else None)
 
         self.simulation.call(step, on_reply)
 

@@ -189,6 +189,14 @@ def test_the_epoch_before_is_accepted_from_who_owns_no_more_than_its_part(host: 
     assert (answer.member_epoch, host.assigned(answer)) == (2, {"u": [0, 1]})
 
 
+def test_a_heartbeat_that_comes_twice_is_answered_with_the_assignment_twice(host: ConsumerHost) -> None:
+    host.settle("m1", topics=["t"])
+    host.heartbeat("m1", 1, topics=["u"])
+    for _ in range(2):
+        answer = host.heartbeat("m1", 1, owned={})
+        assert (answer.member_epoch, host.assigned(answer)) == (2, {"u": [0, 1]})
+
+
 def test_a_join_whose_answer_was_lost_can_be_sent_again(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
     again = host.heartbeat("m1", 0, topics=["t"])

@@ -133,14 +133,15 @@ class ClassicMembers:
     def _downgrade(
         self, group: ConsumerGroup, replaced: str, joining: Member, out: Outcome, now_ms: int
     ) -> Message:
-        """The classic group goes on as it is: the member that joins has the part of the one it replaces."""
-        members = {name: member for name, member in group.members.items() if name != replaced}
-        members[joining.member_id] = joining
-        targets = {**group.target, joining.member_id: group.target.get(replaced, NOTHING)}
+        """Where everybody has its part, the classic group goes on as it is, and the member that joins has the
+        part of the one it replaces. Else the group begins with a rebalance."""
+        others = {name: member for name, member in group.members.items() if name != replaced}
+        parts = None
+        if all(member.is_reconciled_to(group.epoch) for member in others.values()):
+            parts = {**group.target, joining.member_id: group.target.get(replaced, NOTHING)}
+        members = {**others, joining.member_id: joining}
         view = self._groups.shard.topics()
-        out.records[:] = migration.downgrade(
-            group, members, targets, view, now_ms, leader=next(iter(members))
-        )
+        out.records[:] = migration.downgrade(group, members, view, now_ms, parts=parts)
         assert joining.classic is not None
         return _joined(joining.member_id, group.epoch, joining.classic.protocols[0][0])
 

@@ -158,7 +158,7 @@ class ConsumerGroups:
             and len(left) <= self.settings.group_max_size
             and migration.can_downgrade(left)
         ):
-            out.records += migration.downgrade(group, left, group.target, around.view, now_ms)
+            out.records += migration.downgrade(group, left, around.view, now_ms)
             return
         out.records += removed(group, gone, around)
 
@@ -183,7 +183,8 @@ class ConsumerGroups:
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and owned is not None
         )
-        tell = is_full or member.assigned != old.assigned
+        # One that comes with the epoch before has missed an answer, and what was in it.
+        tell = is_full or member.assigned != old.assigned or request.member_epoch != old.epoch
         return _answer(
             member_id,
             member.epoch,

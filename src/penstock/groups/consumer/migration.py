@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.coordinator import Outcome, StateRecord
 from penstock.errors import GroupIdNotFound, RebalanceInProgress, WireError
 from penstock.groups.classic import ClassicGroup
-from penstock.groups.classic_member import STABLE, ClassicMember, join_error, sync_answer
+from penstock.groups.classic_member import ClassicMember, join_error, sync_answer
 from penstock.groups.consumer import records
 from penstock.groups.consumer.assignors import NOTHING, Partitions
 from penstock.groups.consumer.embedded import (
@@ -77,12 +77,11 @@ def _as_consumers(classic: ClassicGroup, view: TopicsView) -> list[Member]:
     for member in classic.members.values():
         assigned = _free(read_assignment(member.assignment), taken)
         members.append((member, _subscription(classic, member), assigned))
-    if classic.state is not STABLE:
-        # Within a rebalance there may be no assignment, but a cooperative member goes on with what it owned
-        # when it joined. What is another's by assignment, it has given up since.
-        for _, subscription, assigned in members:
-            for topic, numbers in _free(subscription.owned, taken).items():
-                assigned[topic] = assigned.get(topic, frozenset()) | numbers
+    # A cooperative member may still have what it owned when it joined: within a rebalance it goes on with it,
+    # and after it, it takes time to give it up. What is another's by assignment, it has given up before.
+    for _, subscription, assigned in members:
+        for topic, numbers in _free(subscription.owned, taken).items():
+            assigned[topic] = assigned.get(topic, frozenset()) | numbers
     return [_as_consumer(classic, *each, view) for each in members]
 
 
@@ -138,16 +137,19 @@ def can_downgrade(members: Mapping[str, Member]) -> bool:
 def downgrade(
     group: ConsumerGroup,
     members: Mapping[str, Member],
-    targets: Mapping[str, Partitions],
     view: TopicsView,
     now_ms: int,
     *,
-    leader: str | None = None,
+    parts: Mapping[str, Partitions] | None = None,
 ) -> list[StateRecord]:
-    """The tombstones of the group and the record of the classic group of these members, with these parts.
+    """The tombstones of the group and the record of the classic group of these members.
 
-    Without a leader the classic group begins with a rebalance: what others had is to be shared out.
+    With `parts` it goes on with them. Without, it begins with a rebalance, as it has no leader: what others
+    had is to be shared out. What is on the way from one to another is then the part of the one who has it.
     """
+    leader = None if parts is None else next(iter(members))
+    if parts is None:
+        parts = {name: _held(member) for name, member in members.items()}
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
     for member in members.values():
@@ -158,15 +160,23 @@ def downgrade(
         )  # fmt: skip
         classic.add(made, PROTOCOL_TYPE)
     classic.protocol_name = classic.select_protocol()
-    parts = {
+    assignments = {
         member_id: write_assignment(
-            by_name(targets.get(member_id, NOTHING), view),
+            by_name(parts.get(member_id, NOTHING), view),
             read_subscription(member.metadata(classic.protocol_name)).version,
         )
         for member_id, member in classic.members.items()
     }
     classic.leader = leader
-    return [*group.tombstones(), classic.record(parts)]
+    return [*group.tombstones(), classic.record(assignments)]
+
+
+def _held(member: Member) -> Partitions:
+    """What it has, be it to be given up."""
+    found = dict(member.assigned)
+    for topic, numbers in member.pending_revocation.items():
+        found[topic] = found.get(topic, frozenset()) | numbers
+    return found
 
 
 def renamed(member: Member, member_id: str) -> Member:
