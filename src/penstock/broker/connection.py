@@ -35,6 +35,8 @@ _FIRST_BUFFER = 64 * 1024
 _LEAST_READ = 64 * 1024
 # Answers that are sent in one go.
 _FLUSH_SIZE = 64 * 1024
+# Seconds after which the requests that lie ready wait for the next turn of the loop: others want theirs too.
+_TURN_S = 0.05
 # For a frame that was begun: the seconds it may go without a byte, and may take in all.
 FRAME_STALL_S = 30.0
 _FRAME_TOTAL_S = 60.0
@@ -54,8 +56,8 @@ class Slot:
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_borrowed", "_borrowed_from", "_charged", "_exclusive", "_filled", "_frame_size", "_frame_started",
-        "_hungry", "_kept", "_partial", "_paused", "_server", "_slots", "_transport", "_unsent_charged",
-        "_writer", "closed", "last_active", "peer",
+        "_hungry", "_kept", "_partial", "_paused", "_resting", "_server", "_slots", "_transport",
+        "_unsent_charged", "_writer", "closed", "last_active", "peer",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -72,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_charged = 0
         self._slots: deque[Slot] = deque()
         self._exclusive = False
+        self._resting = False  # its turn of the loop is over, the next is asked for
         self._paused = False
         self.closed = False
         self.last_active = 0.0
@@ -155,6 +158,8 @@ class Connection(asyncio.BufferedProtocol):
         ready: list[bytes] = []
         ready_size = 0
         waiting = False
+        monotonic = self._server.monotonic
+        turn_ends = monotonic() + _TURN_S
         try:
             while end - pos >= 4:
                 size = _LENGTH(buf, pos)[0]
@@ -164,6 +169,10 @@ class Connection(asyncio.BufferedProtocol):
                 if end - start < size:
                     break
                 if (slots or writer.unsent) and self._must_wait():
+                    waiting = True
+                    break
+                if monotonic() > turn_ends:
+                    self._rest()
                     waiting = True
                     break
                 pos = start + size
@@ -204,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _must_wait(self) -> bool:
         """Whether the next request has to wait for an answer, or for the peer to read one."""
-        if self._exclusive or len(self._slots) >= MAX_PENDING:
+        if self._exclusive or self._resting or len(self._slots) >= MAX_PENDING:
             return True
         writer = self._writer
         if writer.unsent > MAX_UNSENT:
@@ -322,6 +331,15 @@ class Connection(asyncio.BufferedProtocol):
         self._changed()
 
     # -- pace
+
+    def _rest(self) -> None:
+        self._resting = True
+        self._server.loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        if not self.closed:
+            self._changed()
 
     def _changed(self) -> None:
         """What held this connection back may be over."""

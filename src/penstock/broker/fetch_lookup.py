@@ -8,8 +8,10 @@ from uuid import UUID
 
 from penstock.broker.fetch_sessions import SessionKey
 from penstock.broker.writer import Chunk
-from penstock.errors import InconsistentTopicId, UnknownTopicId
+from penstock.errors import ApiError, InconsistentTopicId, UnknownTopicId, UnknownTopicOrPartition
+from penstock.replication.delayed import Key
 from penstock.replication.fetching import Found
+from penstock.replication.partition import Partition
 from penstock.wire.fetch import (
     FetchPartition,
     FetchPartitionResult,
@@ -20,18 +22,25 @@ from penstock.wire.fetch import (
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.topics import Topics
 
 Results = dict[SessionKey, FetchPartitionResult]
+# Told, never raised: one is enough for any number of names.
+_UNKNOWN_ID = UnknownTopicId()
+_UNKNOWN = UnknownTopicOrPartition()
 
 
 def partitions_asked(
     topics: Iterable[tuple[str | None, UUID | None, list[FetchPartition]]],
-) -> Iterable[tuple[SessionKey, FetchPartition]]:
+) -> dict[SessionKey, FetchPartition]:
+    """Each once: a partition that is named again is asked for as it was named last."""
+    asked: dict[SessionKey, FetchPartition] = {}
     for name, topic_id, partitions in topics:
         topic = name if topic_id is None else topic_id
         assert topic is not None
         for partition in partitions:
-            yield (topic, partition.partition), partition
+            asked[topic, partition[0]] = partition
+    return asked
 
 
 def forgotten(request: FetchRequest) -> Iterable[SessionKey]:
@@ -44,15 +53,24 @@ def forgotten(request: FetchRequest) -> Iterable[SessionKey]:
 
 def find(broker: Broker, key: SessionKey) -> Found:
     topic, index = key
-    if not isinstance(topic, UUID):
-        return broker.partitions.get((topic, index)) or broker.topics.missing((topic, index))
-    image = broker.image.topics_by_id.get(topic)
+    topics = broker.topics
+    if isinstance(topic, str):
+        return topics.partitions.get(key) or _missing(topics, key)  # type: ignore[arg-type]
+    image = topics.image.topics_by_id.get(topic)
     if image is None:
-        return UnknownTopicId()
-    partition = broker.partitions.get((image.name, index))
+        return _UNKNOWN_ID
+    partition = topics.partitions.get((image.name, index))
     if partition is None:
-        return broker.topics.missing((image.name, index))
+        return _missing(topics, (image.name, index))
     return partition if partition.log.topic_id == topic else InconsistentTopicId()
+
+
+def _missing(topics: Topics, key: Key) -> ApiError:
+    return topics.missing(key) if topics.unavailable else _UNKNOWN
+
+
+def is_there(broker: Broker, key: SessionKey) -> bool:
+    return isinstance(find(broker, key), Partition)
 
 
 def encode(broker: Broker, version: int, code: int, session_id: int, results: Results) -> list[Chunk]:

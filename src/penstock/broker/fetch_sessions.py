@@ -1,14 +1,15 @@
 """Fetch sessions (KIP-227): the partitions of a reader, remembered, so that it names only what changes.
 
-The cache has a bounded number of slots. A session is evicted when it was not used for two minutes, or for
-one with more partitions; a reader that gets none sends full requests, as before sessions existed.
+The cache has a bounded number of slots, and of partitions in all of them. A session is evicted when it was
+not used for two minutes, or for one with more partitions; a reader that gets none sends full requests, as
+before sessions existed. Only partitions that are there are remembered, for a name costs its sender nothing.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from penstock.clock import Clock
@@ -21,6 +22,8 @@ FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
 # Kafka's min.incremental.fetch.session.eviction.ms, which it does not let anyone set.
 _EVICTION_S = 120.0
+# Over all sessions. One takes some 400 bytes.
+MAX_PARTITIONS = 100_000
 
 SessionKey = tuple[str | UUID, int]
 """Topic id from version 13 on, topic name before; and the partition."""
@@ -90,8 +93,12 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    def __init__(self, slots: int, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, slots: int, clock: Clock, rng: random.Random, max_partitions: int = MAX_PARTITIONS
+    ) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
+        self.partition_count = 0  # of all sessions
         self._clock = clock
         self._rng = rng
         self.sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
@@ -102,7 +109,9 @@ class FetchSessionCache:
         A full request closes the session that it names; a new one is made by `create`.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self.sessions.pop(request.session_id, None)
+            closed = self.sessions.get(request.session_id)
+            if closed is not None:
+                self.close(closed)
             return None
         session = self.sessions.get(request.session_id)
         if session is None:
@@ -119,7 +128,7 @@ class FetchSessionCache:
     def create(
         self, wanted: Iterable[tuple[SessionKey, FetchPartition]], uses_topic_ids: bool, privileged: bool
     ) -> FetchSession | None:
-        """A new session for a full request; None where there is no slot for it."""
+        """A new session for a full request, of partitions that are there; None where it has no room."""
         now = self._clock.monotonic()
         partitions = list(wanted)
         if not self._make_room(len(partitions), privileged, now):
@@ -127,14 +136,43 @@ class FetchSessionCache:
         session = FetchSession(self._free_id(), uses_topic_ids, privileged, now)
         session.update(partitions, ())
         self.sessions[session.id] = session
+        self.partition_count += len(session.partitions)
         return session
 
+    def update(
+        self,
+        session: FetchSession,
+        wanted: Mapping[SessionKey, FetchPartition],
+        forgotten: Iterable[SessionKey],
+        is_there: Callable[[SessionKey], bool],
+    ) -> None:
+        """What an incremental request changes.
+
+        A session that would have to remember what is not there, or too much, is closed: its reader sends a
+        full request next. To leave such a partition out would starve it, for the reader names it only once.
+        """
+        before = len(session.partitions)
+        known = session.partitions
+        if all(key in known or is_there(key) for key in wanted):
+            session.update(wanted.items(), forgotten)
+            self.partition_count += len(known) - before
+            if self.partition_count <= self._max_partitions:
+                return
+        self.close(session)
+        raise FetchSessionIdNotFound()
+
     def close(self, session: FetchSession) -> None:
-        self.sessions.pop(session.id, None)
+        if self.sessions.pop(session.id, None) is not None:
+            self.partition_count -= len(session.partitions)
 
     def _make_room(self, size: int, privileged: bool, now: float) -> bool:
-        if self._slots <= 0:
+        if self._slots <= 0 or size > self._max_partitions:
             return False
+        while self.partition_count + size > self._max_partitions:
+            oldest = next(iter(self.sessions.values()))
+            if now - oldest.last_used <= _EVICTION_S:
+                return False
+            self.close(oldest)
         if len(self.sessions) < self._slots:
             return True
         oldest = next(iter(self.sessions.values()))

@@ -29,7 +29,7 @@ class Topics:
         self.image = ClusterImage(cluster_id="", controller_id=broker.id)
         self.partitions: dict[Key, Partition] = {}
         self._config: BrokerConfig = broker.config
-        self._unavailable: set[Key] = set()  # their logs could not be made
+        self.unavailable: set[Key] = set()  # their logs could not be made
         self._wanted: ClusterImage | None = None
         self._applying: asyncio.Task[None] | None = None
 
@@ -70,11 +70,11 @@ class Topics:
 
     def missing(self, key: Key) -> ApiError:
         """Why there is no such partition here."""
-        return KafkaStorageError() if key in self._unavailable else UnknownTopicOrPartition()
+        return KafkaStorageError() if key in self.unavailable else UnknownTopicOrPartition()
 
     async def retry_unavailable(self) -> None:
         """Make the logs that could not be made, for example because the disk was full."""
-        for name in {name for name, _ in self._unavailable}:
+        for name in {name for name, _ in self.unavailable}:
             topic = self.image.topics.get(name)
             if topic is not None and self._applying is None:
                 await self._update(topic, self._config)
@@ -94,7 +94,7 @@ class Topics:
         ]
         for key in keys:
             del self.partitions[key]
-        self._unavailable.difference_update(
+        self.unavailable.difference_update(
             (topic.name, partition.index) for topic in topics for partition in topic.partitions
         )
 
@@ -138,9 +138,9 @@ class Topics:
         for image, one in await broker.with_logs(create):
             key = (topic.name, image.index)
             if isinstance(one, KafkaStorageError):
-                if key not in self._unavailable:
+                if key not in self.unavailable:
                     log.error("%s-%d is not available: %s", *key, one)
-                self._unavailable.add(key)
+                self.unavailable.add(key)
             else:
-                self._unavailable.discard(key)
+                self.unavailable.discard(key)
                 self.partitions[key] = Partition(image, one, broker.id, self._progressed)

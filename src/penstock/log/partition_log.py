@@ -26,7 +26,7 @@ from penstock.log.index import AbortedTxn
 from penstock.log.producer_state import ProducerStateManager
 from penstock.log.retention import SegmentFacts, segments_to_delete
 from penstock.log.segment import CLEANED_SUFFIX, FILE_KINDS, SWAP_SUFFIX, Segment, file_name
-from penstock.log.validate import Admitted, admit
+from penstock.log.validate import Admitted, Allowance, admit
 from penstock.wire.records import BatchHeader, check_batch, iter_records, parse_control, stamp
 
 _INT_MAX = (1 << 31) - 1
@@ -129,16 +129,24 @@ class PartitionLog:
     # appending
 
     def append_as_leader(
-        self, buf: bytearray | memoryview, start: int, end: int, leader_epoch: int, *, origin: str = "client"
+        self,
+        buf: bytearray | memoryview,
+        start: int,
+        end: int,
+        leader_epoch: int,
+        *,
+        origin: str = "client",
+        allowance: Allowance | None = None,
     ) -> AppendInfo:
         """Check a batch, give it its offset in place, and append it with one write.
 
         A coordinator's batch (`origin="coordinator"`) may be a transaction marker, and is trusted otherwise.
+        A request with several batches has an allowance for what is unpacked to check them.
         """
         if self.failed is not None:
             raise self._storage_error(self.failed)
         if origin == "client":
-            admitted = admit(buf, start, end, self.config, self.clock.now_ms())
+            admitted = admit(buf, start, end, self.config, self.clock.now_ms(), allowance)
         else:
             admitted = Admitted(buf, start, end, check_batch(buf, start, end), -1)
         buf, start, end, header, append_time = admitted

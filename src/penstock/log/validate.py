@@ -2,10 +2,12 @@
 
 A batch passes with its bytes untouched. Only `message.timestamp.type=LogAppendTime` (three header fields)
 and a `compression.type` other than the producer's (the one case of re-encoding) change it.
+What a request may have unpacked, only to count records, is limited: see `Allowance`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.config import LogConfig
@@ -13,7 +15,9 @@ from penstock.errors import ApiError, InvalidRecord, InvalidTimestamp, MessageTo
 from penstock.wire import compression
 from penstock.wire.records import (
     CODEC_MASK,
+    MAX_PRODUCED_BYTES,
     BatchHeader,
+    Record,
     build_batch,
     check_batch,
     check_compressed,
@@ -25,6 +29,28 @@ from penstock.wire.records import (
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
+# A record costs the check about as much time as this many bytes.
+_RECORD_COST = 64
+
+
+class Allowance:
+    """What one request may have unpacked of its compressed batches, to see whether their counts are right.
+
+    A few kilobytes can unpack to many megabytes, and unpacking holds the broker's one thread. When the
+    allowance is spent, the request's further batches pass on what their headers say: a wrong count there
+    harms only the readers of that topic, whereas a held thread harms everybody. What a setting of the topic
+    asks of the records (keys, times, another compression) is looked at in any case.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = MAX_PRODUCED_BYTES) -> None:
+        self.left = left
+
+    def spend(self, unpacked: int, records: int) -> None:
+        self.left -= max(unpacked, records * _RECORD_COST)
+
+
 class Admitted(NamedTuple):
     buf: bytearray | memoryview
     start: int
@@ -33,8 +59,18 @@ class Admitted(NamedTuple):
     log_append_time: int  # -1 where the producer's own times hold
 
 
-def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, now_ms: int) -> Admitted:
-    """Check a client's batch against the rules of its topic. Raises the wire error for what is wrong."""
+def admit(
+    buf: bytearray | memoryview,
+    start: int,
+    end: int,
+    config: LogConfig,
+    now_ms: int,
+    allowance: Allowance | None = None,
+) -> Admitted:
+    """Check a client's batch against the rules of its topic. Raises the wire error for what is wrong.
+
+    Without an allowance the batch is the only one of its request, and is unpacked if it is compressed.
+    """
     size = end - start
     if size > config.max_message_bytes:
         raise MessageTooLarge(f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}")
@@ -46,11 +82,14 @@ def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, 
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(f"producer {header.producer_id} sent a batch without a sequence or an epoch")
     if header.codec:
-        check_compressed(buf, start, header)
+        if allowance is None:
+            check_compressed(buf, start, header)
+        elif allowance.left > 0:
+            allowance.spend(check_compressed(buf, start, header), header.count)
     if "compact" in config.cleanup_policy:
         _refuse(
             InvalidRecord("a compacted topic needs a key in every record"),
-            [(r.offset_delta, "no key") for r in iter_records(buf, start) if r.key is None],
+            [(r.offset_delta, "no key") for r in _records(buf, start) if r.key is None],
         )
 
     codec = header.codec if config.compression_type == "producer" else _CODECS[config.compression_type]
@@ -74,6 +113,10 @@ def admit(buf: bytearray | memoryview, start: int, end: int, config: LogConfig, 
         return Admitted(buf, start, end, header, now_ms)
     _check_timestamps(buf, start, header, config, now_ms)
     return Admitted(buf, start, end, header, -1)
+
+
+def _records(buf: bytearray | memoryview, start: int) -> Iterator[Record]:
+    return iter_records(buf, start, max_bytes=MAX_PRODUCED_BYTES)
 
 
 def _check_flags(header: BatchHeader) -> None:
@@ -104,7 +147,7 @@ def _check_timestamps(
         error,
         [
             (record.offset_delta, f"timestamp {record.timestamp}")
-            for record in iter_records(buf, start)
+            for record in _records(buf, start)
             if record.timestamp > latest or record.timestamp < -1 or -1 < record.timestamp < earliest
         ],
     )
@@ -128,7 +171,7 @@ def _recompress(
         compression.ZSTD: config.compression_zstd_level,
     }.get(codec)
     return build_batch(
-        iter_records(buf, start),
+        _records(buf, start),
         codec=codec,
         level=level,
         producer_id=header.producer_id,

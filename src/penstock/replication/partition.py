@@ -21,6 +21,7 @@ from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 
 if TYPE_CHECKING:
     from penstock.log.partition_log import AppendInfo, PartitionLog
+    from penstock.log.validate import Allowance
     from penstock.metadata.image import PartitionImage
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -78,7 +79,14 @@ class Partition:
     # -- writing
 
     def append(
-        self, buf: bytearray | memoryview, start: int, end: int, acks: int, *, origin: str = "client"
+        self,
+        buf: bytearray | memoryview,
+        start: int,
+        end: int,
+        acks: int,
+        *,
+        origin: str = "client",
+        allowance: Allowance | None = None,
     ) -> AppendInfo:
         image, log = self.image, self.log
         if image.leader != self._broker_id:
@@ -86,7 +94,7 @@ class Partition:
         if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
             needed = log.config.min_insync_replicas
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
-        info = log.append_as_leader(buf, start, end, image.leader_epoch, origin=origin)
+        info = log.append_as_leader(buf, start, end, image.leader_epoch, origin=origin, allowance=allowance)
         if self._alone:
             log.update_high_watermark(info.last_offset + 1)
         else:

@@ -33,9 +33,12 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-# What one batch may grow to when it is unpacked. Kafka has no such limit; a broker with one thread
-# and bounded memory needs it. 128 times the usual max.message.bytes.
+# What one batch may grow to when it is unpacked: at produce, and later, where older ones may be met.
+# Kafka has no such limit; a broker with one thread and bounded memory needs it.
+MAX_PRODUCED_BYTES = 64 << 20
 MAX_UNPACKED_BYTES = 128 << 20
+# Records of one compressed batch: as many as librdkafka's batch.num.messages may be.
+MAX_COMPRESSED_RECORDS = 1_000_000
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
@@ -179,15 +182,18 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
         raise InvalidRecord(f"a batch of {count} records has last offset delta {header.last_offset_delta}")
     if not codec:
         _walk(buf, pos + HEADER_SIZE, batch_end, count)
+    elif count > MAX_COMPRESSED_RECORDS:
+        raise InvalidRecord(f"{count} records in one compressed batch, {MAX_COMPRESSED_RECORDS} at most")
     return header
 
 
 def check_compressed(
-    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_UNPACKED_BYTES
-) -> None:
-    """Unpack a compressed batch and hold its records to the same count."""
+    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_PRODUCED_BYTES
+) -> int:
+    """Unpack a compressed batch and hold its records to the same count. The bytes they have unpacked."""
     inside = payload(buf, pos, header, max_bytes)
     _walk(inside, 0, len(inside), header.count)
+    return len(inside)
 
 
 def refuse_old_magic(buf: Buffer, pos: int, end: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from penstock.errors import WireError
 from penstock.wire.api_keys import is_flexible, request_header_version, response_header_version
 from penstock.wire.message import Message
-from penstock.wire.primitives import Buffer
+from penstock.wire.primitives import MAX_ANSWERED_ITEMS, MAX_ITEMS, Buffer
 
 __all__ = [
     "Message",
@@ -95,7 +95,8 @@ def _reader(name: str, version: int, kind: str) -> Callable[..., Message]:
     from penstock.wire import readers, schema
 
     known = schema.load(name, version, kind)
-    return readers.reader(known, schema.load(name, schema.versions(name)[-1], kind))
+    max_items = MAX_ANSWERED_ITEMS if kind == "response" else MAX_ITEMS
+    return readers.reader(known, schema.load(name, schema.versions(name)[-1], kind), max_items)
 
 
 @cache

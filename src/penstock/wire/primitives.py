@@ -18,14 +18,16 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 ZERO_UUID = UUID(int=0)
-# A byte or two can become an object of a hundred: so many items of arrays in one request, no more.
-MAX_ITEMS = 1_000_000
+# A byte or two can become an object of a hundred, and each takes its microseconds of the broker's one
+# thread: so many items of arrays in one request, no more. What a broker answers is not so limited.
+MAX_ITEMS = 100_000
+MAX_ANSWERED_ITEMS = 1_000_000
 _UUIDS_KEPT = 4096
 _uuids: dict[bytes, UUID] = {bytes(16): ZERO_UUID}
 
 
-def too_many_items() -> WireError:
-    return WireError(f"a message has more than {MAX_ITEMS} items in its arrays")
+def too_many_items(limit: int = MAX_ITEMS) -> WireError:
+    return WireError(f"a message has more than {limit} items in its arrays")
 
 
 def uvarint(buf: Buffer, pos: int) -> tuple[int, int]:

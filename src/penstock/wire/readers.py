@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.wire.message import Message
-from penstock.wire.primitives import MAX_ITEMS, too_many_items
+from penstock.wire.primitives import too_many_items
 from penstock.wire.schema import LETTER_SIZE, Field, Struct
 from penstock.wire.source import Source, size_of, smallest_item
 
 
-def reader(schema: Struct, newest: Struct) -> Callable[..., Message]:
+def reader(schema: Struct, newest: Struct, max_items: int) -> Callable[..., Message]:
     """read(buf, pos, end) -> Message with this version's fields, and defaults for the newest's."""
     out = Source()
     out.names["too_many_items"] = too_many_items
-    out.add(f"left = {MAX_ITEMS}")
+    out.names["max_items"] = max_items
+    out.add("left = max_items")
     _read_struct(out, schema, newest, "m0", 0)
     out.add("if pos > end:")
     out.add("    raise WireError('a message is cut short')")
@@ -112,7 +113,7 @@ def _read_field(
     out.depth += 1
     out.add("left -= n")
     out.add("if left < 0:")
-    out.add("    raise too_many_items()")
+    out.add("    raise too_many_items(max_items)")
     if field.type in LETTER_SIZE:
         out.add(f"{target} = list(unpack_from(f'>{{n}}{field.type}', buf, pos))")
         out.add(f"pos += n * {LETTER_SIZE[field.type]}")

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
-from penstock.broker.fetch_lookup import Results, encode, find, forgotten, partitions_asked
+from penstock.broker.fetch_lookup import Results, encode, find, forgotten, is_there, partitions_asked
 from penstock.broker.fetch_sessions import FINAL_EPOCH, FetchSession, SessionKey
 from penstock.broker.registry import register
 from penstock.broker.writer import Chunk
@@ -54,17 +55,18 @@ def handle(
     version = context.version
     request = parse_fetch(buf, pos, end, version)
     by_id = version >= 13
-    asked = list(partitions_asked(request.topics))
+    asked = partitions_asked(request.topics)
     session: FetchSession | None = None
     if version >= 7:
         try:
             session = broker.sessions.find(request, by_id)
+            if session is not None:
+                broker.sessions.update(session, asked, forgotten(request), partial(is_there, broker))
         except ApiError as error:
             return encode(broker, version, error.code, 0, {})
     if session is None:
-        wanted = [(key, find(broker, key), partition) for key, partition in asked]
+        wanted = [(key, find(broker, key), partition) for key, partition in asked.items()]
     else:
-        session.update(asked, forgotten(request))
         if not session.partitions:
             broker.sessions.close(session)
         wanted = [(key, find(broker, key), cached.wanted) for key, cached in session.partitions.items()]
@@ -80,7 +82,9 @@ def handle(
             return encode(broker, version, 0, session.id if session.partitions else 0, session.tell(results))
         if version < 7 or request.session_epoch == FINAL_EPOCH or not asked:
             return encode(broker, version, 0, 0, results)
-        created = broker.sessions.create(asked, by_id, request.replica_id >= 0)
+        if not all(isinstance(found, Partition) for _, found, _ in wanted):
+            return encode(broker, version, 0, 0, results)
+        created = broker.sessions.create(asked.items(), by_id, request.replica_id >= 0)
         if created is None:
             return encode(broker, version, 0, 0, results)
         created.tell(results)

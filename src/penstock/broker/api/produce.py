@@ -7,6 +7,8 @@
 9    flexible   10  current leader and its address (KIP-951)   11, 12  transactions (KIP-890)
 13   topic ids (KIP-516)
 
+A partition may be named once in a request, or all of it is INVALID_REQUEST: so a request cannot multiply its
+work. How much of it is unpacked to check compressed batches is limited too (`log.validate.Allowance`).
 A duplicate within the last five batches of a producer is answered as the success it was. acks=0 gets no
 answer; an error closes the connection instead, as Kafka does, for the client to notice.
 A transactional batch needs a transactional id, and a partition that is in its transaction; from version 12 on
@@ -18,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import CloseConnection
@@ -27,12 +30,14 @@ from penstock.broker.transactions import refused_partitions
 from penstock.errors import (
     ApiError,
     InvalidRecord,
+    InvalidRequest,
     InvalidRequiredAcks,
     NotLeaderOrFollower,
     TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnsupportedForMessageFormat,
 )
+from penstock.log.validate import Allowance
 from penstock.replication.delayed import Key
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.produce import (
@@ -58,6 +63,10 @@ def handle(
     acks = request.acks
     if acks not in (1, -1, 0):
         return error_response(context, request, InvalidRequiredAcks.code)
+    allowance: Allowance | None = None
+    if len(request.topics) != 1 or len(request.topics[0][2]) != 1:
+        _refuse_repeated(request)
+        allowance = Allowance()
     refused: Mapping[Key, ApiError] | None = None
     if request.transactional_id is not None:
         refused = refused_partitions(broker, request, buf, version)
@@ -80,7 +89,7 @@ def handle(
                         raise refused[partition.key]
                 elif stop - start > _ATTRIBUTES_AT and buf[start + _ATTRIBUTES_AT] & _TRANSACTIONAL:
                     raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
-                info = partition.append(buf, start, stop, acks)
+                info = partition.append(buf, start, stop, acks, allowance=allowance)
             except ApiError as error:
                 if acks == 0:
                     raise CloseConnection(f"{error} for {name}-{index} of a produce with acks=0") from None
@@ -105,6 +114,16 @@ def handle(
             broker.flush(partition)
         return None
     return encode_produce_response(version, topics, 0, broker.endpoints(leaders) if leaders else ())
+
+
+def _refuse_repeated(request: ProduceRequest) -> None:
+    named: set[tuple[str | UUID | None, int]] = set()
+    for name, topic_id, partitions in request.topics:
+        topic = name if topic_id is None else topic_id
+        for index, _, _ in partitions:
+            if (topic, index) in named:
+                raise InvalidRequest("a partition is named twice in one produce request")
+            named.add((topic, index))
 
 
 def _refusal(broker: Broker, version: int, name: str | None, index: int) -> ApiError:
