@@ -243,3 +243,17 @@ def test_what_all_named_groups_have_consumed_is_deleted(penstock: PenstockBroker
     assert offsets(penstock, "t")[-5:] == [5, 6, 7, 8, 9]
     penstock.clock.advance(seconds=31)
     assert offsets(penstock, "t") == [5, 6, 7, 8, 9]
+
+
+def test_records_that_a_client_was_told_are_deleted_stay_so_over_kill_9(penstock: PenstockBroker) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    penstock.create_topic("t")
+    fill(penstock, "t", 6)
+    admin = AdminClient({"bootstrap.servers": penstock.bootstrap})
+    for future in admin.delete_records([TopicPartition("t", 0, 4)]).values():
+        assert future.result(30).low_watermark == 4
+    penstock.kill()
+    penstock.restart()
+    assert offsets(penstock, "t") == [4, 5]

@@ -107,6 +107,7 @@ class Maintenance:
 
     async def retention(self) -> None:
         broker = self._broker
+        moved = False
         for i, partition in enumerate(list(broker.partitions.values())):
             one = partition.log
             if i % _STRIDE == 0:
@@ -123,6 +124,7 @@ class Maintenance:
                 except (OSError, KafkaStorageError) as error:
                     log.error("retention of %s-%d failed: %s", one.topic, one.partition, error)
                     continue
+                moved = moved or one.log_start_offset != before
                 if removed:
                     log.info(
                         "%s-%d: retention removed %d segments; the log starts at %d, before at %d",
@@ -131,6 +133,8 @@ class Maintenance:
             if one.config.retention_strict:
                 await self._strict_retention(one)
                 await broker.with_logs(one.purge)
+        if moved:
+            await broker.with_logs(broker.logs.checkpoint_log_starts)
         if not self._rewriting.locked():
             self._close_child()
 

@@ -207,20 +207,29 @@ class LogManager:
     def checkpoint(self) -> None:
         """Write recovery points, log start offsets, high watermarks and the cleaner's progress."""
         for directory in self.directories:
-            logs = [log for log in list(self.logs.values()) if os.path.dirname(log.directory) == directory]
+            logs = self._in(directory)
             keys = {(log.topic, log.partition) for log in logs}
             columns = {
                 RECOVERY_POINTS: {(log.topic, log.partition): log.recovery_point for log in logs},
-                LOG_START_OFFSETS: {
-                    (log.topic, log.partition): log.log_start_offset
-                    for log in logs
-                    if log.log_start_offset > log.segments[0].base_offset
-                },
                 HIGH_WATERMARKS: {(log.topic, log.partition): log.high_watermark for log in logs},
                 CLEANER_OFFSETS: {key: offset for key, offset in self.cleaner_offsets.items() if key in keys},
             }
             for name, offsets in columns.items():
                 write_offsets(os.path.join(directory, name), offsets, self._fs)
+        self.checkpoint_log_starts()
+
+    def checkpoint_log_starts(self) -> None:
+        """Write the log start offsets alone: a client was told that records are gone, so they stay gone."""
+        for directory in self.directories:
+            starts = {
+                (log.topic, log.partition): log.log_start_offset
+                for log in self._in(directory)
+                if log.log_start_offset > log.segments[0].base_offset
+            }
+            write_offsets(os.path.join(directory, LOG_START_OFFSETS), starts, self._fs)
+
+    def _in(self, directory: str) -> list[PartitionLog]:
+        return [log for log in list(self.logs.values()) if os.path.dirname(log.directory) == directory]
 
     def close(self) -> None:
         """Stop in order: every log synced, then the marker that the next start trusts."""

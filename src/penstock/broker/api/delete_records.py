@@ -3,7 +3,8 @@
 2  flexible
 
 Moves the log start offset up to an offset, or with -1 to the high watermark. A partition whose
-cleanup.policy is only compact refuses with POLICY_VIOLATION, as Kafka does.
+cleanup.policy is only compact refuses with POLICY_VIOLATION, as Kafka does. The answer comes when the new
+start is on disk: what a client was told is deleted does not come back after a crash.
 Left out: nothing. The timeout is for followers, of which there are none.
 """
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.errors import ApiError, UnknownTopicOrPartition
+from penstock.errors import ApiError, KafkaStorageError, UnknownTopicOrPartition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
     topics = []
     for topic in request.topics:
         partitions = []
@@ -36,6 +37,10 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
                 code = error.code
             partitions.append(_result(item.partition_index, low_watermark, code))
         topics.append(Message(name=topic.name, partitions=partitions))
+    try:
+        await broker.with_logs(broker.logs.checkpoint_log_starts)
+    except OSError as error:
+        raise KafkaStorageError(f"the new log start could not be written: {error.strerror}") from error
     return Message(throttle_time_ms=0, topics=topics)
 
 
