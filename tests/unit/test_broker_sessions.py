@@ -14,9 +14,9 @@ from penstock.wire.fetch import FetchPartition, FetchPartitionResult, FetchReque
 CLOCK_STEP_MS = 121_000
 
 
-def cache(slots: int = 2) -> tuple[FetchSessionCache, ManualClock]:
+def cache(slots: int = 2, max_partitions: int = 1000) -> tuple[FetchSessionCache, ManualClock]:
     clock = ManualClock()
-    return FetchSessionCache(slots, clock, random.Random(1)), clock
+    return FetchSessionCache(slots, clock, random.Random(1), max_partitions), clock
 
 
 def partitions(count: int, topic: str = "t") -> list[tuple[SessionKey, FetchPartition]]:
@@ -143,3 +143,25 @@ def test_a_consumer_never_evicts_a_follower() -> None:
 def test_no_slots_mean_no_sessions() -> None:
     sessions, _ = cache(0)
     assert sessions.create(partitions(1), False, False) is None
+
+
+def test_the_partitions_of_all_sessions_are_limited_and_a_long_unused_one_makes_room() -> None:
+    sessions, clock = cache(10, max_partitions=10)
+    assert sessions.create(partitions(11), False, False) is None
+    old = sessions.create(partitions(6), False, False)
+    assert old is not None
+    assert sessions.create(partitions(5), False, False) is None
+    clock.advance(CLOCK_STEP_MS)
+    assert sessions.create(partitions(5), False, False) is not None
+    assert old.id not in sessions.sessions and sessions.partition_count == 5
+
+
+def test_a_session_that_outgrows_the_limit_is_closed() -> None:
+    sessions, _ = cache(10, max_partitions=10)
+    made = sessions.create(partitions(6), False, False)
+    assert made is not None
+    sessions.update(made, dict(partitions(10)), [("t", 0)], lambda key: True)
+    assert sessions.partition_count == 9
+    with pytest.raises(FetchSessionIdNotFound):
+        sessions.update(made, dict(partitions(2, "u")), (), lambda key: True)
+    assert sessions.partition_count == 0 and not sessions.sessions
