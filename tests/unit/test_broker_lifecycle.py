@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
+import socket
 import struct
 import uuid
 from collections.abc import AsyncIterator
@@ -14,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.broker.broker import METADATA_FILE, Broker
 from penstock.broker.dispatch import CloseConnection, Pending
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicRef, TopicSpec
-from penstock.errors import KafkaStorageError, RequestTimedOut, UnknownTopicId
+from penstock.errors import ConfigError, KafkaStorageError, RequestTimedOut, UnknownTopicId
 from penstock.fs import REAL_FS, FaultyFs, Fs
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.records import Record, build_batch, iter_records
@@ -237,6 +240,25 @@ def test_after_a_clean_stop_nothing_changes_and_after_a_crash_the_leader_epoch_d
             assert produced(await answered(produce(broker))) == (0, 1)
 
     asyncio.run(main())
+
+
+def test_a_start_that_finds_its_port_taken_leaves_the_directory_as_after_a_clean_stop(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as broker:
+            await create(broker)
+            epoch = broker.image.topics["t"].partitions[0].leader_epoch
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            listener = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(ConfigError, match="in use"):
+                async with running(tmp_path, listeners=listener):
+                    raise AssertionError("it started")
+        async with running(tmp_path) as broker:
+            assert broker.logs.clean
+            assert broker.image.topics["t"].partitions[0].leader_epoch == epoch
+
+    asyncio.run(scenario())
 
 
 def test_logs_of_a_deleted_topic_go_at_the_start_and_unknown_ones_stay(tmp_path: Path) -> None:

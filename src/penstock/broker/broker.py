@@ -99,6 +99,7 @@ class Broker:
         self.logs = LogManager(self.config, self.clock, self.fs)
         self.topics = Topics(self)
         self.coordinators = Coordinators(self)
+        self._recovered = False  # the logs are sound, and the leader epochs say so
         try:
             await self._load()
             await self._listen()
@@ -128,6 +129,7 @@ class Broker:
         await self.with_logs(adopt.drop_strays, self.logs, image)
         if not self.logs.clean:
             await self.controller.bump_leader_epochs()
+        self._recovered = True
         await self.topics.apply(self.controller.image)
         self.controller.subscribe(self.topics.changed)
 
@@ -185,11 +187,13 @@ class Broker:
         await self._dispatcher.drain()
         await self.topics.caught_up()
         await self.flusher.drain()
-        self.coordinators.close()
-        await self.with_logs(self.logs.close)
         await self._abandon()
 
     async def _abandon(self) -> None:
+        if self._recovered:
+            # Also after a start that failed late, over a port in use for example: its logs stopped cleanly.
+            self.coordinators.close()
+            await self.with_logs(self.logs.close)
         await self.controller.close()
         self._log_thread.shutdown()
         self._locks.release()

@@ -71,7 +71,11 @@ async def _serve(config: BrokerConfig, ready_file: str | None, announce: Announc
         "brokers": [{"id": broker.id, "host": broker.host, "port": broker.port, "pid": os.getpid()}],
     }
     if ready_file is not None:
-        _write_ready(ready_file, state)
+        try:
+            _write_ready(ready_file, state)
+        except OSError:
+            await broker.stop()
+            raise
     announce(state)
     await stopping.wait()
     await broker.stop()

@@ -79,6 +79,8 @@ def admit(
         raise InvalidRecord("a produce request carries exactly one batch for each partition")
     if header.attributes & ~CODEC_MASK:
         _check_flags(header)
+    if header.producer_id < -1:
+        raise InvalidRecord(f"{header.producer_id} is no producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(f"producer {header.producer_id} sent a batch without a sequence or an epoch")
     if header.codec:
