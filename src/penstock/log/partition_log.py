@@ -32,6 +32,7 @@ from penstock.wire.records import BatchHeader, check_batch, iter_records, parse_
 _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
 _TAIL_INDEX_ENTRIES = 8
+_TAIL_BATCHES = 200
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT)
 _COMPLAIN_MS = 10_000  # a full disk is worth a line now and then, not one for each request
 
@@ -444,10 +445,19 @@ class PartitionLog:
             if header.base_offset >= start and header.producer_id >= 0:
                 self._replay(segment, position, header)
         if offset is not None and self.producers.producers:
-            active = self.active
-            for _, header in active.headers(active.offsets.position_back(_TAIL_INDEX_ENTRIES)):
+            self._remember_tail()
+
+    def _remember_tail(self) -> None:
+        """Read the last batches before the end back, also of segments before the active one."""
+        seen = 0
+        for segment in reversed(self.segments):
+            start = segment.offsets.position_back(_TAIL_INDEX_ENTRIES)
+            for _, header in segment.headers(start):
+                seen += 1
                 if header.producer_id >= 0 and not header.is_control:
                     self.producers.remember_earlier(header)
+            if start > 0 or seen >= _TAIL_BATCHES:
+                break
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
         if not header.is_control:
