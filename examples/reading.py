@@ -10,6 +10,11 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+# When the broker of a group comes back, librdkafka (2.16) can turn in a circle: a commit that it tries again
+# before it has found the coordinator makes it drop the coordinator. So it is to find it (which has to wait
+# behind a fetch) sooner than it tries again.
+RECOVERY = {"reconnect.backoff.max.ms": 500, "fetch.wait.max.ms": 100, "retry.backoff.ms": 1000}
+
 
 def options(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
@@ -35,7 +40,7 @@ def connect(arguments: argparse.Namespace, **settings: object) -> Consumer:
             "group.instance.id": arguments.instance,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
-            "reconnect.backoff.max.ms": 500,
+            **RECOVERY,
             **settings,
         }
     )
