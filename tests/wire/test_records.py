@@ -334,13 +334,21 @@ def test_lengths_of_every_width_are_walked() -> None:
         b"\x0c\x00\x00\x00\x01\x01\x01",  # -1 headers
         b"\x0c\x00\x00\x00\x01\x01\x7e",  # 63 headers in no bytes
         b"\x10\x00\x00\x00\x01\x01\x02\x01\x01",  # a header without a key
-        b"\x12\x00\x00\x00\x01\x01\x02\x02\xff\x01",  # a key that is not UTF-8
         b"\x0e\x00\x00\x00\x01\x01\x00\x00",  # a byte too many in the record
     ],
 )
 def test_records_whose_fields_disagree_with_their_length_are_invalid(payload: bytes) -> None:
     with pytest.raises(InvalidRecord):
         list(iter_records(raw_batch(payload)))
+    with pytest.raises(InvalidRecord):
+        check_batch(raw_batch(payload), 0, HEADER_SIZE + len(payload))
+
+
+def test_the_key_of_a_header_may_be_any_bytes_and_stays_as_it_is() -> None:
+    batch = raw_batch(b"\x12\x00\x00\x00\x01\x01\x02\x02\xff\x01")
+    check_batch(batch, 0, len(batch))
+    records = list(iter_records(batch))
+    assert build_batch(records)[HEADER_SIZE:] == batch[HEADER_SIZE:]
 
 
 def test_a_header_alone_is_read_without_a_look_at_the_rest() -> None:

@@ -103,9 +103,9 @@ def _record_row(header: BatchHeader, record: Record, contents: bool) -> Row:
     elif contents:
         row["key"] = printable(record.key)
         row["value"] = printable(record.value)
-        row["headers"] = [[key, printable(value)] for key, value in record.headers]
+        row["headers"] = [[_readable(key), printable(value)] for key, value in record.headers]
     else:
-        row["header_keys"] = [key for key, _ in record.headers]
+        row["header_keys"] = [_readable(key) for key, _ in record.headers]
     return row
 
 
@@ -226,3 +226,8 @@ _BY_NAME: dict[str, Callable[[str, Fs], Iterator[Row]]] = {
     PARTITION_METADATA: _properties(":"),
     META_PROPERTIES: _properties("="),
 }
+
+
+def _readable(key: str) -> str:
+    """A header's key may be any bytes; those that are no text are shown as \\x."""
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

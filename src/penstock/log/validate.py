@@ -138,7 +138,8 @@ def _check_timestamps(
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     header_is_wrong = header.max_timestamp > latest or header.max_timestamp < -1
-    if not header_is_wrong and earliest <= 0:
+    # The header's word is not enough: a record may be newer than it says.
+    if not header_is_wrong and earliest <= 0 and header.base_timestamp + header.largest_delta <= latest:
         return
     # The header does not tell the oldest record, nor which one is too new.
     error = InvalidTimestamp(

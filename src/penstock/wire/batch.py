@@ -18,6 +18,7 @@ from penstock.errors import (
     UnsupportedForMessageFormat,
 )
 from penstock.wire import compression
+from penstock.wire.walk import check_records
 
 Buffer = bytes | bytearray | memoryview
 
@@ -47,10 +48,7 @@ _UINT = struct.Struct(">I")
 _APPEND_TIME = struct.Struct(">q")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP_POSITION = 35
-_MIN_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
 _SEQUENCE_SPAN = 1 << 31
-_FIRST_RUN = 16  # records of one length that are looked for at once; doubles while they are found
-_LONGEST_RUN = 4096
 
 
 class BatchHeader:
@@ -63,6 +61,7 @@ class BatchHeader:
         "base_timestamp",
         "count",
         "crc",
+        "largest_delta",
         "last_offset_delta",
         "leader_epoch",
         "length",
@@ -101,6 +100,7 @@ class BatchHeader:
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.count = count
+        self.largest_delta = 0  # a bound of the records' timestamp deltas, where they were checked
 
     @property
     def size(self) -> int:
@@ -154,8 +154,8 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
     """The header of the batch at pos, which must lie before end and be sound.
 
     Size, magic, codec and CRC always. From a producer also: one record for every offset, and when
-    the records are not compressed, lengths that lead exactly to the batch's end. A `stored` batch
-    was accepted once, and compaction may have left holes in its offsets, or no record at all.
+    they are not compressed, every record sound. A `stored` batch was accepted once, and compaction
+    may have left holes in its offsets, or no record at all.
     """
     if end - pos < HEADER_SIZE:
         refuse_old_magic(buf, pos, end)
@@ -181,7 +181,7 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
     if count <= 0 or count != header.last_offset_delta + 1:
         raise InvalidRecord(f"a batch of {count} records has last offset delta {header.last_offset_delta}")
     if not codec:
-        _walk(buf, pos + HEADER_SIZE, batch_end, count)
+        header.largest_delta = check_records(buf, pos + HEADER_SIZE, batch_end, count)
     elif count > MAX_COMPRESSED_RECORDS:
         raise InvalidRecord(f"{count} records in one compressed batch, {MAX_COMPRESSED_RECORDS} at most")
     return header
@@ -190,9 +190,9 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
 def check_compressed(
     buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_PRODUCED_BYTES
 ) -> int:
-    """Unpack a compressed batch and hold its records to the same count. The bytes they have unpacked."""
+    """Unpack a compressed batch and check its records as well. The bytes they have unpacked."""
     inside = payload(buf, pos, header, max_bytes)
-    _walk(inside, 0, len(inside), header.count)
+    header.largest_delta = check_records(inside, 0, len(inside), header.count)
     return len(inside)
 
 
@@ -200,73 +200,6 @@ def refuse_old_magic(buf: Buffer, pos: int, end: int) -> None:
     if end - pos > MAGIC_POSITION and buf[pos + MAGIC_POSITION] in (0, 1):
         magic = buf[pos + MAGIC_POSITION]
         raise UnsupportedForMessageFormat(f"record format {magic} is too old; this broker takes format 2")
-
-
-def _walk(buf: Buffer, pos: int, end: int, count: int) -> None:
-    # The hottest loop of the broker. Positions only grow, so one look at the end finds any step
-    # over it; the first test keeps the number of steps below the number of bytes.
-    if count * _MIN_RECORD > end - pos:
-        raise InvalidRecord(f"{count} records do not fit in {end - pos} bytes")
-    left, ahead, patience = count, _FIRST_RUN, 0
-    try:
-        while left:
-            start = pos
-            size = buf[pos]
-            byte = -1
-            if size > 127:
-                byte = buf[pos + 1]
-                if byte > 127 or not byte or size & 1:
-                    pos = _after_odd_length(buf, pos)
-                    left -= 1
-                    continue
-                # two bytes b, c: a length of (b - 128 + c * 128) / 2
-                pos += (size >> 1) + (byte << 6) - 62
-            elif size & 1 or size < 2 * _MIN_RECORD - 2:
-                raise InvalidRecord("a record has an impossible length")
-            else:
-                pos += (size >> 1) + 1
-            left -= 1
-            if patience:
-                patience -= 1
-            elif left > _FIRST_RUN:
-                stride = pos - start
-                run = min(left, ahead, (end - pos) // stride)
-                if run and _same(buf, pos, stride, run, size, byte):
-                    pos += run * stride
-                    left -= run
-                    ahead = min(2 * ahead, _LONGEST_RUN)
-                else:
-                    ahead = patience = _FIRST_RUN
-    except IndexError:
-        raise InvalidRecord("the records of a batch go past its end") from None
-    if pos != end:
-        raise InvalidRecord(f"a batch's {count} records end {pos - end} bytes after the batch")
-
-
-def _same(buf: Buffer, pos: int, stride: int, run: int, first: int, second: int) -> bool:
-    """Whether `run` records from pos on all have this length: records of one producer often do.
-
-    If one has the length, the next starts a stride later; so the first bytes of all of them are one
-    strided slice, which is compared without a turn of the interpreter for each.
-    """
-    stop = pos + run * stride
-    if bytes(buf[pos:stop:stride]) != first.to_bytes(1, "big") * run:
-        return False
-    return second < 0 or bytes(buf[pos + 1 : stop : stride]) == second.to_bytes(1, "big") * run
-
-
-def _after_odd_length(buf: Buffer, pos: int) -> int:
-    """Where the record at pos ends, when its length is long, negative or has needless bytes."""
-    raw = 0
-    for shift in (0, 7, 14, 21, 28):
-        byte = buf[pos]
-        pos += 1
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            if raw & 1 or raw < 2 * _MIN_RECORD - 2 or raw >> 32:
-                break
-            return pos + (raw >> 1)
-    raise InvalidRecord("a record has an impossible length")
 
 
 def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:

@@ -191,10 +191,8 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, bytes | 
         if key is None:
             raise InvalidRecord("a header has no key")
         value, pos = _nullable(data, pos, end)
-        try:
-            found.append((key.decode(), value))
-        except UnicodeDecodeError:
-            raise InvalidRecord("a header's key is not UTF-8") from None
+        # Kafka takes any bytes for a key. Those that are no UTF-8 are kept, and written back as they were.
+        found.append((key.decode("utf-8", "surrogateescape"), value))
     return tuple(found), pos
 
 
@@ -277,7 +275,7 @@ def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_d
     _put_nullable(body, record.value)
     _put_varint(body, len(record.headers))
     for key, value in record.headers:
-        _put_nullable(body, key.encode())
+        _put_nullable(body, key.encode("utf-8", "surrogateescape"))
         _put_nullable(body, value)
     _put_varint(out, len(body))
     out += body
