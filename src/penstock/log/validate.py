@@ -83,12 +83,12 @@ def admit(
         raise InvalidRecord(f"{header.producer_id} is no producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(f"producer {header.producer_id} sent a batch without a sequence or an epoch")
-    if header.codec:
-        if allowance is None:
-            check_compressed(buf, start, header)
-        elif allowance.left > 0:
-            allowance.spend(check_compressed(buf, start, header), header.count)
-    if "compact" in config.cleanup_policy:
+    compact = "compact" in config.cleanup_policy
+    if header.codec and (compact or allowance is None or allowance.left > 0):
+        unpacked = check_compressed(buf, start, header)
+        if allowance is not None:
+            allowance.spend(unpacked, header.count)
+    if compact and header.keyless:
         _refuse(
             InvalidRecord("a compacted topic needs a key in every record"),
             [(r.offset_delta, "no key") for r in _records(buf, start) if r.key is None],

@@ -61,6 +61,7 @@ class BatchHeader:
         "base_timestamp",
         "count",
         "crc",
+        "keyless",
         "largest_delta",
         "last_offset_delta",
         "leader_epoch",
@@ -100,7 +101,9 @@ class BatchHeader:
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.count = count
-        self.largest_delta = 0  # a bound of the records' timestamp deltas, where they were checked
+        # Where the records were checked: a bound of their timestamp deltas, and whether one has no key.
+        self.largest_delta = 0
+        self.keyless = False
 
     @property
     def size(self) -> int:
@@ -181,7 +184,7 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
     if count <= 0 or count != header.last_offset_delta + 1:
         raise InvalidRecord(f"a batch of {count} records has last offset delta {header.last_offset_delta}")
     if not codec:
-        header.largest_delta = check_records(buf, pos + HEADER_SIZE, batch_end, count)
+        header.largest_delta, header.keyless = check_records(buf, pos + HEADER_SIZE, batch_end, count)
     elif count > MAX_COMPRESSED_RECORDS:
         raise InvalidRecord(f"{count} records in one compressed batch, {MAX_COMPRESSED_RECORDS} at most")
     return header
@@ -192,7 +195,7 @@ def check_compressed(
 ) -> int:
     """Unpack a compressed batch and check its records as well. The bytes they have unpacked."""
     inside = payload(buf, pos, header, max_bytes)
-    header.largest_delta = check_records(inside, 0, len(inside), header.count)
+    header.largest_delta, header.keyless = check_records(inside, 0, len(inside), header.count)
     return len(inside)
 
 

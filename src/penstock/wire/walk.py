@@ -24,8 +24,11 @@ _SECOND = bytes((2 * delta) >> 7 for delta in range(_BLOCK))
 _SECOND_MORE = bytes(byte | 128 for byte in _SECOND)
 
 
-def check_records(buf: Buffer, pos: int, end: int, count: int) -> int:
-    """Check that buf[pos:end] is exactly `count` records. An upper bound of their timestamp deltas."""
+def check_records(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
+    """Check that buf[pos:end] is exactly `count` records.
+
+    Returns an upper bound of their timestamp deltas, and whether one has no key.
+    """
     if count * _MIN_RECORD > end - pos:
         raise InvalidRecord(f"{count} records do not fit in {end - pos} bytes")
     try:
@@ -34,8 +37,9 @@ def check_records(buf: Buffer, pos: int, end: int, count: int) -> int:
         raise InvalidRecord("the records of a batch go past its end") from None
 
 
-def _check(buf: Buffer, pos: int, end: int, count: int) -> int:
+def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
     delta = newest = 0
+    keyless = False
     ahead, patience, failures = _FIRST_RUN, 0, 0
     while delta < count:
         start = pos
@@ -79,6 +83,8 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> int:
             if raw & 1:
                 raise InvalidRecord("a key has an impossible length")
             pos += raw >> 1
+        else:
+            keyless = True
         raw = buf[pos]  # the value
         pos += 1
         if raw != 1:
@@ -117,7 +123,7 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> int:
                 patience = _FIRST_RUN << min(failures, 6)
     if pos != end:
         raise InvalidRecord(f"{end - pos} bytes follow the last record of a batch")
-    return newest >> 1
+    return newest >> 1, keyless
 
 
 def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:

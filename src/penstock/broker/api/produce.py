@@ -26,7 +26,7 @@ from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import CloseConnection
 from penstock.broker.produce_wait import Appended, wait
 from penstock.broker.registry import register
-from penstock.broker.transactions import refused_partitions
+from penstock.broker.transactions import is_transactional, refused_partitions
 from penstock.errors import (
     ApiError,
     InvalidRecord,
@@ -50,9 +50,6 @@ from penstock.wire.produce import (
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-
-_ATTRIBUTES_AT = 22  # the low byte of them, in a batch
-_TRANSACTIONAL = 0x10
 
 
 def handle(
@@ -87,7 +84,7 @@ def handle(
                 if refused is not None:
                     if partition.key in refused:
                         raise refused[partition.key]
-                elif stop - start > _ATTRIBUTES_AT and buf[start + _ATTRIBUTES_AT] & _TRANSACTIONAL:
+                elif is_transactional(buf, start, stop):
                     raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
                 info = partition.append(buf, start, stop, acks, allowance=allowance)
             except ApiError as error:
