@@ -197,7 +197,7 @@ class Bench:
 
     def assert_sound(self) -> None:
         for segment in self.log.segments:
-            segment.flush_indexes()
+            segment.seal()
         problems = verify_partition(self.directory, wait=lambda: None).problems
         assert problems == [], problems
 

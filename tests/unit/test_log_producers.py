@@ -203,3 +203,12 @@ def test_truncation_takes_producer_state_back(tmp_path: Path) -> None:
     assert send(log, 11) == 11
     assert [offset for offset, _ in contents(log)] == list(range(12))
     assert REAL_FS.exists(log.producers.snapshot_path(log.active.base_offset)) or len(log.segments) == 1
+
+
+def test_a_retry_waits_for_the_flush_that_the_first_one_waits_for(tmp_path: Path) -> None:
+    log = make_log(tmp_path, flush_messages=1)
+    first = append(log, batch([b"v"], producer=(1, 0, 0)))
+    again = append(log, batch([b"v"], producer=(1, 0, 0)))
+    assert first.flush_required and again.duplicate and again.flush_required
+    log.flush()
+    assert not append(log, batch([b"v"], producer=(1, 0, 0))).flush_required

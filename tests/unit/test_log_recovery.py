@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -298,6 +299,25 @@ def test_a_roll_that_fails_anywhere_leaves_one_active_segment(tmp_path: Path, op
         assert contents(again) == expected
         assert append(make_log(tmp_path, segment_bytes=400), batch([b"end"])).base_offset == len(expected)
         expected = [*expected, (len(expected), b"end")]
+
+
+def test_closed_segments_keep_one_descriptor_at_most(tmp_path: Path) -> None:
+    def open_files() -> list[str]:
+        found = []
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return [path for path in found if str(tmp_path) in path]
+
+    log = filled(tmp_path, 60)
+    assert len(log.segments) > 8
+    assert len(open_files()) <= len(log.segments) + 2
+    for offset in range(60):
+        log.read(offset, 1, 60)
+    assert len(open_files()) <= len(log.segments) + 2
+    log.close()
+    log = reopen(tmp_path, clean=True)
+    assert len(open_files()) <= 3
 
 
 @settings(max_examples=60, deadline=None)

@@ -71,7 +71,7 @@ class Bench:
 
     def assert_sound(self) -> None:
         for segment in self.log.segments:
-            segment.flush_indexes()
+            segment.seal()
         assert verify_partition(self.directory, wait=lambda: None).problems == []
 
 

@@ -19,14 +19,18 @@ _TAIL_ENTRIES = 256
 
 
 class EntryFile:
-    """An append-only file of entries of one size, binary-searchable."""
+    """An append-only file of entries of one size, binary-searchable.
 
-    __slots__ = ("_fd", "_flushed", "_fs", "_tail", "path")
+    A sealed one keeps no descriptor: a broker may have many thousand closed segments.
+    """
+
+    __slots__ = ("_fd", "_flushed", "_fs", "_tail", "path", "sealed")
 
     ENTRY: struct.Struct
 
     def __init__(self, path: str, fs: Fs) -> None:
         self.path = path
+        self.sealed = False
         self._fs = fs
         self._fd = -1
         self._tail = bytearray()
@@ -42,6 +46,7 @@ class EntryFile:
         return self._fd
 
     def _add(self, entry: bytes) -> None:
+        self.sealed = False
         self._tail += entry
         if len(self._tail) >= _TAIL_ENTRIES * self.ENTRY.size:
             # A full disk must not fail an append whose bytes are in the log already: the tail waits.
@@ -60,31 +65,55 @@ class EntryFile:
                 self._flushed += len(data) // size
                 self._tail.clear()
 
-    def entry(self, i: int) -> tuple[int, int]:
+    def seal(self) -> None:
+        """All entries to the file; from now on it is opened for each look-up."""
+        self.flush()
+        self.close()
+        self.sealed = True
+
+    def _borrow(self) -> int:
+        if self.sealed:
+            return self._fs.open(self.path, os.O_RDONLY)
+        return self._descriptor()
+
+    def _give_back(self, fd: int) -> None:
+        if fd != self._fd:
+            self._fs.close(fd)
+
+    def _read(self, fd: int, i: int) -> tuple[int, int]:
         size = self.ENTRY.size
         if i >= self._flushed:
             first, second = self.ENTRY.unpack_from(self._tail, (i - self._flushed) * size)
         else:
-            data = self._fs.pread(self._descriptor(), size, i * size)
+            data = self._fs.pread(fd, size, i * size)
             if len(data) < size:
                 # the file was cut behind our back; treat what is missing as absent
                 return (-1, 0)
             first, second = self.ENTRY.unpack(data)
         return first, second
 
-    def entries(self) -> Iterator[tuple[int, int]]:
-        for i in range(self.count):
-            yield self.entry(i)
+    def entry(self, i: int) -> tuple[int, int]:
+        fd = self._borrow()
+        try:
+            return self._read(fd, i)
+        finally:
+            self._give_back(fd)
 
     def _floor(self, key: int, column: int = 0) -> int:
         """The number of the last entry whose `column` is at most `key`, or -1."""
         low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[column] <= key:
-                low = middle + 1
-            else:
-                high = middle
+        if high == 0:
+            return -1
+        fd = self._borrow()
+        try:
+            while low < high:
+                middle = (low + high) // 2
+                if self._read(fd, middle)[column] <= key:
+                    low = middle + 1
+                else:
+                    high = middle
+        finally:
+            self._give_back(fd)
         return low - 1
 
     def truncate_entries(self, count: int) -> None:
@@ -105,8 +134,12 @@ class EntryFile:
         self._fs.ftruncate(self._descriptor(), 0)
 
     def sync(self) -> None:
-        if self._fd >= 0:
-            self._fs.fsync(self._fd)
+        """Bring a sealed index to disk. Runs off the loop, so it uses no descriptor of others."""
+        fd = self._fs.open(self.path, os.O_RDWR)
+        try:
+            self._fs.fsync(fd)
+        finally:
+            self._fs.close(fd)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -33,7 +33,7 @@ _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
 _TAIL_INDEX_ENTRIES = 8
 _TAIL_BATCHES = 200
-_TRANSIENT = (errno.ENOSPC, errno.EDQUOT)
+_TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _COMPLAIN_MS = 10_000  # a full disk is worth a line now and then, not one for each request
 
 logger = logging.getLogger(__name__)
@@ -161,8 +161,10 @@ class PartitionLog:
             known = self.producers.find_duplicate(header)
             if known is not None:
                 time = known.timestamp if append_time >= 0 else -1
+                # The first one may still wait for its flush: the retry promises no less.
+                flush = known.last_offset >= self.recovery_point and self._flush_required()
                 return AppendInfo(
-                    known.base_offset, known.last_offset, time, self.log_start_offset, duplicate=True
+                    known.base_offset, known.last_offset, time, self.log_start_offset, True, flush
                 )
             self.producers.check(header)
         base = self.log_end_offset

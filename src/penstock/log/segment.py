@@ -109,7 +109,7 @@ class Segment:
         path = os.path.join(directory, file_name(base_offset, ".log"))
         stat = os.stat(path)
         file = LogFile(path, fs, stat.st_size)
-        return cls(
+        segment = cls(
             directory,
             base_offset,
             file,
@@ -117,6 +117,9 @@ class Segment:
             index_interval_bytes=index_interval_bytes,
             created_ms=int(stat.st_mtime * 1000),
         )
+        segment.offsets.seal()
+        segment.times.seal()
+        return segment
 
     def path(self, kind: str) -> str:
         return os.path.join(self.directory, file_name(self.base_offset, kind))
@@ -175,11 +178,8 @@ class Segment:
         """Called when nothing more will be appended: the largest timestamp goes into the time index."""
         self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.file.trim()
-        self.flush_indexes()
-
-    def flush_indexes(self) -> None:
-        self.offsets.flush()
-        self.times.flush()
+        self.offsets.seal()
+        self.times.seal()
 
     def sync(self, *, sealed: bool) -> None:
         """Bring it to disk. The indexes of the active segment are rebuilt after a crash and may wait."""
@@ -338,7 +338,8 @@ class Segment:
             self._note(position, header.size, header.last_offset, header.max_timestamp)
             next_offset, valid = header.last_offset + 1, position + header.size
         self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
-        self.flush_indexes()
+        self.offsets.seal()
+        self.times.seal()
         return next_offset, valid
 
     def _checked_batches(self, trusted_until: int) -> Iterator[tuple[int, BatchHeader]]:
