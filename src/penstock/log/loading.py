@@ -143,6 +143,8 @@ def _recover(log: PartitionLog, clean: bool) -> None:
                 if cut:
                     logger.warning("%s: cut %d bytes that were no whole batch", segment.file.path, cut)
                 next_offset = segment.load_tail()
+        if not is_active:
+            segment.file.close()  # opened again when it is read
     log.log_end_offset = max(next_offset, log.segments[-1].base_offset)
 
 
