@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -38,7 +39,10 @@ def run(
     try:
         return _new_loop_runner(_serve(config, ready_file, announce or ready or _print))
     except (PenstockError, OSError) as error:
-        print(f"penstock broker: {error}", file=sys.stderr)
+        hint = ""
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            hint = "; allow this process more open files (ulimit -n)"
+        print(f"penstock broker: {error}{hint}", file=sys.stderr)
         return 1
 
 

@@ -65,6 +65,8 @@ def open_log(
     for _, _, header in log.headers(log.recovery_point):
         log.epochs.assign(header.leader_epoch, header.base_offset)
     log.rebuild_producer_state(None if clean else log.segment_base(log.recovery_point))
+    for segment in log.segments[:-1]:
+        segment.file.close()  # opened again when it is read
     return log
 
 
@@ -143,8 +145,6 @@ def _recover(log: PartitionLog, clean: bool) -> None:
                 if cut:
                     logger.warning("%s: cut %d bytes that were no whole batch", segment.file.path, cut)
                 next_offset = segment.load_tail()
-        if not is_active:
-            segment.file.close()  # opened again when it is read
     log.log_end_offset = max(next_offset, log.segments[-1].base_offset)
 
 
