@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock import errors
 from penstock.fs import FaultyFs
+from penstock.log import files
 from penstock.log.partition_log import PartitionLog
 from penstock.wire.records import read_header
 from tests.unit.log_helpers import append, batch, contents, make_log
@@ -318,6 +319,20 @@ def test_closed_segments_keep_one_descriptor_at_most(tmp_path: Path) -> None:
     log.close()
     log = reopen(tmp_path, clean=True)
     assert len(open_files()) <= 3
+
+
+def test_more_closed_segments_than_descriptors_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_OPEN_FILES", files.OpenFiles(2))
+    log = filled(tmp_path, 60)
+    piece = log.read(0, 1 << 20, 60)[0]
+    expected = piece.read()
+    assert [offset for offset, _ in contents(log)] == list(range(60))
+    assert sum(segment.file._fd >= 0 for segment in log.segments) <= 3
+    assert piece.read() == expected, "a slice whose file was closed meanwhile opens it again"
+    log.flush()
+    log.close()
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,19 +8,53 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import weakref
+from collections import OrderedDict
 
 from penstock.fs import Fs
+
+
+class OpenFiles:
+    """The files of closed segments that are open: only so many, the oldest is closed first.
+
+    A closed one is opened again when it is read, so a broker can have more segments than descriptors.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self._capacity = capacity
+        self._files: OrderedDict[int, weakref.ref[LogFile]] = OrderedDict()
+
+    @property
+    def capacity(self) -> int:
+        if self._capacity is None:  # asked for late: the broker raises its limit when it starts
+            self._capacity = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 64)
+        return self._capacity
+
+    def add(self, file: LogFile) -> None:
+        self._files[id(file)] = weakref.ref(file)
+        while len(self._files) > self.capacity:
+            oldest = self._files.popitem(last=False)[1]()
+            if oldest is not None and oldest is not file:
+                oldest.close()
+
+    def forget(self, file: LogFile) -> None:
+        self._files.pop(id(file), None)
+
+
+_OPEN_FILES = OpenFiles()
 
 
 class LogFile:
     """One `.log` file. `size` is the number of valid bytes, which a preallocated file exceeds."""
 
-    __slots__ = ("_fd", "_fs", "path", "size", "torn")
+    __slots__ = ("__weakref__", "_fd", "_fs", "path", "sealed", "size", "torn")
 
     def __init__(self, path: str, fs: Fs, size: int, fd: int = -1) -> None:
         self.path = path
         self.size = size
         self.torn = False  # bytes of a failed write could not be cut off
+        self.sealed = False  # nothing more is appended; it may be closed while it is not read
         self._fs = fs
         self._fd = fd
 
@@ -35,10 +69,25 @@ class LogFile:
     def fd(self) -> int:
         if self._fd < 0:
             self._fd = self._fs.open(self.path, os.O_RDWR)
+            if self.sealed:
+                _OPEN_FILES.add(self)
         return self._fd
+
+    def seal(self) -> None:
+        self.trim()
+        self.sealed = True
+        if self._fd >= 0:
+            _OPEN_FILES.add(self)
+
+    def keep_open(self) -> None:
+        """Its path is about to change: while it is read, its descriptor is all there is."""
+        self.sealed = False
+        _OPEN_FILES.forget(self)
 
     def append(self, data: memoryview | bytes) -> None:
         """Write at the end of the valid bytes. A write that fails leaves no torn bytes behind."""
+        if self.sealed:
+            self.keep_open()  # a roll failed after it was sealed
         fs, fd, position = self._fs, self.fd, self.size
         length = len(data)
         try:
@@ -66,9 +115,10 @@ class LogFile:
             self._fs.ftruncate(self.fd, self.size)
 
     def sync(self) -> None:
-        self._fs.fsync(self.fd)
+        sync_path(self.path, self._fs)
 
     def close(self) -> None:
+        _OPEN_FILES.forget(self)
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._fs.close(fd)
@@ -76,6 +126,18 @@ class LogFile:
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             self.close()
+
+
+def sync_path(path: str, fs: Fs) -> None:
+    """Bring a file to disk. Runs off the loop, beside which a descriptor may be closed: it takes its own."""
+    try:
+        fd = fs.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return  # deleted, or replaced, meanwhile: nothing is left to bring to disk
+    try:
+        fs.fsync(fd)
+    finally:
+        fs.close(fd)
 
 
 class FileSlice:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.fs import Fs
+from penstock.log.files import sync_path
 
 _TAIL_ENTRIES = 256
 
@@ -134,12 +135,7 @@ class EntryFile:
         self._fs.ftruncate(self._descriptor(), 0)
 
     def sync(self) -> None:
-        """Bring a sealed index to disk. Runs off the loop, so it uses no descriptor of others."""
-        fd = self._fs.open(self.path, os.O_RDWR)
-        try:
-            self._fs.fsync(fd)
-        finally:
-            self._fs.close(fd)
+        sync_path(self.path, self._fs)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -119,6 +119,7 @@ class Segment:
         )
         segment.offsets.seal()
         segment.times.seal()
+        file.sealed = True  # the active one takes that back with its first append
         return segment
 
     def path(self, kind: str) -> str:
@@ -177,7 +178,7 @@ class Segment:
     def seal(self) -> None:
         """Called when nothing more will be appended: the largest timestamp goes into the time index."""
         self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
-        self.file.trim()
+        self.file.seal()
         self.offsets.seal()
         self.times.seal()
 
@@ -386,6 +387,7 @@ class Segment:
 
         Nothing is closed: a flush may be running, and a slice may be on its way to a socket.
         """
+        self.file.keep_open()
         renamed = []
         for kind in FILE_KINDS:
             path = self.path(kind)
