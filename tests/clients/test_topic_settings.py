@@ -177,3 +177,20 @@ def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
     with WireClient(broker.port) as wire:
         assert produce(wire, name, batch_of([b"acks all"])).error_code == 19  # NOT_ENOUGH_REPLICAS
     assert len(broker.consume(name)) == 1
+
+
+def test_clients_cannot_write_to_the_topics_of_the_coordinators(broker: PenstockBroker) -> None:
+    from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "makes-the-topic"})
+    consumer.commit(offsets=[TopicPartition("any", 0, 1)], asynchronous=False)
+    consumer.close()
+    refused: list[KafkaError | None] = []
+
+    def delivered(error: KafkaError | None, message: object) -> None:
+        refused.append(error)
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("__consumer_offsets", b"forged", key=b"\x00", partition=0, on_delivery=delivered)
+    producer.flush(30)
+    assert [error.code() for error in refused if error is not None] == [KafkaError.TOPIC_EXCEPTION]

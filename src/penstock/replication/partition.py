@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import (
     FencedLeaderEpoch,
+    InvalidTopicException,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -17,6 +18,7 @@ from penstock.errors import (
     UnknownLeaderEpoch,
 )
 from penstock.log.files import FileSlice
+from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 
 if TYPE_CHECKING:
@@ -36,7 +38,9 @@ def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> in
 
 
 class Partition:
-    __slots__ = ("_alone", "_broker_id", "_follower_ends", "_on_change", "image", "key", "log")
+    __slots__ = (
+        "_alone", "_broker_id", "_follower_ends", "_on_change", "image", "is_internal", "key", "log",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Partition:
         self.image = image
         self.log = log
         self.key = (log.topic, log.partition)
+        self.is_internal = log.topic in INTERNAL_TOPICS
         self._broker_id = broker_id
         self._on_change = on_change
         self._follower_ends: dict[int, int] = {}
@@ -91,6 +96,9 @@ class Partition:
         image, log = self.image, self.log
         if image.leader != self._broker_id:
             raise NotLeaderOrFollower()
+        if self.is_internal and origin == "client":
+            # What a coordinator has not written itself would count after its next start.
+            raise InvalidTopicException(f"{log.topic} is written by its coordinator only")
         if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
             needed = log.config.min_insync_replicas
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
