@@ -157,7 +157,10 @@ class ShardHost(Generic[S]):
         self._send(outcome.replies)
         for action in outcome.actions:
             if self._perform is not None:
-                self._perform(shard, action)
+                try:
+                    self._perform(shard, action)
+                except Exception:  # the border: the other actions are of other groups and transactions
+                    log.exception("%s: an action failed", self.topic.name)
 
     def _append(
         self, hosted: _Hosted[S], shard: S, records: list[StateRecord], producer: Producer | None

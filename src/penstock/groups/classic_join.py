@@ -11,7 +11,6 @@ from penstock.errors import (
     ApiError,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
-    InvalidRequest,
     InvalidSessionTimeout,
     MemberIdRequired,
     UnknownMemberId,
@@ -29,11 +28,11 @@ from penstock.groups.classic_member import (
 )
 from penstock.groups.classic_rebalance import Rebalances
 from penstock.groups.group import Caller
+from penstock.groups.lengths import check_fits, fits
 from penstock.wire.message import Message
 
 _MEMBER_ID_REQUIRED_SINCE = 4  # KIP-394
 _SKIP_ASSIGNMENT_SINCE = 9  # KIP-814
-_LONGEST_STRING = 32767
 
 
 class Joins:
@@ -51,6 +50,10 @@ class Joins:
             <= settings.group_max_session_timeout_ms
         ):
             raise InvalidSessionTimeout()
+        check_fits("a member id", request.member_id)
+        check_fits("a group instance id", request.group_instance_id)
+        if not fits(request.protocol_type) or not all(fits(item.name) for item in request.protocols):
+            raise InconsistentGroupProtocol("a protocol's name is too long")
 
     def join(
         self, group: ClassicGroup, request: Message, who: Caller, token: Any, out: Outcome, now_ms: int
@@ -92,7 +95,7 @@ class Joins:
 
     def _new(self, group: ClassicGroup, join: _Join, out: Outcome) -> None:
         request, instance_id = join.request, join.request.group_instance_id
-        member_id = self._member_id(join.who.client_id if instance_id is None else instance_id)
+        member_id = new_member_id(join.who.client_id if instance_id is None else instance_id, self._rng)
         if instance_id is not None:
             known = group.static_members.get(instance_id)
             if known is None:
@@ -104,12 +107,6 @@ class Joins:
             out.replies.append(Reply(join.token, join_error(MemberIdRequired.code, member_id)))
         else:
             self._add(group, join, member_id, out)
-
-    def _member_id(self, name: str) -> str:
-        member_id = f"{name}-{UUID(int=self._rng.getrandbits(128), version=4)}"
-        if len(member_id.encode()) > _LONGEST_STRING:
-            raise InvalidRequest("the client id or group instance id is too long")
-        return member_id
 
     def _add(self, group: ClassicGroup, join: _Join, member_id: str, out: Outcome) -> None:
         request, who = join.request, join.who
@@ -191,6 +188,13 @@ class _Join:
     def reason(self) -> str:
         """KIP-800."""
         return self.request.reason or "not provided"
+
+
+def new_member_id(name: str, rng: random.Random) -> str:
+    """For a member that comes without one; `name` is its client's or, of a static member, its instance's."""
+    member_id = f"{name}-{UUID(int=rng.getrandbits(128), version=4)}"
+    check_fits("the client id or group instance id makes a member id", member_id)
+    return member_id
 
 
 def _protocols(request: Message) -> Protocols:

@@ -12,6 +12,7 @@ from penstock.errors import (
 )
 from penstock.groups import records_offsets
 from penstock.groups.group import Group, TopicsView
+from penstock.groups.lengths import fits
 from penstock.groups.offsets import OffsetStore
 from penstock.groups.settings import GroupSettings
 from penstock.metadata.image import TopicImage
@@ -20,8 +21,6 @@ from penstock.wire.primitives import INT32, ZERO_UUID
 
 COMMIT_TOPIC_IDS_SINCE = 10
 FETCH_TOPIC_IDS_SINCE = 10
-_LONGEST_STRING = 32767  # in bytes; the record cannot hold a longer one
-_SURELY_FITS = _LONGEST_STRING // 4
 
 
 def named_topic(item: Message, topics: TopicsView, by_id: bool) -> tuple[TopicImage | None, int]:
@@ -56,7 +55,7 @@ def commit(
             code = 0
             if not 0 <= index < count:
                 code = unknown if topic is None else UnknownTopicOrPartition.code
-            elif len(metadata) > longest or not _fits(metadata):
+            elif len(metadata) > longest or not fits(metadata):
                 code = OffsetMetadataTooLarge.code
             else:
                 value = records_offsets.encode_value(
@@ -70,10 +69,6 @@ def commit(
             partitions.append(Message(partition_index=index, error_code=code))
         answers.append(_topic_answer(item, topic, by_id, partitions))
     return records, Message(throttle_time_ms=0, topics=answers)
-
-
-def _fits(metadata: str) -> bool:
-    return len(metadata) <= _SURELY_FITS or len(metadata.encode()) <= _LONGEST_STRING
 
 
 def _topic_answer(item: Message, topic: TopicImage | None, by_id: bool, partitions: list[Message]) -> Message:
@@ -134,6 +129,10 @@ def _fetch_named(
             name = topic.name
         else:
             name = item.name
+            if not fits(name):  # longer than any topic's that has offsets
+                none = [fetched(index) for index in item.partition_indexes]
+                answers.append(Message(name=name, topic_id=topic_id, partitions=none))
+                continue
         start = records_offsets.topic_tail(name)
         partitions = []
         for index in item.partition_indexes:

@@ -37,6 +37,7 @@ from penstock.groups.consumer.classic_members import ClassicMembers
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.groups import ConsumerGroups
 from penstock.groups.group import Caller, Group, TopicsView
+from penstock.groups.lengths import fits
 from penstock.groups.offsets import OffsetStore
 from penstock.groups.offsets_expiry import Expiry
 from penstock.groups.settings import GroupSettings
@@ -45,8 +46,6 @@ from penstock.groups.timers import Timers
 from penstock.wire.message import Message
 
 log = logging.getLogger(__name__)
-
-_LONGEST_GROUP_ID = 32767  # in bytes: the key of a record cannot hold a longer one
 
 
 class ClassicRequestsToOtherTypes(Protocol):
@@ -454,7 +453,7 @@ def check_group_id(group_id: str) -> None:
 
 
 def _check_length(group_id: str) -> None:
-    if len(group_id) * 4 > _LONGEST_GROUP_ID and len(group_id.encode()) > _LONGEST_GROUP_ID:
+    if not fits(group_id):
         raise InvalidGroupId()
 
 

@@ -8,12 +8,18 @@ each heartbeat. Entries of cancelled timers are thrown out when they are the gre
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from penstock.coordinator import Outcome
+from penstock.coordinator import Outcome, Reply
+from penstock.errors import CoordinatorNotAvailable
+
+log = logging.getLogger(__name__)
 
 _SMALL = 256
+_AGAIN_MS = 10_000
+"""When an action that failed is tried again."""
 
 
 class Timer:
@@ -77,7 +83,10 @@ class Timers:
         return None
 
     def fire(self, now_ms: int, outcome: Outcome) -> None:
-        """Do what is due. What an action sets to now or earlier is done in the same call."""
+        """Do what is due. What an action sets to now or earlier is done in the same call.
+
+        An action that fails takes nothing with it that others have decided.
+        """
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             queued, _, timer = heapq.heappop(heap)
@@ -91,7 +100,28 @@ class Timers:
                 self._queue(timer, at)
                 continue
             timer.at = None
-            timer.action(*timer.args, outcome, now_ms)
+            self._act(timer, outcome, now_ms)
+
+    def _act(self, timer: Timer, outcome: Outcome, now_ms: int) -> None:
+        decided = Outcome()
+        try:
+            timer.action(*timer.args, decided, now_ms)
+        except Exception:  # the border: groups of strangers share a shard and its clock
+            log.exception("a timer of group %s failed", _group_of(timer))
+            # Who waited is to ask again: what it was to be told may rest on what was not decided.
+            failure = CoordinatorNotAvailable("the group's timer failed")
+            outcome.replies += [Reply(reply.token, failure) for reply in decided.replies]
+            if timer.at is None:
+                self.set(timer, now_ms + _AGAIN_MS)
+            return
+        outcome.records += decided.records
+        outcome.replies += decided.replies
+        outcome.actions += decided.actions
 
     def __len__(self) -> int:
         return len(self._heap)
+
+
+def _group_of(timer: Timer) -> str:
+    """For the log: timers of a group have it as their first argument."""
+    return ascii(getattr(timer.args[0], "group_id", timer.args[0]))[:300] if timer.args else "(all)"

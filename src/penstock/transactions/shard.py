@@ -7,6 +7,7 @@ ends is aborted. To write the markers is the host's work: `WriteMarkers` asks, `
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ from penstock.transactions.state import (
     with_partitions,
 )
 from penstock.wire.message import Message
+
+log = logging.getLogger(__name__)
 
 END_TXN_V2 = 5
 """From this version of EndTxn on, the client does transactions of version 2."""
@@ -363,7 +366,10 @@ class TransactionShard:
                 continue
             # What is decided here may fail to be written: then it is tried again.
             self._deadlines.set(transactional_id, now_ms + self._settings.retry_ms)
-            self._act(transactional_id, known, outcome, now_ms)
+            try:
+                self._act(transactional_id, known, outcome, now_ms)
+            except Exception:  # the border: ids of strangers share a shard and its clock
+                log.exception("what is due for transactional id %.300r failed", transactional_id)
             if len(outcome.records) >= _RECORDS_AT_A_TIME:
                 break
         return outcome

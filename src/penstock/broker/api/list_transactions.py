@@ -7,11 +7,13 @@ Lists the transactional ids that this broker coordinates. A state that does not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.groups.consumer.regex import Regex
+from penstock.errors import InvalidRegularExpression
+from penstock.groups.consumer.regex import Regex, Work
 from penstock.transactions.listing import Filters, listed
 from penstock.transactions.state import STATE_OF_LABEL
 from penstock.wire.api_keys import ApiKey
@@ -35,12 +37,23 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
         states,
         frozenset(request.producer_id_filters),
         request.duration_filter,
-        Regex(pattern).matches if pattern else None,
+        _matching(pattern) if pattern else None,
     )
     now = broker.clock.now_ms()
     for shard in broker.transactions.shards():
         found += listed(shard.transactions, filters, now)
     return answer
+
+
+def _matching(pattern: str) -> Callable[[str], bool]:
+    regex, work = Regex(pattern), Work()
+
+    def matches(transactional_id: str) -> bool:
+        if work.is_over:
+            raise InvalidRegularExpression("the pattern takes too long with the transactional ids there are")
+        return regex.matches(transactional_id, work)
+
+    return matches
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:

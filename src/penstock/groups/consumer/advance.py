@@ -11,7 +11,7 @@ Nothing is changed here; all of it is records, which change the group when they 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from penstock.coordinator import StateRecord
@@ -22,6 +22,7 @@ from penstock.groups.consumer.member import Member
 from penstock.groups.consumer.patterns import Patterns
 from penstock.groups.consumer.reconcile import reconcile
 from penstock.groups.consumer.records import ResolvedRegex
+from penstock.groups.consumer.regex import Work
 from penstock.groups.group import TopicsView
 
 
@@ -33,6 +34,8 @@ class Surroundings:
     patterns: Patterns
     default_assignor: str
     now_ms: int
+    work: Work = field(default_factory=Work)
+    """What patterns may cost in this step."""
 
 
 def advance(
@@ -65,8 +68,9 @@ def advance(
         metadata_hash = hash_of(subscribed, around.view)
         if metadata_hash != group.metadata_hash:
             raised = True
-        elif not raised and resolved == regexes:
-            # Only where nothing had to be written: what is on its way to the log may not arrive there.
+        elif not raised and resolved == regexes and not around.work.is_over:
+            # Only where nothing had to be written: what is on its way to the log may not arrive there. And
+            # where all names were looked at: else the next step goes on with it.
             group.seen_topics = around.view.topics
         if raised:
             epoch += 1
@@ -108,8 +112,9 @@ def resolve(
     """The patterns in use with what they match now; records for those that match something else, or ended."""
     resolved: dict[str, ResolvedRegex] = {}
     for pattern in sorted({member.regex for member in members.values() if member.regex}):
-        topics = around.patterns.matching(pattern, around.view)
         known = group.regexes.get(pattern)
+        before = frozenset[str]() if known is None else known.topics
+        topics = around.patterns.matching(pattern, around.view, before, around.work)
         if known is None or known.topics != topics:
             known = ResolvedRegex(topics, around.view.version, around.now_ms)
             out.append(records.regex_record(group.group_id, pattern, known))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from penstock.groups.consumer.levelling import Key, Levels
+
 Partitions = Mapping[UUID, frozenset[int]]
 """Partitions of several topics, by topic id. Topics without partitions are left out."""
 
@@ -68,15 +70,12 @@ def assign_uniform(spec: GroupSpec) -> Assignment:
     """Everybody the same number of partitions, give or take one, and as few moves as that allows.
 
     Where members want different topics, the numbers are as even as the subscriptions allow: no sequence of
-    moves would make a fuller member give to one that has two less.
+    moves would make a fuller member give to one that has two less. levelling.py says what bounds that.
     """
     topics = [member.topics for member in spec.members.values()]
     if all(wanted == topics[0] for wanted in topics):
         return _Shares(spec).even()
     return _Shares(spec).levelled()
-
-
-_Partition = tuple[UUID, int]
 
 
 class _Shares:
@@ -85,12 +84,12 @@ class _Shares:
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
         self._order = sorted(spec.members)
-        self._share: dict[str, list[_Partition]] = {}
+        self._share: dict[str, list[Key]] = {}
         counts = spec.partition_counts
-        taken: set[_Partition] = set()
+        taken: set[Key] = set()
         for member_id in self._order:
             member = spec.members[member_id]
-            share: list[_Partition] = []
+            share: list[Key] = []
             for topic in sorted(member.target.keys() & member.topics):
                 count = counts[topic]
                 for partition in sorted(member.target[topic]):
@@ -129,54 +128,10 @@ class _Shares:
         return self._result()
 
     def levelled(self) -> Assignment:
-        share = self._share
-        subscribers: dict[UUID, list[str]] = {}
-        for member_id in self._order:
-            for topic in self._spec.members[member_id].topics:
-                subscribers.setdefault(topic, []).append(member_id)
-        # Topics with few takers first: the others can make up for it.
-        self._free.sort(key=lambda key: (len(subscribers[key[0]]), key))
-        for key in self._free:
-            least = min(subscribers[key[0]], key=lambda member_id: len(share[member_id]))
-            share[least].append(key)
-        stuck: set[str] = set()
-        while True:
-            giver = max((m for m in self._order if m not in stuck), key=lambda m: len(share[m]), default=None)
-            if giver is None or len(share[giver]) - min(map(len, share.values())) < 2:
-                return self._result()
-            path = self._path_to_a_poorer_one(giver, subscribers)
-            if path is None:
-                stuck.add(giver)
-            else:
-                for source, key, taker in path:
-                    share[source].remove(key)
-                    share[taker].append(key)
-                # What was handed on may have opened ways for others that had none.
-                stuck.clear()
-
-    def _path_to_a_poorer_one(
-        self, giver: str, subscribers: Mapping[UUID, list[str]]
-    ) -> list[tuple[str, _Partition, str]] | None:
-        """The shortest chain of hand-overs from `giver` to a member with at least two partitions less."""
-        share = self._share
-        limit = len(share[giver]) - 2
-        came_from: dict[str, tuple[str, _Partition]] = {}
-        seen_topics: set[UUID] = set()
-        queue = [giver]
-        for member_id in queue:
-            for key in reversed(share[member_id]):
-                topic = key[0]
-                if topic in seen_topics:
-                    continue
-                seen_topics.add(topic)
-                for taker in subscribers[topic]:
-                    if taker in came_from or taker == giver:
-                        continue
-                    came_from[taker] = (member_id, key)
-                    if len(share[taker]) <= limit:
-                        return _walk_back(came_from, giver, taker)
-                    queue.append(taker)
-        return None
+        """All want something else."""
+        topics = {member_id: member.topics for member_id, member in self._spec.members.items()}
+        self._share = Levels(self._share, topics).level(self._free)
+        return self._result()
 
     def _result(self) -> Assignment:
         result: Assignment = {}
@@ -186,17 +141,6 @@ class _Shares:
                 by_topic.setdefault(topic, set()).add(partition)
             result[member_id] = {topic: frozenset(numbers) for topic, numbers in by_topic.items()}
         return result
-
-
-def _walk_back(
-    came_from: Mapping[str, tuple[str, _Partition]], giver: str, taker: str
-) -> list[tuple[str, _Partition, str]]:
-    path = []
-    while taker != giver:
-        source, key = came_from[taker]
-        path.append((source, key, taker))
-        taker = source
-    return path
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 from penstock.coordinator import Outcome, Reply
 from penstock.errors import (
@@ -22,6 +21,7 @@ from penstock.errors import (
     UnknownServerError,
     WireError,
 )
+from penstock.groups.classic_join import new_member_id
 from penstock.groups.classic_member import join_error, sync_answer
 from penstock.groups.consumer import migration
 from penstock.groups.consumer.advance import advance
@@ -69,7 +69,7 @@ class ClassicMembers:
         is_unknown = member_id == ""
         if is_unknown:
             name = who.client_id if instance_id is None else instance_id
-            member_id = f"{name}-{UUID(int=self._groups.shard.rng.getrandbits(128), version=4)}"
+            member_id = new_member_id(name, self._groups.shard.rng)
         self._groups.check_room(group, member_id)
         protocols = {item.name: item.metadata for item in reversed(request.protocols)}
         if not group.supports(request.protocol_type, protocols):

@@ -31,6 +31,7 @@ from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Member, MemberState
 from penstock.groups.consumer.patterns import Patterns
 from penstock.groups.group import Caller, Group
+from penstock.groups.lengths import check_fits
 from penstock.groups.timers import Timer
 from penstock.wire.message import Message
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OWN_MEMBER_ID_SINCE = 1  # KIP-1082: the client makes the member id
-_LONGEST_STRING = 32767  # in bytes: a key of the log cannot hold a longer one
 
 
 class GroupTimes(NamedTuple):
@@ -218,9 +218,10 @@ class ConsumerGroups:
             raise UnsupportedAssignor(
                 f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(assignors)}."
             )
-        for text in (request.group_id, request.member_id, request.subscribed_topic_regex):
-            if text is not None and len(text) * 4 > _LONGEST_STRING and len(text.encode()) > _LONGEST_STRING:
-                raise InvalidRequest("a group id, member id or regular expression is too long")
+        check_fits("a group id", request.group_id)
+        check_fits("a member id", request.member_id)
+        check_fits("an instance id", request.instance_id)
+        check_fits("a regular expression", request.subscribed_topic_regex)
         if request.subscribed_topic_regex:
             self.patterns.check(request.subscribed_topic_regex)
 

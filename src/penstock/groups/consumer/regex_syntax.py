@@ -67,6 +67,11 @@ class Edge:
         return (_is_word(before) != _is_word(after)) == (self.kind == "b")
 
 
+def edge_like(char: str) -> str:
+    """A character that stands for all that are the same to an Edge."""
+    return char if char in ("", "\n") else "w" if _is_word(char) else "-"
+
+
 def _is_word(char: str) -> bool:
     return char != "" and any(low <= ord(char) <= high for low, high in _WORD)
 

@@ -24,6 +24,7 @@ from penstock.errors import (
 from penstock.groups.consumer.assignors import NOTHING, Partitions
 from penstock.groups.consumer.group import hash_of
 from penstock.groups.group import Caller, Group, TopicsView
+from penstock.groups.lengths import check_fits
 from penstock.groups.share import assignor, records
 from penstock.groups.share.group import LEAVE_EPOCH, ShareGroup, ShareMember, not_described
 from penstock.groups.share.records import MemberMetadata
@@ -32,7 +33,6 @@ from penstock.groups.timers import Timer, Timers
 from penstock.wire.message import Message
 
 JOIN_EPOCH = 0
-_LONGEST_ID = 32767  # in bytes: the key of a record cannot hold a longer one
 
 
 class MemberGone(NamedTuple):
@@ -259,7 +259,7 @@ class ShareGroups:
 
     def _leave(self, request: Message, out: Outcome) -> Message:
         group, _ = self._group(request.group_id, create=False)
-        self._remove(group, group.member(request.member_id), out)
+        self._remove(group, {group.member(request.member_id).member_id}, out)
         return Message(
             throttle_time_ms=0,
             error_code=0,
@@ -270,17 +270,9 @@ class ShareGroups:
             assignment=None,
         )
 
-    def _remove(self, group: ShareGroup, member: ShareMember, out: Outcome) -> None:
-        """Several members of a group may go in one outcome: one epoch for all of them."""
-        gone = {
-            action.member_id
-            for action in out.actions
-            if isinstance(action, MemberGone) and action.group_id == group.group_id
-        }
-        gone.add(member.member_id)
-        key = records.key(records.GROUP, group.group_id)
-        out.records[:] = [record for record in out.records if record.key != key]
-        out.records += group.tombstones_of(member.member_id)
+    def _remove(self, group: ShareGroup, gone: set[str], out: Outcome) -> None:
+        for member_id in sorted(gone):
+            out.records += group.tombstones_of(member_id)
         left = {name: one for name, one in group.members.items() if name not in gone}
         metadata_hash = hash_of(_subscribed(left), self._shard.topics())
         out.records.append(records.group_record(group.group_id, group.epoch + 1, metadata_hash))
@@ -296,10 +288,18 @@ class ShareGroups:
         group = self._shard.groups.get(group_id)
         if not isinstance(group, ShareGroup):
             return
-        member = group.members.get(member_id)
-        if member is not None:
-            self._remove(group, member, out)
-            out.actions.append(MemberGone(group_id, member_id))
+        # All whose time is over go at once: one epoch for them.
+        over = {
+            name
+            for name, session in group.sessions.items()
+            if name == member_id or (session.at is not None and session.at <= now_ms)
+        } & group.members.keys()
+        if over:
+            for name in over:
+                # Should the records not come to the log, they are found again.
+                self._beat(group, name, now_ms)
+            self._remove(group, over, out)
+            out.actions += [MemberGone(group_id, name) for name in sorted(over)]
 
     # questions
 
@@ -351,8 +351,8 @@ def _check(request: Message) -> None:
         raise InvalidRequest("MemberId can't be empty.")
     if not request.group_id.strip():
         raise InvalidRequest("GroupId can't be empty.")
-    if len(request.group_id.encode()) > _LONGEST_ID or len(request.member_id.encode()) > _LONGEST_ID:
-        raise InvalidRequest("GroupId or MemberId is too long.")
+    check_fits("a group id", request.group_id)
+    check_fits("a member id", request.member_id)
     if request.rack_id is not None and not request.rack_id.strip():
         raise InvalidRequest("RackId can't be empty.")
     if request.member_epoch == JOIN_EPOCH:

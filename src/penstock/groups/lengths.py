@@ -1,0 +1,22 @@
+"""How long a string may be that a client makes us write: 32,767 bytes, as records and old requests count so.
+
+Newer requests can carry longer ones. They are refused where they come in: a record that cannot be written
+would stop whatever else is decided in the same step.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import InvalidRequest
+
+_MOST_BYTES = 32767
+_SURELY_FITS = _MOST_BYTES // 4  # characters; none has more than four bytes
+
+
+def fits(text: str | None) -> bool:
+    return text is None or len(text) <= _SURELY_FITS or len(text.encode()) <= _MOST_BYTES
+
+
+def check_fits(what: str, text: str | None) -> None:
+    """`what` as in "a member id"."""
+    if not fits(text):
+        raise InvalidRequest(f"{what} of more than {_MOST_BYTES} bytes")
