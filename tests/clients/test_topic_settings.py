@@ -179,11 +179,11 @@ def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
     assert len(broker.consume(name)) == 1
 
 
-def test_clients_cannot_write_to_the_topics_of_the_coordinators(broker: PenstockBroker) -> None:
+def test_clients_cannot_write_to_the_topics_of_the_coordinators(broker: PenstockBroker, topic: str) -> None:
     from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "makes-the-topic"})
-    consumer.commit(offsets=[TopicPartition("any", 0, 1)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     consumer.close()
     refused: list[KafkaError | None] = []
 
