@@ -202,6 +202,6 @@ def test_a_slice_stays_readable_after_its_segment_is_deleted(tmp_path: Path) -> 
     expected = piece.read()
     assert log.apply_retention() == 4
     log.clock.advance(60_001)  # type: ignore[attr-defined]
-    log.purge()
+    log.doomed.purge()
     assert [name for name in os.listdir(log.directory) if ".deleted" in name] == []
     assert piece.read() == expected

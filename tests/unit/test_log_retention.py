@@ -110,10 +110,10 @@ def test_files_go_after_the_delay(tmp_path: Path) -> None:
     clock = ManualClock()
     log = filled(tmp_path, clock, retention_ms=5_500, file_delete_delay_ms=1_000)
     log.apply_retention()
-    log.purge()
+    log.doomed.purge()
     assert sum(".deleted" in name for name in os.listdir(log.directory)) >= 10
     clock.advance(1_001)
-    log.purge()
+    log.doomed.purge()
     assert sum(".deleted" in name for name in os.listdir(log.directory)) == 0
 
 

@@ -53,7 +53,7 @@ class Bench:
                 break
             result = rewrite_expired(job)
             assert swap_in(self.log, result.groups)
-            self.log.purge()
+            self.log.doomed.purge()
             self.known = dict(result.oldest)
             if not result.active_expired:
                 break

@@ -132,7 +132,7 @@ class Maintenance:
                     )  # fmt: skip
             if one.config.retention_strict:
                 await self._strict_retention(one)
-                await broker.with_logs(one.purge)
+                await broker.with_logs(one.doomed.purge)
         if moved:
             await broker.with_logs(broker.logs.checkpoint_log_starts)
         if not self._rewriting.locked():

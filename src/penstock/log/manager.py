@@ -27,8 +27,9 @@ from penstock.log.checkpoint import (
     read_offsets,
     write_offsets,
 )
+from penstock.log.doomed import Doomed
 from penstock.log.loading import LogLoadError, open_log, read_partition_metadata
-from penstock.log.partition_log import DoomedFiles, PartitionLog
+from penstock.log.partition_log import PartitionLog
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)$")
@@ -49,7 +50,7 @@ class LogManager:
         self._threads = config.num_recovery_threads_per_data_dir
         self._clock = clock
         self._fs = fs
-        self._doomed: list[DoomedFiles] = []
+        self._doomed = Doomed(clock, fs)
 
     # opening
 
@@ -70,7 +71,7 @@ class LogManager:
             match = _PARTITION_DIRECTORY.match(name)
             path = os.path.join(directory, name)
             if _DELETED_DIRECTORY.match(name):
-                self._doom(path, 0)
+                self._doomed.add([path], 0)
             elif match and os.path.isdir(path):
                 jobs.append((path, match["topic"], int(match["partition"])))
         clean = fs.exists(marker) or not jobs
@@ -158,21 +159,13 @@ class LogManager:
         target = os.path.join(os.path.dirname(log.directory), f"{name}.{uuid.uuid4().hex}-{reason}")
         self._fs.rename(log.directory, target)
         log.directory = target
-        self._doom(target, log.config.file_delete_delay_ms)
-
-    def _doom(self, path: str, delay_ms: int) -> None:
-        self._doomed.append(DoomedFiles(self._clock.now_ms() + delay_ms, [path]))
+        self._doomed.add([target], log.config.file_delete_delay_ms)
 
     def purge(self) -> None:
         """Remove files and directories whose delay has passed. Blocking."""
-        now = self._clock.now_ms()
-        for item in [item for item in self._doomed if item.due_ms <= now]:
-            for path in item.paths:
-                self._fs.rmtree(path)
-            self._doomed.remove(item)
+        self._doomed.purge()
         for log in list(self.logs.values()):
-            if log.doomed:
-                log.purge()
+            log.doomed.purge()
 
     # durability
 

@@ -18,21 +18,21 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.config import LogConfig
-from penstock.errors import InvalidRecord, KafkaStorageError, OffsetOutOfRange
+from penstock.errors import KafkaStorageError, OffsetOutOfRange
 from penstock.fs import Fs
+from penstock.log.doomed import Doomed
 from penstock.log.epochs import EpochEntry, LeaderEpochCache
 from penstock.log.files import FileSlice
 from penstock.log.index import AbortedTxn
 from penstock.log.producer_state import ProducerStateManager
+from penstock.log.replay import batches_from, marker_of, remember_tail, replay_producers
 from penstock.log.retention import SegmentFacts, segments_to_delete
-from penstock.log.segment import CLEANED_SUFFIX, FILE_KINDS, SWAP_SUFFIX, Segment, file_name
+from penstock.log.segment import CLEANED_SUFFIX, SWAP_SUFFIX, Segment, rename_segments
 from penstock.log.validate import Admitted, Allowance, admit
-from penstock.wire.records import BatchHeader, check_batch, iter_records, parse_control, stamp
+from penstock.wire.records import BatchHeader, check_batch, iter_records, stamp
 
 _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
-_TAIL_INDEX_ENTRIES = 8
-_TAIL_BATCHES = 200
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _COMPLAIN_MS = 10_000  # a full disk is worth a line now and then, not one for each request
 
@@ -52,13 +52,6 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-class DoomedFiles(NamedTuple):
-    """Files out of use, to be removed when file.delete.delay.ms has passed."""
-
-    due_ms: int
-    paths: list[str]
 
 
 class PartitionLog:
@@ -90,7 +83,7 @@ class PartitionLog:
         self.producers = ProducerStateManager(directory, fs)
         self.epochs = LeaderEpochCache(os.path.join(directory, "leader-epoch-checkpoint"), fs)
         self.failed: OSError | None = None
-        self.doomed: list[DoomedFiles] = []
+        self.doomed = Doomed(clock, fs)
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._rng = rng or random.Random()
         self._jitter_ms = 0
@@ -153,7 +146,7 @@ class PartitionLog:
         buf, start, end, header, append_time = admitted
         marker = None
         if header.is_control:
-            marker = _control(buf, start)
+            marker = marker_of(buf, start)
             self.producers.check_marker(header, marker[1])
         elif header.producer_id >= 0 and origin != "client":
             self.producers.check_epoch(header)  # a coordinator's records have no sequence
@@ -192,7 +185,7 @@ class PartitionLog:
                     f"{self.topic}-{self.partition} ends at {self.log_end_offset},"
                     f" the leader sent {header.base_offset}"
                 )
-            marker = _control(buf, start) if header.is_control and header.count else None
+            marker = marker_of(buf, start) if header.is_control and header.count else None
             self._write(memoryview(buf)[start : start + header.size], header, marker)
             first = header.base_offset if first < 0 else first
             last = header.last_offset
@@ -395,10 +388,7 @@ class PartitionLog:
 
     def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
         """Every batch from the one that holds `offset` on."""
-        for segment in self.segments[self._floor(offset) :]:
-            for position, header in segment.from_offset(offset):
-                if header.last_offset >= offset:
-                    yield segment, position, header
+        return batches_from(self.segments[self._floor(offset) :], offset)
 
     # cutting and removing
 
@@ -435,7 +425,7 @@ class PartitionLog:
         self.producers.on_high_watermark(self.high_watermark)
 
     def rebuild_producer_state(self, snapshot_at_most: int | None = None) -> None:
-        """The newest snapshot, then the batches after it; and the last batches before the end once more.
+        """Read back what the log says of its producers.
 
         After a crash a snapshot past the recovery point is not trusted: `snapshot_at_most` says from where
         on the log itself is read.
@@ -443,33 +433,9 @@ class PartitionLog:
         end = self.log_end_offset
         offset = self.producers.load_latest(end if snapshot_at_most is None else min(snapshot_at_most, end))
         start = self.log_start_offset if offset is None else offset
-        for segment, position, header in self.headers(start):
-            if header.base_offset >= start and header.producer_id >= 0:
-                self._replay(segment, position, header)
+        replay_producers(self.producers, self.headers(start), start)
         if offset is not None and self.producers.producers:
-            self._remember_tail()
-
-    def _remember_tail(self) -> None:
-        """Read the last batches before the end back, also of segments before the active one."""
-        seen = 0
-        for segment in reversed(self.segments):
-            start = segment.offsets.position_back(_TAIL_INDEX_ENTRIES)
-            for _, header in segment.headers(start):
-                seen += 1
-                if header.producer_id >= 0 and not header.is_control:
-                    self.producers.remember_earlier(header)
-            if start > 0 or seen >= _TAIL_BATCHES:
-                break
-
-    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        if not header.is_control:
-            self.producers.apply(header)
-            return
-        if header.count == 0:
-            return  # a marker that compaction emptied
-        aborted = self.producers.apply_marker(header, *_control(segment.batch(position, header), 0))
-        if aborted is not None and aborted not in segment.txns:
-            segment.txns.append(aborted)
+            remember_tail(self.producers, self.segments)
 
     def delete_records_before(self, offset: int) -> int:
         """Records below `offset` become unreadable, and whole segments of them go. Returns the new start."""
@@ -523,25 +489,11 @@ class PartitionLog:
 
         From the first rename on, a crash is completed by `loading`; before it, nothing has changed.
         """
-        fs, directory = self.fs, self.directory
-        for base in new_base_offsets:
-            for kind in (*FILE_KINDS[1:], FILE_KINDS[0]):  # the log last: with it the swap is decided
-                path = os.path.join(directory, file_name(base, kind))
-                if fs.exists(path + CLEANED_SUFFIX):
-                    fs.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
-        fs.fsync_dir(directory)
         bases = {segment.base_offset for segment in old}
+        rename_segments(self.directory, new_base_offsets, CLEANED_SUFFIX, SWAP_SUFFIX, self.fs)
         for segment in old:
             self._doom(segment.mark_deleted())
-        for base in new_base_offsets:
-            for kind in (
-                *FILE_KINDS[1:],
-                FILE_KINDS[0],
-            ):  # the log last: until then the swap is to be completed
-                path = os.path.join(directory, file_name(base, kind))
-                if fs.exists(path + SWAP_SUFFIX):
-                    fs.rename(path + SWAP_SUFFIX, path)
-        fs.fsync_dir(directory)
+        rename_segments(self.directory, new_base_offsets, SWAP_SUFFIX, "", self.fs)
         new = [self.open_segment(base) for base in new_base_offsets]
         kept = [segment for segment in self.segments if segment.base_offset not in bases]
         self.set_segments(sorted([*kept, *new], key=lambda segment: segment.base_offset))
@@ -552,20 +504,8 @@ class PartitionLog:
         )
 
     def _doom(self, paths: list[str]) -> None:
-        if paths:
-            # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
-            delay = 0 if self.config.retention_strict else self.config.file_delete_delay_ms
-            self.doomed.append(DoomedFiles(self.clock.now_ms() + delay, paths))
-
-    def purge(self) -> None:
-        """Remove files whose delay has passed. Blocking; called off the loop."""
-        now = self.clock.now_ms()
-        due = [item for item in self.doomed if item.due_ms <= now]
-        for item in due:
-            for path in item.paths:
-                if self.fs.exists(path):
-                    self.fs.unlink(path)
-            self.doomed.remove(item)
+        # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
+        self.doomed.add(paths, 0 if self.config.retention_strict else self.config.file_delete_delay_ms)
 
     # keeping
 
@@ -602,10 +542,3 @@ class PartitionLog:
             self.active.sync(sealed=True)
         for segment in self.segments:
             segment.close()
-
-
-def _control(buf: bytes | bytearray | memoryview, start: int) -> tuple[str, int]:
-    """What a control batch says: the kind of its one record, and the coordinator's epoch."""
-    for record in iter_records(buf, start):
-        return parse_control(record)
-    raise InvalidRecord("a control batch without a record")

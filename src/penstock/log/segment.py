@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from penstock.errors import ApiError, CorruptMessage
@@ -32,6 +32,16 @@ logger = logging.getLogger(__name__)
 
 def file_name(base_offset: int, kind: str) -> str:
     return f"{base_offset:020d}{kind}"
+
+
+def rename_segments(directory: str, bases: Iterable[int], old: str, new: str, fs: Fs) -> None:
+    """Give the files of these segments another suffix. The log comes last: its name decides the swap."""
+    for base in bases:
+        for kind in (*FILE_KINDS[1:], FILE_KINDS[0]):
+            path = os.path.join(directory, file_name(base, kind))
+            if fs.exists(path + old):
+                fs.rename(path + old, path + new)
+    fs.fsync_dir(directory)
 
 
 class Segment:
