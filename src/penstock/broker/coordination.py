@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,12 +20,13 @@ from penstock.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
-    UnknownServerError,
+    PenstockError,
+    WireError,
 )
 from penstock.log.partition_log import PartitionLog
 from penstock.replication.partition import Partition
 from penstock.wire.message import Message
-from penstock.wire.records import Record, build_batch, iter_records, parse_control
+from penstock.wire.records import BatchHeader, Record, build_batch, iter_records, parse_control
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -34,6 +36,9 @@ S = TypeVar("S", bound=Shard)
 
 _LOAD_ON_LOOP_BYTES = 1 << 20
 """A partition up to this size is replayed at once; a larger one in a thread."""
+
+_UNREADABLE = (PenstockError, struct.error, ValueError, LookupError)
+"""What bytes that no coordinator wrote can lead to when they are replayed."""
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +188,10 @@ class ShardHost(Generic[S]):
         """Run `step` for every shard that is loaded here."""
         for hosted in self._hosted.values():
             if hosted.shard is not None:
-                self._apply(hosted, hosted.shard, step(hosted.shard))
+                try:
+                    self._apply(hosted, hosted.shard, step(hosted.shard))
+                except Exception:  # the border: the other shards are to do it too
+                    log.exception("%s-%d: a step for all shards failed", *hosted.partition.key)
 
     @staticmethod
     def _send(replies: list[Reply]) -> None:
@@ -245,7 +253,11 @@ class ShardHost(Generic[S]):
         for index, state in led.items():
             partition = self._broker.partitions.get((self.topic.name, index))
             if index not in self._hosted and partition is not None:
-                self._load(index, partition, state.leader_epoch)
+                try:
+                    self._load(index, partition, state.leader_epoch)
+                except Exception:  # the border: the groups of other partitions can be used all the same
+                    log.exception("%s-%d cannot be read", *partition.key)
+                    self._hosted.pop(index, None)
 
     def _give_up(self, index: int) -> None:
         hosted = self._hosted.pop(index)
@@ -267,12 +279,13 @@ class ShardHost(Generic[S]):
             return
 
         def done(future: asyncio.Future[int]) -> None:
-            failure = future.exception()
-            if failure is not None:
-                log.error("%s-%d cannot be read: %s", *partition.key, failure)
-                self._hosted.pop(index, None)
-            elif self._hosted.get(index) is hosted:
+            if self._hosted.get(index) is not hosted:
+                return  # it was given up meanwhile
+            try:
                 self._loaded_up_to(hosted, shard, future.result())
+            except Exception:  # the border: of a task that nobody waits for
+                log.exception("%s-%d cannot be read", *partition.key)
+                self._hosted.pop(index, None)
 
         work = self._broker.loop.run_in_executor(
             None, _replay, shard, partition_log, partition_log.log_start_offset
@@ -298,17 +311,28 @@ def _replay(shard: Shard, partition_log: PartitionLog, start: int) -> int:
             break
         if header.base_offset < start or header.count == 0:
             continue
-        batch = segment.batch(position, header)
-        producer = None
-        if header.is_transactional:
-            producer = Producer(header.producer_id, header.producer_epoch)
-        if header.is_control:
-            kind, _ = parse_control(next(iter_records(batch)))
-            if producer is not None:
-                shard.replay_marker(producer, kind == "commit")
-            continue
-        for record in iter_records(batch):
-            if record.key is None:
-                raise UnknownServerError(f"{segment.file.path}: record {record.offset} has no key")
-            shard.replay(StateRecord(record.key, record.value), timestamp=record.timestamp, producer=producer)
+        batch = segment.batch(position, header)  # a disk that cannot be read stops it: nothing is left out
+        try:
+            _replay_batch(shard, batch, header, segment.file.path)
+        except _UNREADABLE as error:
+            log.error("%s: batch %d is passed over: %r", segment.file.path, header.base_offset, error)
     return end
+
+
+def _replay_batch(shard: Shard, batch: bytes, header: BatchHeader, path: str) -> None:
+    producer = None
+    if header.is_transactional:
+        producer = Producer(header.producer_id, header.producer_epoch)
+    if header.is_control:
+        kind, _ = parse_control(next(iter_records(batch)))
+        if producer is not None:
+            shard.replay_marker(producer, kind == "commit")
+        return
+    for record in iter_records(batch):
+        try:
+            if record.key is None:
+                raise WireError("it has no key")
+            shard.replay(StateRecord(record.key, record.value), timestamp=record.timestamp, producer=producer)
+        except _UNREADABLE as error:
+            # One bad record must not take all groups of the partition with it.
+            log.error("%s: record %d is passed over: %r", path, record.offset, error)

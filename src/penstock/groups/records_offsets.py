@@ -17,6 +17,9 @@ KEY_VERSION = 1
 _VALUE_3 = struct.Struct(">hqi")
 _OFFSET = struct.Struct(">q")
 _VERSION_3 = 3
+_USUAL = b"\x00\x03"
+_SHORTEST_USUAL = 24  # without metadata
+_SHORTEST_TAIL = 6
 _VERSION_1 = 1
 
 
@@ -66,6 +69,19 @@ def encode_value(
     return head + raw + struct.pack(">qq", commit_timestamp, expire_timestamp)
 
 
+def check(tail: bytes, value: bytes) -> None:
+    """Raises WireError for what nobody here has written: what is read later is checked when it is loaded."""
+    if len(tail) < _SHORTEST_TAIL or len(tail) != _SHORTEST_TAIL + (tail[0] << 8 | tail[1]):
+        raise WireError("the key of an offset is cut short")
+    if value[:2] == _USUAL and len(value) >= _SHORTEST_USUAL:
+        if len(value) == _SHORTEST_USUAL + (value[14] << 8 | value[15]):
+            return
+    try:
+        decode_value(value)
+    except (struct.error, IndexError):
+        raise WireError("an OffsetCommitValue is cut short") from None
+
+
 def committed(value: bytes) -> int:
     """Only the offset: it stands at the same place in every version."""
     offset: int = _OFFSET.unpack_from(value, 2)[0]
@@ -87,7 +103,7 @@ def decode_value(value: bytes) -> CommittedOffset:
         return CommittedOffset(offset, epoch, metadata or "", timestamp, -1)
     (size,) = INT16.unpack_from(value, pos)
     pos += 2
-    text = str(value[pos : pos + size], "utf-8")
+    text = str(value[pos : pos + max(size, 0)], "utf-8", "replace")
     (timestamp,) = INT64.unpack_from(value, pos + size)
     if version == 1:
         (expires,) = INT64.unpack_from(value, pos + size + 8)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from penstock.errors import (
     InvalidGroupId,
     StaleMemberEpoch,
     UnknownMemberId,
+    WireError,
 )
 from penstock.groups import classic_requests, offsets_requests, records_classic, records_offsets
 from penstock.groups.classic import ClassicGroup
@@ -103,6 +105,8 @@ class GroupShard:
         version = key[0] << 8 | key[1]
         if version <= records_offsets.KEY_VERSION:
             group_id, tail = records_offsets.split_key(key)
+            if value is not None:
+                records_offsets.check(tail, value)
             self.offsets.replay(group_id, tail, value, None if producer is None else producer.producer_id)
             if value is not None and group_id not in self.groups:
                 # A simple group: offsets without members.
@@ -145,7 +149,12 @@ class GroupShard:
     def _begin_classic(self, out: Outcome, now_ms: int) -> None:
         unread, self._unread = self._unread, {}
         for group_id, value in unread.items():
-            group = self.groups[group_id] = ClassicGroup.loaded(group_id, value)
+            try:
+                group = ClassicGroup.loaded(group_id, value)
+            except (WireError, struct.error, IndexError) as error:
+                log.error("group %.300r cannot be read and begins empty: %s", group_id, error)
+                continue
+            self.groups[group_id] = group
             self.rebalances.begin(group, now_ms)
 
     # time
