@@ -153,7 +153,7 @@ def test_what_is_spent_or_rejected_dies_before_it_is_archived_where_there_is_a_p
     share = partition(delivery_count_limit=2)
     share.dead_letters = True
     acquire(share, "m", (0, 3))
-    assert ack(share, "m", 0, 3, RELEASE, RELEASE, REJECT, ACCEPT)[1] == StateBatch(2, 2, AVAILABLE, 2)
+    ack(share, "m", 0, 3, RELEASE, RELEASE, REJECT, ACCEPT)
     assert acquire(share, "m", (0, 3)) == [Acquired(0, 1, 2)]
     share.commit(share.on_time(LOCKED_UNTIL))
     assert share.dying() == [DeadLetter(0, 1, 2, "delivery count spent"), DeadLetter(2, 2, 1, "rejected")]
@@ -167,6 +167,17 @@ def test_what_was_spent_when_the_broker_died_is_not_delivered_again() -> None:
     share = partition(0, [StateBatch(0, 4, AVAILABLE, 5), StateBatch(5, 9, AVAILABLE, 1)])
     assert share.dying() == [DeadLetter(0, 4, 5, "delivery count spent")]
     assert share.wants(10) == 5
+
+
+def test_what_was_rejected_when_the_broker_died_is_told_so_in_its_letter() -> None:
+    share = partition(delivery_count_limit=3)
+    share.dead_letters = True
+    acquire(share, "m", (0, 3))
+    written = ack(share, "m", 0, 3, REJECT, RELEASE, REJECT, ACCEPT)
+    loaded = partition(0, written, delivery_count_limit=3)
+    assert loaded.dying() == [DeadLetter(0, 0, 1, "rejected"), DeadLetter(2, 2, 1, "rejected")]
+    assert loaded.wants(4) == 1
+    assert partition(0, written, delivery_count_limit=10).dying() == loaded.dying()
 
 
 def test_a_closed_session_gives_back_what_it_had() -> None:

@@ -11,6 +11,8 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 DYING = 3
 """Spent or rejected, and not yet in the dead-letter topic. Never in the log: there it is available, with the
 delivery count at its limit, so that who loads it knows that it is not to be delivered again."""
+REJECTED_COUNT = 1 << 14
+"""More than any limit of deliveries: in the log, added to the count of what was rejected and is dying."""
 
 TERMINAL = frozenset((ACKNOWLEDGED, ARCHIVED))
 

@@ -19,6 +19,7 @@ from penstock.groups.share.batches import (
     ARCHIVED,
     AVAILABLE,
     DYING,
+    REJECTED_COUNT,
     TERMINAL,
     StateBatch,
     merged,
@@ -62,13 +63,16 @@ class Plan:
 
     def batches(self, limit: int) -> list[StateBatch]:
         """As they are in the log: what dies is available there, and can be delivered no more."""
-        return merged(
-            StateBatch(batch.first, batch.last, AVAILABLE, max(batch.delivery_count, limit))
-            if batch.state == DYING
-            else batch
-            for batch, _ in self.changes
-            if batch.last >= self.start_offset  # else the start offset says it
-        )
+        found = []
+        for batch, reason in self.changes:
+            if batch.last < self.start_offset:
+                continue  # the start offset says it
+            if batch.state == DYING:
+                count = batch.delivery_count
+                count = count + REJECTED_COUNT if reason == REJECTED else max(count, limit)
+                batch = StateBatch(batch.first, batch.last, AVAILABLE, count)
+            found.append(batch)
+        return merged(found)
 
 
 class SharePartition(InFlight):
@@ -96,10 +100,15 @@ class SharePartition(InFlight):
         if first > self.end_offset:
             # Not known, so not delivered.
             self._append(Run(self.end_offset, first - 1, AVAILABLE, 0))
-        state = batch.state if batch.state in TERMINAL else AVAILABLE
-        if state == AVAILABLE and batch.delivery_count >= self._limit:
-            state = DYING
-        self._append(Run(first, batch.last, state, batch.delivery_count))
+        run = Run(first, batch.last, AVAILABLE, batch.delivery_count)
+        if batch.state in TERMINAL:
+            run.state = batch.state
+        elif run.count >= REJECTED_COUNT:
+            run.state, run.reason = DYING, REJECTED
+            run.count -= REJECTED_COUNT
+        elif run.count >= self._limit:
+            run.state = DYING
+        self._append(run)
 
     # questions
 
