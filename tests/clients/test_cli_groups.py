@@ -338,3 +338,51 @@ def test_a_share_group_is_shown_and_deleted_but_not_reset(run, run_json, group, 
     run("groups", "delete", group, expect=1)
     share_member()
     run("groups", "delete", group)
+
+
+@pytest.fixture
+def raw_member(broker):
+    """A stable group of one member whose subscription and assignment are these bytes."""
+
+    def join(name, protocol_type, assignment):
+        wire = WireClient(broker.port)
+        fields = {
+            "group_id": name,
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "group_instance_id": None,
+            "protocol_type": protocol_type,
+            "protocols": [Message(name="p", metadata=b"\xff\xff\xff")],
+            "reason": None,
+        }
+        wire.request(ApiKey.FIND_COORDINATOR, 4, Message(key_type=0, coordinator_keys=[name]))
+        member_id = wire.request(ApiKey.JOIN_GROUP, 9, Message(member_id="", **fields)).member_id
+        joined = wire.request(ApiKey.JOIN_GROUP, 9, Message(member_id=member_id, **fields))
+        assert joined.error_code == 0
+        given = [Message(member_id=member_id, assignment=assignment)]
+        sync = Message(
+            group_id=name, generation_id=joined.generation_id, member_id=member_id, group_instance_id=None,
+            protocol_type=protocol_type, protocol_name="p", assignments=given,
+        )  # fmt: skip
+        assert wire.request(ApiKey.SYNC_GROUP, 5, sync).error_code == 0
+        return member_id
+
+    return join
+
+
+@pytest.mark.parametrize(("protocol_type", "raw"), [("consumer", b"\0\1\x7f\xff\xff\xff"), ("connect", b"x")])
+def test_a_group_whose_assignment_cannot_be_read_is_shown_and_does_not_hide_the_others(
+    protocol_type, raw, run, run_json, group, topic, commit, raw_member
+):
+    commit(topic, {0: 2})
+    other = f"{group}-raw"
+    member_id = raw_member(other, protocol_type, raw)
+    found = {each["group"]: each for each in run_json("groups", "describe", group, other)}
+    assert found[group]["lag"] == 3
+    assert (found[other]["type"], found[other]["state"]) == ("classic", "Stable")
+    assert [(m["member"], m["assignments"]) for m in found[other]["members"]] == [(member_id, None)]
+    assert "(cannot be read)" in run("groups", "describe", other).stdout
+    run("groups", "lag", other)
+    assert {"group": group, "lag": 3}.items() <= next(
+        row for row in run_json("groups", "lag") if row["group"] == group
+    ).items()

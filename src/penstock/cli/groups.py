@@ -122,7 +122,7 @@ def _member_row(member: Member) -> tuple[object, ...]:
         member.host.lstrip("/"),
         member.instance_id,
         member.member_id,
-        _partitions_by_topic(member.assignment) or None,
+        (_partitions_by_topic(member.assignment) or None) if member.is_readable else "(cannot be read)",
     )
 
 
@@ -165,7 +165,9 @@ def _description(group: Group) -> dict[str, Any]:
                 "instance_id": member.instance_id,
                 "assignments": [
                     {"topic": topic, "partition": partition} for topic, partition in member.assignment
-                ],
+                ]
+                if member.is_readable
+                else None,
             }
             for member in group.members
         ],
@@ -245,7 +247,7 @@ def _show_lag(
     cluster: Cluster, names: tuple[str, ...], topics: tuple[str, ...], as_json: bool, *, clear: bool
 ) -> None:
     wanted = list(dict.fromkeys(names)) or [
-        each.group for each in list_groups(cluster) if each.protocol in ("", "consumer", "share")
+        each.group for each in list_groups(cluster) if each.type != "streams"
     ]
     rows: list[dict[str, Any]] = []
     for group in describe_groups(cluster, wanted, topics):

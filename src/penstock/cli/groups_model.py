@@ -27,6 +27,8 @@ class Member:
     host: str
     instance_id: str | None
     assignment: tuple[TopicPartitionKey, ...]
+    is_readable: bool = True
+    """False where the assignment is not one of a consumer, or damaged; it is empty then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.client import LATEST, Cluster
 from penstock.cli.failure import CommandFailed
+from penstock.cli.groups_classic import find_classic_group
 from penstock.cli.groups_model import (
     Group,
     ListedGroup,
@@ -45,11 +46,16 @@ _POLL_SECONDS = 0.1
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """Every group, by id."""
-    if cluster.settings.get("security.protocol", "plaintext").lower() == "plaintext":
+    if _is_plaintext(cluster):
         found = _list_by_wire(cluster)
     else:
         found = _list_by_client(cluster)
     return sorted(found, key=lambda each: each.group)
+
+
+def _is_plaintext(cluster: Cluster) -> bool:
+    """What our own small client speaks; confluent-kafka's speaks all."""
+    return cluster.settings.get("security.protocol", "plaintext").lower() == "plaintext"
 
 
 def _list_by_wire(cluster: Cluster) -> list[ListedGroup]:
@@ -112,9 +118,14 @@ def find_groups(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | Non
         try:
             found[name] = _group(name, future.result())
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                found[name] = None
+            # Not a group of consumers, or one whose assignment it cannot read.
+            elif code in (KafkaError._DESTROY, KafkaError._INVALID_ARG) and _is_plaintext(cluster):
+                found[name] = find_classic_group(cluster, name)
+            else:
                 raise cluster.failure(error, f"cannot describe group '{name}'") from error
-            found[name] = None
     return found
 
 
