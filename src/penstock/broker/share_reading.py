@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from penstock.groups.share.batches import StateBatch
 from penstock.groups.share.partition import Acquired, BatchSpan, SharePartition
 from penstock.replication.partition import READ_COMMITTED, Partition
 from penstock.wire.records import HEADER_SIZE, Record, iter_records, read_header
 
+UNREADABLE = "penstock.share.unreadable"
 _READ_BYTES = 1 << 20
 _MOST_READS = 16
 """For one partition of a request: the loop is not held up for longer."""
@@ -120,14 +122,19 @@ def readable_bytes(share: SharePartition, partition: Partition, isolation_level:
 
 
 def records_between(partition: Partition, first: int, last: int) -> Iterator[Record]:
-    """The records that are left of these offsets."""
+    """The records that are left of these offsets. One that cannot be read is empty and has a header more."""
     for segment, position, header in partition.log.headers(first):
         if header.base_offset > last:
             return
         if header.is_control or header.count == 0:
             continue
-        yield from _within(iter_records(segment.batch(position, header)), first, last)
-
-
-def _within(records: Iterable[Record], first: int, last: int) -> Iterator[Record]:
-    return (record for record in records if first <= record.offset <= last)
+        batch = segment.batch(position, header)
+        try:
+            records = list(iter_records(batch))
+        except (CorruptMessage, InvalidRecord, UnsupportedCompressionType) as error:
+            # What nobody can read is what rejected records are like: its story is told without it.
+            records = [
+                Record(offset, header.max_timestamp, None, None, ((UNREADABLE, str(error).encode()),))
+                for offset in range(max(first, header.base_offset), min(last, header.last_offset) + 1)
+            ]
+        yield from (record for record in records if first <= record.offset <= last)
