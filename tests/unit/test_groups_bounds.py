@@ -222,3 +222,29 @@ def test_mixed_subscriptions_to_very_many_partitions_are_levelled(monkeypatch: p
     )
     assert moved <= 7_500  # 5,000 have to go to the new ones; those of m1, m3.. are made up for by m0, m2..
     assert len(searched) < 200, "chains are the exception: most is given directly"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_chain_of_members_is_left_that_would_make_shares_more_even(seed: int) -> None:
+    rng = random.Random(seed)
+    topics = [UUID(int=number) for number in range(rng.randint(2, 8))]
+    counts = {topic: rng.randint(1, 12) for topic in topics}
+
+    def some() -> frozenset[UUID]:
+        return frozenset(rng.sample(topics, rng.randint(1, min(3, len(topics)))))
+
+    first = {f"m{i}": MemberSpec(None, some()) for i in range(rng.randint(2, 12))}
+    before = assign_uniform(GroupSpec(first, counts))
+    then = {name: MemberSpec(None, some(), before[name]) for name in first if rng.random() < 0.8}
+    then |= {f"n{i}": MemberSpec(None, some()) for i in range(rng.randint(1, 4))}
+    after = assign_uniform(GroupSpec(then, counts))
+    loads = {name: sum(map(len, mine.values())) for name, mine in after.items()}
+    for giver in after:
+        reached = {giver}
+        queue = [giver]
+        for member in queue:
+            for name, spec in then.items():
+                if name not in reached and spec.topics & after[member].keys():
+                    reached.add(name)
+                    queue.append(name)
+        assert loads[giver] - min(loads[name] for name in reached) < 2
