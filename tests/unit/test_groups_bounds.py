@@ -193,6 +193,15 @@ def test_a_restart_takes_no_topic_from_a_group_whose_pattern_is_not_resolved_yet
     assert sorted(host.named(host.group().members["m1"].assigned)) == ["a1", "a2"]
 
 
+def test_a_pattern_that_nobody_has_any_more_is_forgotten() -> None:
+    host = ConsumerHost({"a1": 1})
+    for number in range(5):
+        host.settle("m1", regex=f"a{number}*")
+        host.heartbeat("m1", -1)
+    assert not host.shard.consumer.patterns._resolved
+    assert not host.group().regexes
+
+
 # assignments
 
 

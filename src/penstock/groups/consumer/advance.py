@@ -119,11 +119,9 @@ def resolve(
             known = ResolvedRegex(topics, around.view.version, around.now_ms)
             out.append(records.regex_record(group.group_id, pattern, known))
         resolved[pattern] = known
-    out += [
-        records.tombstone(records.REGEX, group.group_id, pattern)
-        for pattern in group.regexes
-        if pattern not in resolved
-    ]
+    for pattern in sorted(group.regexes.keys() - resolved.keys()):
+        out.append(records.tombstone(records.REGEX, group.group_id, pattern))
+        around.patterns.forget(pattern)
     return resolved
 
 

@@ -58,6 +58,11 @@ class Patterns:
             return known.matched
         return known.matched | before.intersection(known.unknown)
 
+    def forget(self, pattern: str) -> None:
+        """A group has it no more. What is kept of it keeps all names of its time in memory."""
+        self._resolved.pop(pattern, None)
+        self._compiled.pop(pattern, None)
+
     def _look(self, known: _Resolved, pattern: str, work: Work) -> None:
         regex = self._regex(pattern)
         found = []
