@@ -156,8 +156,18 @@ class Segment:
             return False
         if last is not None and last.max_timestamp > self.times.last_timestamp:
             return False
+        newest = self.times.last()
+        if newest is not None and not self._has(*newest):
+            return False
         # an index with no entry at all is right only where none was ever due
         return self.offsets.count > 0 or end - (0 if last is None else last.size) <= self.index_interval_bytes
+
+    def _has(self, max_timestamp: int, offset: int) -> bool:
+        """Whether the batch that holds `offset` is there, and its newest record is of that time."""
+        for _, header in self.headers(self.offsets.position_for(offset)):
+            if header.last_offset >= offset:
+                return header.max_timestamp == max_timestamp
+        return False
 
     def _last(self) -> tuple[BatchHeader | None, int]:
         """The last whole batch behind the last index entry, and where it ends."""
