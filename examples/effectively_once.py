@@ -49,7 +49,12 @@ def read(arguments: argparse.Namespace) -> None:
     )
     consumer = connect(arguments, **{"enable.auto.commit": False})
     for message in Input(consumer, arguments.topic).messages(arguments.exit_at_end):
-        name = dict(message.headers())["id"].decode()
+        headers = dict(message.headers() or ())
+        if "id" not in headers:
+            raise SystemExit(
+                f"record {message.offset()} of {message.topic()} has no header 'id' to know it by"
+            )
+        name = headers["id"].decode()
         # The result and the fact that the name was seen are one row: they cannot come apart.
         row = (name, message.value().decode())
         new = database.execute("INSERT OR IGNORE INTO results VALUES (?, ?)", row).rowcount

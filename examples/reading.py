@@ -84,8 +84,8 @@ class Input:
             return message
         if error.code() == KafkaError._PARTITION_EOF:
             self.ended.add(key)
-        elif error.fatal():
-            raise KafkaException(error)
+        elif error.fatal() or error.code() == KafkaError._FATAL:
+            raise KafkaException(error)  # fenced: another process has this --instance now
         return None  # any other error passes: the client connects again
 
     def messages(self, exit_at_end: bool) -> Iterator[Message]:

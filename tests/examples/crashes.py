@@ -70,6 +70,11 @@ class Example:
                 return lines
         raise AssertionError(f"did not end well in {_MOST_STARTS} starts:\n{self._log.read_text()}")
 
+    def ends(self) -> tuple[int, str]:
+        """Waits for it. With what code it ended, and what it said about it."""
+        self._running().stdout.read()
+        return self._running().wait(), self._log.read_text()
+
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None
         return self._process

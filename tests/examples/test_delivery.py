@@ -127,3 +127,32 @@ def test_exactly_once_goes_on_from_the_database_not_from_the_group(broker, order
     to_database("exactly_once_sql").finish()
     to_database("exactly_once_sql", "--group", "another").finish()
     assert sorted(results()) == sorted(orders)
+
+
+# All of them
+
+
+@pytest.mark.parametrize(
+    "name", ["at_most_once", "at_least_once", "exactly_once_sql", "exactly_once_transform"]
+)
+def test_who_is_fenced_ends(name, broker, orders, example, database):
+    options = (
+        ["--output", "shouted-orders"] if name == "exactly_once_transform" else ["--database", str(database)]
+    )
+    broker.create_topic("shouted-orders", 2)
+    first, second = example(name, *options), example(name, *options)
+    first.start()
+    first.read_lines(3)
+    second.start()
+    code, said = first.ends()
+    assert code == 1
+    assert "fenced" in said.lower()
+
+
+def test_effectively_once_says_what_it_cannot_tell_apart(orders, to_database):
+    program = to_database("effectively_once")
+    program.start()
+    code, said = program.ends()
+    assert code == 1
+    assert "no header 'id'" in said
+    assert "Traceback" not in said
