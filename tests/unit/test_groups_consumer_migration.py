@@ -330,3 +330,38 @@ def test_a_classic_member_joins_an_empty_consumer_group_as_a_classic_one(host: M
     assert host.committed() == 3
     host.crash()
     assert isinstance(host.shard.groups["g"], ClassicGroup)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x00", b"\xff\xff", b"\x00\x01\x7f\xff\xff\xff"])
+@pytest.mark.parametrize("how", ["leaves", "is silent"])
+def test_the_last_new_member_goes_whatever_a_classic_member_says_in_another_protocol(
+    raw: bytes, how: str, host: MigrationHost
+) -> None:
+    host.heartbeat("m1", 0, topics=["t"])
+    good = subscription("t")
+    for protocols in ({"zz": good, "range": good}, {"range": good, "zz": raw}):
+        token, _ = host.join_new(protocols=protocols, session_ms=1_000_000)
+        assert host.answers[token].error_code == 0
+    if how == "leaves":
+        host.heartbeat("m1", -1)
+    else:
+        host.tick(60_000)
+    assert host.shard.groups["g"].type == "classic"
+    host.crash()
+    assert host.state() == "PreparingRebalance"
+
+
+def test_a_classic_member_is_answered_whatever_it_said_in_a_protocol_that_was_not_chosen(
+    host: MigrationHost,
+) -> None:
+    protocols = {"zz": b"", "range": subscription("t")}
+    other, _ = host.join_new(protocols={"range": subscription("t")})
+    token, member_id = host.join_new(protocols=protocols)
+    host.tick()
+    assert host.answers[other].protocol_name == "range"
+    leader = host.answers[other].leader
+    for each in {leader, host.answers[other].member_id, member_id}:
+        host.sync(each, 1, {} if each == leader else None)
+    host.heartbeat("m1", 0, topics=["t"])
+    assert host.answers[token].error_code == 0
+    assert isinstance(host.answers[host.sync(member_id, 1)], Message)

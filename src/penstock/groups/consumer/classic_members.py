@@ -26,7 +26,12 @@ from penstock.groups.classic_member import join_error, sync_answer
 from penstock.groups.consumer import migration
 from penstock.groups.consumer.advance import advance
 from penstock.groups.consumer.assignors import NOTHING
-from penstock.groups.consumer.embedded import PROTOCOL_TYPE, read_subscription, write_assignment
+from penstock.groups.consumer.embedded import (
+    PROTOCOL_TYPE,
+    read_subscription,
+    subscription_version,
+    write_assignment,
+)
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.groups import ConsumerGroups
 from penstock.groups.consumer.member import ClassicMetadata, Member, MemberState
@@ -172,10 +177,8 @@ class ClassicMembers:
         self._groups.clocks(group, member.member_id).sync.cancel()
         self._groups.hear_of(group, member, now_ms)
         assigned = migration.by_name(member.assigned, self._groups.shard.topics())
-        version = read_subscription(metadata).version
-        return sync_answer(
-            0, request.protocol_type, request.protocol_name, write_assignment(assigned, version)
-        )
+        assignment = write_assignment(assigned, subscription_version(metadata))
+        return sync_answer(0, request.protocol_type, request.protocol_name, assignment)
 
     # Heartbeat
 

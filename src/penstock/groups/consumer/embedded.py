@@ -42,6 +42,12 @@ def read_subscription(raw: bytes) -> Subscription:
     return Subscription(version, topics, owned, rack_id)
 
 
+def subscription_version(raw: bytes) -> int:
+    """In which version the member is to be told its assignment. Never fails: of the protocols that a member
+    names, only the one it joined with has been read, and another may be chosen later."""
+    return min(max(INT16.unpack_from(raw)[0], 0), _HIGHEST) if len(raw) >= INT16.size else 0
+
+
 def read_assignment(raw: bytes) -> ByName:
     """No bytes at all are no partitions: a member that has not been assigned any yet."""
     if not raw:

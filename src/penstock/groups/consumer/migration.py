@@ -22,6 +22,7 @@ from penstock.groups.consumer.embedded import (
     Subscription,
     read_assignment,
     read_subscription,
+    subscription_version,
     write_assignment,
 )
 from penstock.groups.consumer.group import ConsumerGroup
@@ -163,7 +164,7 @@ def downgrade(
     assignments = {
         member_id: write_assignment(
             by_name(parts.get(member_id, NOTHING), view),
-            read_subscription(member.metadata(classic.protocol_name)).version,
+            subscription_version(member.metadata(classic.protocol_name)),
         )
         for member_id, member in classic.members.items()
     }
