@@ -130,6 +130,9 @@ class KafkaPythonMember(Member):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=300,
+            # Without a rebalance delay it may lead a group before it knows the topic, and assigns nothing;
+            # it looks again when its metadata is old.
+            metadata_max_age_ms=500,
             **{"session_timeout_ms": SESSION_MS, **self.settings},
         )
         consumer.subscribe([self.topic], listener=Listener())
