@@ -65,7 +65,9 @@ def partition_for(key: str, partitions: int) -> int:
     value = 0
     for unit in _utf16_units(key):
         value = (value * 31 + unit) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % partitions
+    if value >= 1 << 31:  # negative in Java, where the absolute value of the least number is taken as 0
+        value = ((1 << 32) - value) % (1 << 31)
+    return value % partitions
 
 
 def _utf16_units(text: str) -> memoryview:
