@@ -138,7 +138,8 @@ class KafkaPythonMember(Member):
         consumer.subscribe([self.topic], listener=Listener())
         try:
             while not self._stop.is_set():
-                for records in consumer.poll(timeout_ms=100).values():
+                # A poll that ends within a join loses it for good in kafka-python 3.0: give it time.
+                for records in consumer.poll(timeout_ms=2000).values():
                     self.read += [(record.partition, record.offset, record.value) for record in records]
                     try:
                         consumer.commit()
