@@ -319,3 +319,18 @@ def test_a_leave_on_the_same_connection_ends_a_waiting_join(
         assert second.receive(ApiKey.JOIN_GROUP, 9, first).error_code == UnknownMemberId.code
         assert second.receive(ApiKey.LEAVE_GROUP, 5, then).members[0].error_code == 0
     assert joined.error_code == 0
+
+
+def test_the_offsets_of_a_deleted_topic_do_not_come_back_with_a_crash(penstock: PenstockBroker) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    penstock.create_topic("t")
+    penstock.produce("t", [b"x"] * 10)
+    consumer = Consumer({"bootstrap.servers": penstock.bootstrap, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
+    penstock.delete_topic("t")
+    penstock.kill()
+    penstock.restart()
+    penstock.create_topic("t")
+    assert consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset < 0
+    consumer.close()

@@ -56,7 +56,7 @@ class InternalTopic:
 class _Hosted(Generic[S]):
     """One shard on this broker. `shard` is None while it is being loaded."""
 
-    __slots__ = ("epoch", "partition", "shard", "timer", "waiting")
+    __slots__ = ("deferred", "epoch", "partition", "shard", "timer", "waiting")
 
     def __init__(self, partition: Partition, epoch: int) -> None:
         self.partition = partition
@@ -64,6 +64,7 @@ class _Hosted(Generic[S]):
         self.shard: S | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.waiting: deque[tuple[int, Outcome]] = deque()  # by last offset, not yet replicated
+        self.deferred: list[Callable[[S], Outcome]] = []  # steps for all shards, until it is loaded
 
 
 class ShardHost(Generic[S]):
@@ -185,13 +186,18 @@ class ShardHost(Generic[S]):
         return info.last_offset
 
     def run_all(self, step: Callable[[S], Outcome]) -> None:
-        """Run `step` for every shard that is loaded here."""
+        """Run `step` for every shard here; for one that is being loaded, when it is."""
         for hosted in self._hosted.values():
-            if hosted.shard is not None:
-                try:
-                    self._apply(hosted, hosted.shard, step(hosted.shard))
-                except Exception:  # the border: the other shards are to do it too
-                    log.exception("%s-%d: a step for all shards failed", *hosted.partition.key)
+            if hosted.shard is None:
+                hosted.deferred.append(step)
+            else:
+                self._run_step(hosted, hosted.shard, step)
+
+    def _run_step(self, hosted: _Hosted[S], shard: S, step: Callable[[S], Outcome]) -> None:
+        try:
+            self._apply(hosted, shard, step(shard))
+        except Exception:  # the border: the other shards are to do it too
+            log.exception("%s-%d: a step for all shards failed", *hosted.partition.key)
 
     @staticmethod
     def _send(replies: list[Reply]) -> None:
@@ -297,6 +303,9 @@ class ShardHost(Generic[S]):
         _replay(shard, hosted.partition.log, offset)
         hosted.shard = shard
         self._apply(hosted, shard, shard.on_time(self._broker.clock.now_ms()))
+        deferred, hosted.deferred = hosted.deferred, []
+        for step in deferred:
+            self._run_step(hosted, shard, step)
 
     def close(self) -> None:
         for index in list(self._hosted):

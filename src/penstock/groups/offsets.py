@@ -69,6 +69,11 @@ class OffsetStore:
         chosen = self.tails(group_id) if tails is None else tails
         return [StateRecord(prefix + tail, None) for tail in chosen]
 
+    def topics(self) -> set[str]:
+        """Every topic that has an offset here."""
+        tails = {tail for group_id in {*self.by_group, *self._open} for tail in self.tails(group_id)}
+        return {records_offsets.read_tail(tail)[0] for tail in tails}
+
     def tombstones_of_topics(self, topics: Collection[str]) -> list[StateRecord]:
         """For topics that were deleted: their offsets in every group."""
         gone = {records_offsets.topic_tail(topic) for topic in topics}

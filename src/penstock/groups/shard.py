@@ -90,7 +90,7 @@ class GroupShard:
         """By version of the key; the other types add theirs. Offsets (0, 1) are replayed here."""
         self.other_types: dict[str, ClassicRequestsToOtherTypes] = {}
         """By type of the group."""
-        self.on_loaded: list[Callable[[Outcome, int], None]] = [self._begin_classic]
+        self.on_loaded: list[Callable[[Outcome, int], None]] = [self._begin_classic, self._forget_deleted]
         """Called once, when the partition has been read: sessions of what was loaded begin."""
         self.consumer = ConsumerGroups(self)
         self.other_types[ConsumerGroup.type] = ClassicMembers(self.consumer)
@@ -145,6 +145,12 @@ class GroupShard:
         self._loading = False
         for begin in self.on_loaded:
             begin(out, now_ms)
+
+    def _forget_deleted(self, out: Outcome, now_ms: int) -> None:
+        """A crash may have come between the deletion of a topic and that of its offsets."""
+        gone = self.offsets.topics() - self.topics().topics.keys()
+        if gone:
+            out.records += self.offsets.tombstones_of_topics(gone)
 
     def _begin_classic(self, out: Outcome, now_ms: int) -> None:
         unread, self._unread = self._unread, {}
