@@ -440,3 +440,13 @@ def test_the_state_topic_does_not_grow_for_ever() -> None:
         broker.restart()
         with WireClient(broker.port) as wire:
             assert offsets(wire, "t") == before
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [("g:AAAAAAAAAAAAAAAAAAAABw:3", 0), ("g", 42), ("", 42), ("g:short:3", 42), ("g:" + "A" * 22 + ":x", 42)],
+)
+def test_the_key_of_a_share_partition_has_three_parts(shared: PenstockBroker, key: str, code: int) -> None:
+    with WireClient(shared.port) as wire:
+        found = wire.request(ApiKey.FIND_COORDINATOR, 6, Message(key_type=2, coordinator_keys=[key]))
+    assert found.coordinators[0].error_code == code

@@ -10,6 +10,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.context import RequestContext
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _MANY_KEYS_SINCE = 4
 _COORDINATORS = {0: "groups", 1: "transactions", 2: "share_state"}
 _SHARE, _SHARE_SINCE = 2, 6
+_SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]{1,10}", re.DOTALL)
 
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
@@ -40,6 +42,8 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
 async def _find(broker: Broker, version: int, key_type: int, key: str) -> Message:
     try:
         host = _host(broker, version, key_type)
+        if key_type == _SHARE and not _SHARE_KEY.fullmatch(key):
+            raise InvalidRequest("the key of a share partition is group:topic id:partition")
         await host.ensure_topic()
         node = broker.image.brokers.get(host.leader_of(key))
         if node is None:
