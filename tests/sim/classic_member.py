@@ -1,7 +1,8 @@
 """A consumer of the classic protocol as a small state machine over the simulated network.
 
 It joins, syncs, sends heartbeats, commits, and reacts to errors as the clients in use do; and it can be told
-to leave, to crash, to fall silent and wake up later believing that it is still a member.
+to leave, to crash, to fall silent and wake up later believing that it is still a member; or to commit in the
+name of a generation that is over, as a thread of it does that nobody has told.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from penstock.errors import (
 )
 from penstock.groups import Caller, GroupShard
 from penstock.wire.message import Message
-from tests.sim.group_host import commit_request, join_request, sync_request
+from tests.sim.commits import Commits, Identity
+from tests.sim.group_host import join_request, sync_request
 from tests.sim.harness import Simulation
 
 SESSION_MS = 10_000
@@ -38,6 +40,7 @@ class SimulatedMember:
         group: str = "g",
         instance: str | None = None,
         version: int = 9,
+        commits: Commits,
         on_assigned: Callable[[SimulatedMember, int, frozenset[int]], None],
         on_joined: Callable[[SimulatedMember, Message], None],
     ) -> None:
@@ -47,6 +50,8 @@ class SimulatedMember:
         self.instance = instance
         self.who = Caller(name, "/sim", version)
         self.partitions = partitions
+        self.commits = commits
+        self.past: list[Identity] = []
         self.on_assigned = on_assigned
         self.on_joined = on_joined
         self.alive = True
@@ -60,6 +65,10 @@ class SimulatedMember:
         self.generation = -1
         self.owned: frozenset[int] | None = None
         self.round = getattr(self, "round", 0) + 1  # answers to requests of an earlier round are not for us
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.member_id, self.generation, self.instance)
 
     def _send(self, api: str, request: Any, then: Callable[[Any], None]) -> None:
         this_round = self.round
@@ -104,6 +113,7 @@ class SimulatedMember:
         elif answer.error_code == 0:
             self.member_id = answer.member_id
             self.generation = answer.generation_id
+            self.past.append(self.identity)
             self.on_joined(self, answer)
             self._sync(answer)
         elif answer.error_code == MemberIdRequired.code:
@@ -196,18 +206,20 @@ class SimulatedMember:
     def commit(self, offset: int) -> None:
         if not self.owned or not self.alive:
             return
-        partition = min(self.owned)
-        request = commit_request(
-            self.group, {("t", partition): offset}, self.member_id, self.generation, self.instance
-        )
+        this_round = self.round
 
-        def committed(answer: Message | None) -> None:
-            if answer is not None and self.owned is not None:
+        def committed(answer: Any) -> None:
+            if not self.alive or self.round != this_round or self.owned is None:
+                return
+            if answer is not None and not isinstance(answer, ApiError):
                 code = answer.topics[0].partitions[0].error_code
                 if code:
                     self._told(code)
 
-        self._send("offset_commit", request, committed)
+        self.commits.commit(self.who, self.identity, {("t", min(self.owned)): offset}, committed)
+
+    def commit_as_zombie(self, identity: Identity, offset: int) -> None:
+        self.commits.commit(self.who, identity, {("t", offset % self.partitions): offset}, lambda _: None)
 
     def change_subscription(self) -> None:
         self.subscription += b"+"

@@ -16,10 +16,13 @@ from penstock.groups.classic_member import (
 )
 from penstock.wire.message import Message
 from tests.sim.classic_member import SimulatedMember
+from tests.sim.commits import Commits, Identity
 from tests.sim.group_host import image
 from tests.sim.harness import Faults, Simulation, replay, run_seeds
+from tests.sim.offsets_producer import OffsetsProducer
 
 PARTITIONS = 6
+PRODUCERS = 2
 STORM_MS = 90_000
 CALM_MS = 150_000
 IMAGE = image({"t": PARTITIONS})
@@ -37,6 +40,7 @@ class World:
         self.simulation = Simulation(seed, self._make_shard)
         keep.append(self.simulation)
         self.rng = self.simulation.rng
+        self.commits = Commits(self.simulation)
         self.members: list[SimulatedMember] = []
         self.owners: dict[int, dict[int, str]] = {}
         self.parts: dict[tuple[int, str], frozenset[int]] = {}
@@ -57,11 +61,29 @@ class World:
             PARTITIONS,
             instance=instance,
             version=self.rng.choice([3, 5, 8, 9]) if instance is None else self.rng.choice([8, 9]),
+            commits=self.commits,
             on_assigned=self.assigned,
             on_joined=self.joined,
         )
         self.members.append(member)
         member.join()
+
+    def start_producers(self) -> None:
+        """Each with partitions of its own: consumers wait for the offsets of the one before (KIP-447)."""
+        for number in range(PRODUCERS):
+            producer = OffsetsProducer(
+                self.commits,
+                number,
+                [("t", partition) for partition in range(number, PARTITIONS, PRODUCERS)],
+                identity=self.some_identity,
+                goes_on=lambda: self.storm,
+            )
+            self.simulation.after(self.rng.randrange(10_000), producer.begin)
+
+    def some_identity(self) -> Identity:
+        """One that a member has or had; more often a late one, which may still be that of a member."""
+        known = [identity for member in self.members for identity in member.past[-3:]]
+        return self.rng.choice(known[-8:]) if known else Identity()
 
     def something_happens(self) -> None:
         if not self.storm:
@@ -85,8 +107,11 @@ class World:
                 self.simulation.after(self.rng.randrange(30_000), lambda: setattr(member, "silent", False))
             elif what < 0.7:
                 member.change_subscription()
-            else:
+            elif what < 0.85 or not member.past:
                 member.commit(self.rng.randrange(1_000_000))
+            else:
+                zombie = self.rng.choice(member.past[-3:])
+                member.commit_as_zombie(zombie, self.rng.randrange(1_000_000))
         self.simulation.after(self.rng.randrange(6_000), self.something_happens)
 
     def restart_static(self, instance: str) -> None:
@@ -135,16 +160,14 @@ class World:
         fresh.on_time(self.simulation.now)
         last: dict[bytes, bytes | None] = {}
         for entry in self.simulation.log:
-            assert entry.record is not None
-            last[entry.record.key] = entry.record.value
-        for key, value in last.items():
-            if key[:2] == b"\x00\x01" and value is not None:
-                partition = int.from_bytes(key[-4:], "big")
-                assert fresh.committed_offset("g", "t", partition) == int.from_bytes(value[2:10], "big")
+            if entry.record is not None:
+                last[entry.record.key] = entry.record.value
+        self.commits.check_fetch(fresh, [("t", partition) for partition in range(PARTITIONS)])
         live = self.simulation.shard
         if live is None:
             return
         assert fresh.offsets.by_group == live.offsets.by_group
+        assert fresh.offsets.pending == live.offsets.pending
         for group_id, group in live.groups.items():
             assert isinstance(group, ClassicGroup)
             if group.state is STABLE and group.own_record in (None, last[group.tombstones()[0].key]):
@@ -206,6 +229,7 @@ def schedule(seed: int, keep: list[Any]) -> Simulation[GroupShard]:
     for _ in range(world.rng.randint(1, 4)):
         world.simulation.after(world.rng.randrange(5_000), world.add)
     world.simulation.after(1_000, world.something_happens)
+    world.start_producers()
     world.simulation.run(STORM_MS)
     world.check_log()
     world.storm = False
