@@ -233,9 +233,11 @@ class PartitionLog:
             return last_offset - segment.base_offset > _INT_MAX
         if segment.file.size + size > config.segment_bytes or last_offset - segment.base_offset > _INT_MAX:
             return True
-        if (segment.offsets.count + 1) * 8 > config.segment_index_bytes:
-            return True
-        if (segment.times.count + 1) * 12 > config.segment_index_bytes:
+        # An entry is due only after an interval of bytes: a small log cannot have filled them.
+        if segment.file.size >= config.segment_index_bytes // 12 * config.index_interval_bytes and (
+            (segment.offsets.count + 1) * 8 > config.segment_index_bytes
+            or (segment.times.count + 1) * 12 > config.segment_index_bytes
+        ):
             return True
         first = segment.first_timestamp
         if first is not None and first >= 0 and header.max_timestamp >= 0:
@@ -284,7 +286,8 @@ class PartitionLog:
 
     def update_high_watermark(self, offset: int) -> bool:
         """Move the high watermark up. Returns whether it moved."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
