@@ -26,6 +26,7 @@ from penstock.groups.consumer.embedded import read_assignment, read_subscription
 from penstock.metadata.image import ClusterImage
 from penstock.wire.message import Message
 from penstock.wire.primitives import INT16, INT32, encode_string
+from tests.sim.commits import Commits, Identity
 from tests.sim.group_host import join_request, sync_request
 from tests.sim.harness import Simulation
 
@@ -33,6 +34,7 @@ HEARTBEAT_MS = 4_000
 RETRY_MS = 100
 REBALANCE_MS = 20_000
 CLASSIC_SESSION_MS = 10_000
+COMMIT_VERSION = 9
 
 TopicPartition = tuple[str, int]
 
@@ -49,6 +51,7 @@ class Consumer:
         topics: list[str],
         instance: str | None = None,
         version: int,
+        commits: Commits,
     ) -> None:
         self.simulation = simulation
         self.rng = simulation.rng
@@ -62,6 +65,8 @@ class Consumer:
         self.silent = False
         self.fenced = False
         self.refused = False
+        self.commits = commits
+        self.past: list[Identity] = []
         self.epoch = 0
         self.owned: frozenset[TopicPartition] = frozenset()
         self._sent = 0
@@ -70,6 +75,18 @@ class Consumer:
     def die(self) -> None:
         self.alive = False
         self.owned = frozenset()
+
+    def commit(self, identity: Identity, part: TopicPartition, offset: int) -> None:
+        """Asynchronous: that its epoch is stale a consumer learns from its heartbeats. The identity is its
+        own, or one that it had: a commit that was under way for long."""
+        self.commits.commit(
+            Caller(self.name, "/sim", COMMIT_VERSION), identity, {part: offset}, lambda _: None
+        )
+
+    def _is_now(self, epoch: int) -> None:
+        if not self.past or self.past[-1][:2] != (self.member_id, epoch):
+            self.past.append(Identity(self.member_id, epoch, self.instance))
+        self.epoch = epoch
 
     def _send(self, api: str, request: Any, then: Callable[[Any], None]) -> None:
         """A copy that arrives when the consumer has gone on is not handled: its connection was closed, and a
@@ -182,7 +199,7 @@ class NewConsumer(Consumer):
             self._later(lambda: self._heartbeat(full=True), RETRY_MS)
         else:
             assert answer.member_epoch >= self.epoch, "an epoch went back"
-            self.epoch = answer.member_epoch
+            self._is_now(answer.member_epoch)
             if answer.assignment is None:
                 self._later(lambda: self._heartbeat(full=False), HEARTBEAT_MS)
                 return
@@ -252,7 +269,8 @@ class ClassicConsumer(Consumer):
             return
         match answer.error_code:
             case 0:
-                self.member_id, self.epoch = answer.member_id, answer.generation_id
+                self.member_id = answer.member_id
+                self._is_now(answer.generation_id)
                 self._sync(answer)
             case MemberIdRequired.code:
                 self.member_id = answer.member_id
