@@ -208,6 +208,23 @@ def test_an_aborted_offset_is_forgotten() -> None:
     assert host.shard.offsets.pending == {}
 
 
+@pytest.mark.parametrize("first_ends_first", [True, False])
+@pytest.mark.parametrize(("first", "second", "left"), [(1, 1, 20), (1, 0, 10), (0, 1, 20), (0, 0, -1)])
+def test_of_two_transactions_the_later_in_the_log_counts_whichever_ends_later(
+    first_ends_first: bool, first: int, second: int, left: int
+) -> None:
+    host = Host()
+    older, newer = Producer(7, 0), Producer(8, 0)
+    txn_commit(host, older, 10)
+    txn_commit(host, newer, 20)
+    ends = [(older, first), (newer, second)]
+    for producer, committed in ends if first_ends_first else reversed(ends):
+        host.end_transaction(producer, committed=bool(committed))
+    assert host.committed(stable=True) == left
+    host.crash()
+    assert host.committed(stable=True) == left
+
+
 def test_of_a_plain_and_a_transactional_commit_the_later_in_the_log_counts() -> None:
     host = Host()
     producer = Producer(7, 0)

@@ -27,6 +27,8 @@ class OffsetStore:
         self.pending: dict[int, dict[str, Offsets]] = {}
         """By producer id and group: counts when the transaction commits."""
         self._open: dict[str, set[int]] = {}  # the producers with pending offsets in a group
+        self._written = 0
+        self._order: dict[tuple[int, str, bytes], int] = {}  # when a pending offset was written
         self._tails: dict[bytes, bytes] = {}  # many groups read the same partitions: one tail for all
 
     # asking
@@ -69,16 +71,20 @@ class OffsetStore:
         chosen = self.tails(group_id) if tails is None else tails
         return [StateRecord(prefix + tail, None) for tail in chosen]
 
+    def group_ids(self) -> set[str]:
+        """Every group that has an offset here, committed or pending."""
+        return {*self.by_group, *self._open}
+
     def topics(self) -> set[str]:
         """Every topic that has an offset here."""
-        tails = {tail for group_id in {*self.by_group, *self._open} for tail in self.tails(group_id)}
+        tails = {tail for group_id in self.group_ids() for tail in self.tails(group_id)}
         return {records_offsets.read_tail(tail)[0] for tail in tails}
 
     def tombstones_of_topics(self, topics: Collection[str]) -> list[StateRecord]:
         """For topics that were deleted: their offsets in every group."""
         gone = {records_offsets.topic_tail(topic) for topic in topics}
         records: list[StateRecord] = []
-        for group_id in {*self.by_group, *self._open}:
+        for group_id in self.group_ids():
             tails = [tail for tail in self.tails(group_id) if tail[:-4] in gone]
             records += self.tombstones(group_id, tails)
         return records
@@ -89,15 +95,18 @@ class OffsetStore:
         if value is None:
             self._delete(group_id, tail)
         elif producer_id is not None:
-            self.pending.setdefault(producer_id, {}).setdefault(group_id, {})[self._shared(tail)] = value
+            tail = self._shared(tail)
+            self.pending.setdefault(producer_id, {}).setdefault(group_id, {})[tail] = value
             self._open.setdefault(group_id, set()).add(producer_id)
+            self._written += 1
+            self._order[producer_id, group_id, tail] = self._written
         else:
             offsets = self.by_group.get(group_id)
             if offsets is None:
                 offsets = self.by_group[group_id] = {}
             offsets[self._shared(tail)] = value
             if group_id in self._open:
-                self._overtake(group_id, tail)
+                self._overtake(group_id, tail, self._written + 1)
 
     def _shared(self, tail: bytes) -> bytes:
         tails = self._tails
@@ -112,14 +121,15 @@ class OffsetStore:
             if not offsets:
                 del self.by_group[group_id]
         for producer in self._open.get(group_id, ()):
-            self.pending[producer][group_id].pop(tail, None)
+            if self.pending[producer][group_id].pop(tail, None) is not None:
+                del self._order[producer, group_id, tail]
 
-    def _overtake(self, group_id: str, tail: bytes) -> None:
+    def _overtake(self, group_id: str, tail: bytes, before: int) -> None:
         """Of a plain commit and a transaction's, the later in the log counts, not the one that ends later:
         else compaction, which keeps the later record, would change what was committed."""
-        for producer in self._open[group_id]:
+        for producer in self._open.get(group_id, ()):
             offsets = self.pending[producer][group_id]
-            if tail in offsets:
+            if tail in offsets and self._order[producer, group_id, tail] < before:
                 offsets[tail] = _OVERTAKEN
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
@@ -128,7 +138,8 @@ class OffsetStore:
             producers.discard(producer_id)
             if not producers:
                 del self._open[group_id]
-            if committed:
-                for tail, value in offsets.items():
-                    if value is not _OVERTAKEN:
-                        self.by_group.setdefault(group_id, {})[tail] = value
+            for tail, value in offsets.items():
+                written = self._order.pop((producer_id, group_id, tail))
+                if committed and value is not _OVERTAKEN:
+                    self.by_group.setdefault(group_id, {})[tail] = value
+                    self._overtake(group_id, tail, written)

@@ -145,6 +145,9 @@ class GroupShard:
         self._loading = False
         for begin in self.on_loaded:
             begin(out, now_ms)
+        for group_id in self.offsets.group_ids() - self.groups.keys():
+            # It was on its way from a consumer group to a classic one: what it has committed is still told.
+            self.groups[group_id] = ClassicGroup(group_id, now_ms)
 
     def _forget_deleted(self, out: Outcome, now_ms: int) -> None:
         """A crash may have come between the deletion of a topic and that of its offsets."""

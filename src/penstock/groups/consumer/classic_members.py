@@ -55,6 +55,10 @@ class ClassicMembers:
     ) -> bool:
         assert isinstance(group, ConsumerGroup)
         if group.is_empty:
+            if request.member_id:
+                # Nobody of that name is here; an empty group is made a classic one for a new member only.
+                out.replies.append(Reply(token, join_error(UnknownMemberId.code, request.member_id)))
+                return True
             out.records += group.tombstones()
             group.stop_clocks()
             return False
