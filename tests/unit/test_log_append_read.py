@@ -132,6 +132,7 @@ def test_the_topics_compression_wins_over_the_producers(tmp_path: Path, target: 
         ({"message_timestamp_before_max_ms": 10}, batch([b"x"], timestamp=5), errors.InvalidTimestamp),
         ({}, batch([b"x"], control=True), errors.InvalidRecord),
         ({}, batch([b"x"], producer=(1, 0, -1)), errors.InvalidRecord),
+        ({}, batch([b"x"], producer=(-5, 0, 0)), errors.InvalidRecord),
         ({}, batch([b"x"], transactional=True), errors.InvalidRecord),
         ({}, batch([b"x"]) + batch([b"y"]), errors.InvalidRecord),
         ({}, batch([b"x"])[:-1], errors.CorruptMessage),

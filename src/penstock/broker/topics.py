@@ -80,7 +80,7 @@ class Topics:
                 await self._update(topic, self._config)
 
     def _progressed(self, key: Key) -> None:
-        """Something was appended, or the high watermark moved."""
+        """Something was appended to a coordinator's topic, or its high watermark moved."""
         self._broker.delayed.wake(key)
         self._broker.coordinators.on_replicated(key)
 
@@ -143,4 +143,6 @@ class Topics:
                 self.unavailable.add(key)
             else:
                 self.unavailable.discard(key)
-                self.partitions[key] = Partition(image, one, broker.id, self._progressed)
+                # Only in a coordinator's topic does somebody beside readers wait for the high watermark.
+                progressed = self._progressed if topic.is_internal else broker.delayed.wake
+                self.partitions[key] = Partition(image, one, broker.id, progressed)
