@@ -1,0 +1,1 @@
+"""Projects in Spark's declarative format, run once or kept running."""
