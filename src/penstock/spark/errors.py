@@ -1,0 +1,58 @@
+"""What goes wrong between Spark and Kafka, as types.
+
+    PenstockError
+    └── SparkError
+        ├── NoJava              no Java that Spark can run on
+        ├── BadOption           an option that is missing, unknown or contradicts another
+        ├── BadOffsets          offsets (an option's or a checkpoint's) that do not fit the topics
+        ├── NoSuchTopic         a topic that is read and does not exist
+        ├── DataGone            records that a range asks for have been deleted
+        └── DataLoss            records have gone that the query had not read yet (`failOnDataLoss`)
+
+Every one of them says what to do: most readers meet it at the end of a Spark stack trace.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+
+
+class SparkError(PenstockError):
+    """The root of what the Spark source, sink and helpers raise."""
+
+
+class NoJava(SparkError):
+    """No Java on this machine that Spark can run on."""
+
+
+class BadOption(SparkError):
+    """An option of the source or the sink is missing, unknown, malformed or contradicts another."""
+
+
+class BadOffsets(SparkError):
+    """Offsets that were given, or that a checkpoint holds, do not fit the topics that are read."""
+
+
+class NoSuchTopic(SparkError):
+    """A topic that was subscribed or assigned does not exist."""
+
+
+class DataLoss(SparkError):
+    """Records that the query has not read have gone; raised only with `failOnDataLoss` (the default)."""
+
+
+class DataGone(SparkError):
+    """A range starts before the first offset that its partition still has."""
+
+    def __init__(self, topic: str, partition: int, start: int, log_start_offset: int) -> None:
+        super().__init__(
+            f"offset {start} of {topic}-{partition} is gone: the first one left is {log_start_offset}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.log_start_offset = log_start_offset
+
+    def __reduce__(self) -> tuple[type[DataGone], tuple[str, int, int, int]]:
+        # Spark carries a worker's exception to the driver by pickle.
+        return type(self), (self.topic, self.partition, self.start, self.log_start_offset)

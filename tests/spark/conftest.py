@@ -1,0 +1,43 @@
+"""One Spark for all tests of a pytest process: start-up takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A SparkSession on local[2] that all tests share: none of them stops it or leaves a query running."""
+    import penstock.spark
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = penstock.spark.session(
+        "penstock-tests",
+        master="local[2]",
+        conf={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.local.dir": str(scratch),
+            # Tests are many short queries: compile quickly rather than well.
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={scratch}",
+        },
+    )
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_query_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Stops what a failed test left running, so that it does not take the next one's cores."""
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
