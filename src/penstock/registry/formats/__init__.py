@@ -1,0 +1,96 @@
+"""Avro, JSON Schema and Protobuf: parse, spell canonically, compare. Pure functions over text.
+
+The seam to the service: it hands in text and resolved references, and gets a `ParsedSchema` or
+`InvalidSchema`, never another exception. `check` gives reasons, none when the schemas are compatible;
+FULL and the TRANSITIVE levels are composed by the service. The libraries behind a format are imported
+when its first schema is parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from penstock.registry.formats.schema import (
+    MAX_CHARS,
+    InvalidSchema,
+    ParsedSchema,
+    Reference,
+    ResolvedReference,
+    Words,
+)
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "MAX_CHARS",
+    "SCHEMA_TYPES",
+    "Direction",
+    "InvalidSchema",
+    "ParsedSchema",
+    "Reference",
+    "ResolvedReference",
+    "check",
+    "parse",
+]
+
+SCHEMA_TYPES = ("JSON", "PROTOBUF", "AVRO")
+
+Direction = Literal["BACKWARD", "FORWARD"]
+BACKWARD: Direction = "BACKWARD"
+FORWARD: Direction = "FORWARD"
+
+DIFFERENT_TYPE = "Incompatible because of different schema type"
+
+
+def parse(
+    schema_type: str, text: str, references: Sequence[ResolvedReference] = (), *, strict: bool = True
+) -> ParsedSchema:
+    """Understand a schema.
+
+    `strict` is for schemas that come in new. What is in the topic already was taken by some registry
+    once and must stay readable: pass False, and names and default values are believed.
+    """
+    if strict and len(text) > MAX_CHARS:
+        raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are taken")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidSchema("The schema holds half of a surrogate pair, which is no character") from None
+    parser = _parser(schema_type)
+    try:
+        return parser(text, tuple(references), strict)
+    except RecursionError:
+        raise InvalidSchema("The schema is nested too deeply") from None
+
+
+def check(new: ParsedSchema, old: ParsedSchema, direction: Direction, *, policy: str = "STRICT") -> list[str]:
+    """Why `new` cannot follow `old`. BACKWARD: it cannot read old data; FORWARD: the old cannot read its.
+
+    `policy` is Confluent's compatibilityPolicy; LENIENT changes what JSON Schema takes as compatible.
+    """
+    if new.schema_type != old.schema_type:
+        return [DIFFERENT_TYPE]
+    try:
+        if direction == BACKWARD:
+            return new.differences(old, Words("new", "old"), policy)
+        return old.differences(new, Words("old", "new"), policy)
+    except RecursionError:
+        return ["Unexpected exception during compatibility check: the schemas are nested too deeply"]
+
+
+def _parser(schema_type: str) -> Callable[[str, tuple[ResolvedReference, ...], bool], ParsedSchema]:
+    # Imported here: each brings a library that a registry without schemas of that type never needs.
+    if schema_type == "AVRO":
+        from penstock.registry.formats.avro import parse_avro
+
+        return parse_avro
+    if schema_type == "JSON":
+        from penstock.registry.formats.json_schema import parse_json_schema
+
+        return parse_json_schema
+    if schema_type == "PROTOBUF":
+        from penstock.registry.formats.protobuf import parse_protobuf
+
+        return parse_protobuf
+    raise InvalidSchema(f"Invalid schema type {schema_type}: the registry takes {', '.join(SCHEMA_TYPES)}")

@@ -1,0 +1,121 @@
+"""What the three formats have in common: a parsed schema, its references, and the one error they raise.
+
+Nothing here reads a topic or a socket. The service resolves references before it parses, so a format
+only ever sees text and the texts it stands on.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from penstock.errors import PenstockError
+
+MAX_CHARS = 1_048_576
+"""The longest text taken as a new schema. A record of `_schemas` holds no more in a cluster with Kafka's
+default `message.max.bytes`, and no parser should be kept busy with what cannot be stored."""
+
+MAX_DEPTH = 100
+"""How deep types may nest. Real schemas stay under twenty. Every walk over a schema recurses."""
+
+
+class Words(NamedTuple):
+    """What reasons call the schema that reads and the one that writes: new and old, or old and new."""
+
+    reader: str
+    writer: str
+
+
+class InvalidSchema(PenstockError):
+    """The text is no schema of its type, or does not fit its references."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reference:
+    """What a schema says it stands on: a name it uses, and the subject and version that define it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedReference:
+    """A reference with the text found for it, and what that text stands on in turn."""
+
+    name: str
+    subject: str
+    version: int
+    schema: str
+    references: tuple[ResolvedReference, ...] = field(default=())
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(self.name, self.subject, self.version)
+
+
+def dependencies_first(references: Sequence[ResolvedReference]) -> Iterator[ResolvedReference]:
+    """Every reference once by name, each after those that it needs itself.
+
+    References that lead back to themselves are refused: the service cannot store such a pair, but a
+    topic written by others may hold one.
+    """
+    done: set[str] = set()
+    open_: list[Reference] = []
+
+    def visit(reference: ResolvedReference) -> Iterator[ResolvedReference]:
+        if reference.name in done:
+            return
+        if reference.reference in open_:
+            names = " -> ".join(above.name for above in (*open_, reference))
+            raise InvalidSchema(f"References form a circle: {names}")
+        if len(open_) >= MAX_DEPTH:
+            raise InvalidSchema(f"References are nested more than {MAX_DEPTH} deep")
+        open_.append(reference.reference)
+        for needed in reference.references:
+            yield from visit(needed)
+        open_.pop()
+        done.add(reference.name)
+        yield reference
+
+    for reference in references:
+        yield from visit(reference)
+
+
+class ParsedSchema(abc.ABC):
+    """A schema that was understood. Two are the same when canonical text and references are."""
+
+    schema_type: ClassVar[str]
+    references: tuple[Reference, ...]
+    raw: Any
+    """The format's own model: Avro types, a JSON value, or a FileDescriptorProto."""
+
+    @abc.abstractmethod
+    def canonical(self) -> str:
+        """The text that is stored and returned: the user's schema in one spelling."""
+
+    @abc.abstractmethod
+    def normalized(self) -> str:
+        """`normalize=true`: as canonical, and what carries no meaning, as the order of properties, sorted."""
+
+    @abc.abstractmethod
+    def differences(self, writer: Any, words: Words, policy: str) -> list[str]:
+        """Why data of `writer`, a schema of the same type, cannot be read by this one."""
+
+    @abc.abstractmethod
+    def has_top_level_field(self, name: str) -> bool:
+        """Whether the schema has this field at its top (Confluent's `confluent:reserved` metadata asks)."""
+
+    @property
+    def name(self) -> str | None:
+        """The name of the top-level type, where the format has one."""
+        return None
+
+    def normalized_references(self) -> tuple[Reference, ...]:
+        return tuple(sorted(set(self.references)))
+
+    def formatted(self, style: str) -> str:
+        """The text in one of the styles of `?format=`; unknown ones are canonical, as in Confluent's."""
+        return self.canonical()
