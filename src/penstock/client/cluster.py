@@ -1,0 +1,355 @@
+"""`Cluster`: what Penstock's own Kafka clients ask of a cluster, in plain calls that wait for the answer.
+
+Every call finds the right broker, and asks again while leaders or coordinators move or brokers are away,
+until `default.api.timeout.ms`. Works with Apache Kafka from 2.8 on, and with whatever speaks its protocol.
+One thread owns a Cluster; it is not for use across a fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+
+from penstock.client.brokers import FETCH, Brokers, TopicInfo, check
+from penstock.client.connection import Connection
+from penstock.client.errors import ConnectionFailed
+from penstock.client.fetching import (
+    FetchAnswer,
+    FetchedBytes,
+    FetchQuery,
+    decode_fetch,
+    encode_fetch,
+    version_limit,
+)
+from penstock.client.settings import ClientSettings
+from penstock.errors import (
+    ApiError,
+    OffsetOutOfRange,
+    TopicAlreadyExists,
+    WireError,
+    error_for_code,
+)
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+TopicPartition = tuple[str, int]
+
+EARLIEST, LATEST = -2, -1
+_BY_NAME_COMMIT, _BY_NAME_OFFSETS = 9, 9  # the newest versions that name topics by name
+_NO_OFFSET = -1
+
+
+class Cluster:
+    """A context manager that closes its connections at the end."""
+
+    def __init__(self, settings: ClientSettings, *, brokers: Brokers | None = None) -> None:
+        self.settings = settings
+        self._brokers = brokers if brokers is not None else Brokers(settings)
+        self._replicas: dict[TopicPartition, int] = {}  # where the leader sends a reader of our rack
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._brokers.close()
+
+    # ---- topics ----
+
+    def topics(self, *, internal: bool = False) -> frozenset[str]:
+        """The names of all topics; without Kafka's own unless they are asked for."""
+        found = self._brokers.retry("listing the topics", lambda: self._brokers.metadata(None))
+        return frozenset(name for name, info in found.items() if internal or not info.is_internal)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of `topics` that exist, as the cluster knows them now."""
+        names = list(dict.fromkeys(topics))
+        if not names:
+            return {}
+        return self._brokers.retry(f"looking up {', '.join(names)}", lambda: self._brokers.metadata(names))
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        if_absent: bool = False,
+        *,
+        replication_factor: int = -1,
+    ) -> bool:
+        """Create a topic and wait for its leaders. False if it was there, which only `if_absent` allows."""
+        settings = self.settings
+        topic = Message(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=[Message(name=key, value=value) for key, value in (config or {}).items()],
+        )
+        request = Message(topics=[topic], timeout_ms=settings.request_timeout_ms, validate_only=False)
+        asked = False
+
+        def create() -> bool:
+            nonlocal asked
+            connection = self._brokers.controller()
+            again, asked = asked, True
+            answer = connection.request(ApiKey.CREATE_TOPICS, request).topics[0]
+            if answer.error_code == TopicAlreadyExists.code and (if_absent or again):
+                # After a lost answer it may be our own request that has created it.
+                return again and not if_absent
+            check(answer.error_code, answer.error_message or f"topic {name}")
+            return True
+
+        def known() -> None:
+            for partition in range(self._brokers.topic(name).partition_count):
+                self._brokers.leader(name, partition)
+
+        created = self._brokers.retry(f"creating topic {name}", create)
+        self._brokers.forget()
+        self._brokers.retry(f"waiting for the leaders of topic {name}", known)
+        return created
+
+    # ---- offsets ----
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: int | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """For each partition the offset of EARLIEST, LATEST, or the first record not before a time (ms).
+
+        None where no record is that young. LATEST is the high watermark, or with read_committed the last
+        stable offset.
+        """
+        level = self.settings.isolation if isolation is None else isolation
+        found: dict[TopicPartition, int | None] = {}
+
+        def ask() -> None:
+            by_leader: dict[int, dict[str, list[Message]]] = {}
+            for (topic, partition), time in wanted.items():
+                if (topic, partition) not in found:
+                    info, leader = self._brokers.leader(topic, partition)
+                    asked = Message(
+                        partition_index=partition,
+                        current_leader_epoch=info.leader_epochs[partition],
+                        timestamp=time,
+                    )
+                    by_leader.setdefault(leader, {}).setdefault(topic, []).append(asked)
+            failed: ApiError | None = None
+            for leader, topics in by_leader.items():
+                request = Message(
+                    replica_id=-1,
+                    isolation_level=level,
+                    topics=[Message(name=name, partitions=asked) for name, asked in topics.items()],
+                    timeout_ms=self.settings.request_timeout_ms,
+                )
+                answer = self._brokers.broker(leader).request(ApiKey.LIST_OFFSETS, request)
+                for each in answer.topics:
+                    for one in each.partitions:
+                        if one.error_code:
+                            failed = error_for_code(one.error_code)(f"{each.name}-{one.partition_index}")
+                            if not failed.retriable:
+                                raise failed
+                        else:
+                            offset = one.offset if one.offset != _NO_OFFSET else None
+                            found[each.name, one.partition_index] = offset
+            if failed is not None:
+                raise failed
+
+        self._brokers.retry(f"reading offsets of {_names(wanted)}", ask)
+        return found
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Store the offsets of a group that has no members: what a reader with its own assignment does."""
+        if not offsets:
+            return
+        topics: dict[str, list[Message]] = {}
+        for (topic, partition), offset in offsets.items():
+            one = Message(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=-1,
+                committed_metadata=metadata,
+            )
+            topics.setdefault(topic, []).append(one)
+        request = Message(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            retention_time_ms=-1,
+            topics=[Message(name=name, partitions=partitions) for name, partitions in topics.items()],
+        )
+
+        def ask() -> None:
+            coordinator = self._brokers.coordinator(group)
+            answer = coordinator.request(ApiKey.OFFSET_COMMIT, request, at_most=_BY_NAME_COMMIT)
+            for each in answer.topics:
+                for one in each.partitions:
+                    check(one.error_code, f"{each.name}-{one.partition_index} in group {group}")
+
+        self._brokers.retry(f"committing offsets of group {group}", ask)
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The committed offset of each partition, None where the group has none."""
+        wanted = list(dict.fromkeys(partitions))
+        topics: dict[str, list[int]] = {}
+        for topic, partition in wanted:
+            topics.setdefault(topic, []).append(partition)
+        asked = [Message(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+
+        def ask() -> dict[TopicPartition, int | None]:
+            coordinator = self._brokers.coordinator(group)
+            one_group = Message(group_id=group, member_id=None, member_epoch=-1, topics=asked)
+            request = Message(group_id=group, topics=asked, groups=[one_group], require_stable=True)
+            answer = coordinator.request(ApiKey.OFFSET_FETCH, request, at_most=_BY_NAME_OFFSETS)
+            if coordinator.version(ApiKey.OFFSET_FETCH, _BY_NAME_OFFSETS) >= 8:
+                answer = answer.groups[0]
+            check(answer.error_code, f"group {group}")
+            found: dict[TopicPartition, int | None] = dict.fromkeys(wanted)
+            for each in answer.topics:
+                for one in each.partitions:
+                    check(one.error_code, f"{each.name}-{one.partition_index} in group {group}")
+                    if one.committed_offset >= 0:
+                        found[each.name, one.partition_index] = one.committed_offset
+            return found
+
+        return self._brokers.retry(f"reading the offsets of group {group}", ask) if wanted else {}
+
+    # ---- records ----
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        min_bytes: int | None = None,
+        max_wait_ms: int | None = None,
+        isolation: int | None = None,
+    ) -> FetchedBytes:
+        """Record batches from `offset` on; empty after `max_wait_ms` without any."""
+        return self.start_fetch(
+            topic,
+            partition,
+            offset,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            isolation=isolation,
+        ).result()
+
+    def start_fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        min_bytes: int | None = None,
+        max_wait_ms: int | None = None,
+        isolation: int | None = None,
+    ) -> PendingFetch:
+        """Send the request of a `fetch` now and take its answer later."""
+        settings = self.settings
+        query = FetchQuery(
+            topic,
+            partition,
+            offset,
+            max_bytes=settings.max_partition_fetch_bytes if max_bytes is None else max_bytes,
+            min_bytes=settings.fetch_min_bytes if min_bytes is None else min_bytes,
+            max_wait_ms=settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+            isolation=settings.isolation if isolation is None else isolation,
+        )
+        pending = PendingFetch(self, query)
+        try:
+            pending.send()
+        except (ConnectionFailed, ApiError):
+            pass  # result() asks again, and fails if that does not help
+        return pending
+
+    def _send_fetch(self, query: FetchQuery) -> tuple[Connection, int, int]:
+        """The connection on which the request was sent, its number there, its version."""
+        info, leader = self._brokers.leader(query.topic, query.partition)
+        node_id = self._replicas.get((query.topic, query.partition), leader)
+        connection = self._brokers.broker(node_id, FETCH)
+        version = connection.version(ApiKey.FETCH, version_limit(info.id))
+        epoch = info.leader_epochs[query.partition] if node_id == leader else -1
+        body = encode_fetch(version, query, info.id, epoch, self.settings.rack)
+        return connection, connection.send(ApiKey.FETCH, version, body), version
+
+    def _fetched(self, query: FetchQuery, answer: FetchAnswer) -> FetchedBytes | None:
+        """The answer in the caller's terms; None: ask again, at the replica that the leader named."""
+        name = f"{query.topic}-{query.partition}"
+        place = (query.topic, query.partition)
+        error: ApiError | None = None
+        if answer.error_code:
+            # A follower may be behind or no replica any more: only the leader's word counts.
+            if self._replicas.pop(place, None) is not None:
+                return None
+            error = error_for_code(answer.error_code)(name)
+            if not isinstance(error, OffsetOutOfRange):
+                raise error
+        elif answer.preferred_read_replica >= 0 and not answer.data:
+            if self._replicas.get(place) != answer.preferred_read_replica:
+                self._replicas[place] = answer.preferred_read_replica
+                return None
+        return FetchedBytes(
+            error,
+            answer.high_watermark,
+            answer.last_stable_offset,
+            answer.log_start_offset,
+            answer.aborted,
+            answer.data,
+        )
+
+
+class PendingFetch:
+    """A fetch that was asked for. Take its `result`, or `drop` it."""
+
+    def __init__(self, cluster: Cluster, query: FetchQuery) -> None:
+        self._cluster = cluster
+        self._query = query
+        self._sent: tuple[Connection, int, int] | None = None
+
+    def send(self) -> None:
+        self._sent = self._cluster._send_fetch(self._query)
+
+    def result(self) -> FetchedBytes:
+        """The answer, asked for again as often as needed."""
+        query = self._query
+        return self._cluster._brokers.retry(
+            f"reading {query.topic}-{query.partition} from offset {query.offset}", self._take
+        )
+
+    def drop(self) -> None:
+        """The answer is not wanted any more."""
+        if self._sent is not None:
+            connection, ticket, _ = self._sent
+            connection.drop(ticket)
+            self._sent = None
+
+    def _take(self) -> FetchedBytes:
+        while True:
+            if self._sent is None:
+                self.send()
+            assert self._sent is not None
+            (connection, ticket, version), self._sent = self._sent, None
+            query = self._query
+            frame = connection.receive(ticket, self._cluster.settings.request_timeout_ms + query.max_wait_ms)
+            try:
+                answer = decode_fetch(version, frame, query.topic)
+            except WireError as error:
+                connection.close()
+                raise ConnectionFailed(f"the broker at {connection.address}: {error}") from error
+            fetched = self._cluster._fetched(query, answer)
+            if fetched is not None:
+                return fetched
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    topics = list(dict.fromkeys(topic for topic, _ in partitions))
+    return ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")

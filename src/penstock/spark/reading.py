@@ -1,0 +1,152 @@
+"""`read_range`: the records of one partition from one offset to another, as Arrow batches for Spark.
+
+While one answer is decoded the next is on its way. A range is read to its end whatever happens to the brokers
+in the meantime, or an error says why not; nothing is skipped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.client import EARLIEST, LATEST, Cluster, PendingFetch
+from penstock.errors import ApiError
+from penstock.spark.batches import scan
+from penstock.spark.decode import HEADERS, Columns, Decoder, gather
+from penstock.spark.errors import DataGone
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+ARROW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        ("timestampType", pa.int32()),
+    ]
+)
+ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(pa.field("headers", HEADERS))
+
+DEFAULT_BATCH_ROWS = 100_000
+_LARGEST_MS = (2**63 - 1) // 1000
+
+
+def read_range(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    headers: bool = False,
+    isolation: int | None = None,
+    batch_rows: int = DEFAULT_BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """The records with offsets from `start` to before `end`, in batches of at most `batch_rows`.
+
+    Control records are not shown, nor aborted ones with read_committed. DataGone when the log begins after
+    an offset that is still to be read.
+    """
+    level = cluster.settings.isolation if isolation is None else isolation
+    build = _Builder(topic, partition, headers, Decoder(end - start))
+    position = start
+    max_bytes = cluster.settings.max_partition_fetch_bytes
+    pending: PendingFetch | None = None
+    try:
+        while position < end:
+            if pending is None:
+                pending = cluster.start_fetch(
+                    topic, partition, position, max_bytes=max_bytes, isolation=level
+                )
+            fetched = pending.result()
+            pending = None
+            if fetched.error is not None:
+                raise _out_of_range(cluster, topic, partition, position, fetched.error)
+            found = scan(
+                fetched.data,
+                position,
+                end,
+                isolation=level,
+                aborted=fetched.aborted,
+                check_crcs=cluster.settings.check_crcs,
+            )
+            first, position = position, found.next_offset
+            if position < end:
+                pending = cluster.start_fetch(
+                    topic, partition, position, max_bytes=max_bytes, isolation=level
+                )
+            if found.batches:
+                yield from build.batches(fetched.data, found.batches, first, end, batch_rows)
+    finally:
+        if pending is not None:
+            pending.drop()
+
+
+def _out_of_range(cluster: Cluster, topic: str, partition: int, position: int, error: ApiError) -> Exception:
+    place = (topic, partition)
+    log_start = cluster.list_offsets({place: EARLIEST})[place]
+    if log_start is not None and position < log_start:
+        return DataGone(topic, partition, position, log_start)
+    log_end = cluster.list_offsets({place: LATEST})[place]
+    return type(error)(f"{topic}-{partition} has no offset {position}: it ends at {log_end}")
+
+
+class _Builder:
+    """Makes Arrow batches of decoded records."""
+
+    def __init__(self, topic: str, partition: int, headers: bool, decoder: Decoder) -> None:
+        self._topic = topic.encode()
+        self._partition = partition
+        self._headers = headers
+        self._schema = ARROW_SCHEMA_WITH_HEADERS if headers else ARROW_SCHEMA
+        self._decoder = decoder
+        self._constant = 0  # how many rows the two columns below have
+        self._topics: pa.Array = None
+        self._partitions: pa.Array = None
+
+    def batches(
+        self, data: memoryview, batches: Any, start: int, end: int, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        columns = self._decoder.decode(data, batches)
+        whole = self._arrow(columns, start, end)
+        for first in range(0, whole.num_rows, batch_rows):
+            yield whole.slice(first, batch_rows)
+
+    def _arrow(self, columns: Columns, start: int, end: int) -> pa.RecordBatch:
+        offsets, times, types = columns.offsets, columns.timestamps, columns.timestamp_types
+        rows = None
+        if len(offsets) and (offsets[0] < start or offsets[-1] >= end):
+            # The first and the last batch may hold more than was asked for.
+            rows = np.flatnonzero((offsets >= start) & (offsets < end))
+            offsets, times, types = offsets[rows], times[rows], types[rows]
+        count = len(offsets)
+        self._grow(count)
+        arrays = [
+            gather(columns.source, columns.keys, columns.key_nulls, rows),
+            gather(columns.source, columns.values, columns.value_nulls, rows),
+            self._topics.slice(0, count),
+            self._partitions.slice(0, count),
+            pa.array(offsets),
+            # A producer may send any number for a time: what microseconds cannot hold becomes their limit.
+            pa.array(np.clip(times, -_LARGEST_MS, _LARGEST_MS) * 1000).view(TIMESTAMP),
+            pa.array(types),
+        ]
+        if self._headers:
+            arrays.append(self._decoder.headers(columns, rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _grow(self, count: int) -> None:
+        """Topic and partition are the same in every row: made once, and sliced."""
+        if count <= self._constant and self._topics is not None:
+            return
+        ends = np.arange(count + 1, dtype=np.int32) * len(self._topic)
+        self._topics = pa.Array.from_buffers(
+            pa.string(), count, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(self._topic * count)]
+        )
+        self._partitions = pa.array(np.full(count, self._partition, np.int32))
+        self._constant = count
