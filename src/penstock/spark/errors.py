@@ -7,7 +7,11 @@
         ├── BadOffsets          offsets (an option's or a checkpoint's) that do not fit the topics
         ├── NoSuchTopic         a topic that is read and does not exist
         ├── DataGone            records that a range asks for have been deleted
-        └── DataLoss            records have gone that the query had not read yet (`failOnDataLoss`)
+        ├── DataLoss            records have gone that the query had not read yet (`failOnDataLoss`)
+        ├── BadRow              a row that the sink cannot write
+        ├── NotDelivered        records that no broker took, or a cluster that could not be reached
+        ├── Fenced              another task writes in this one's name
+        └── BatchChanged        a batch that is partly written is not what it was when it was written
 
 Every one of them says what to do: most readers meet it at the end of a Spark stack trace.
 """
@@ -56,3 +60,19 @@ class DataGone(SparkError):
     def __reduce__(self) -> tuple[type[DataGone], tuple[str, int, int, int]]:
         # Spark carries a worker's exception to the driver by pickle.
         return type(self), (self.topic, self.partition, self.start, self.log_start_offset)
+
+
+class BadRow(SparkError):
+    """A row has no topic, or a partition that cannot be."""
+
+
+class NotDelivered(SparkError):
+    """Records could not be handed to the cluster; nothing of their transaction counts. Spark may try again."""
+
+
+class Fenced(SparkError):
+    """Another producer has taken over this task's transactional id: what this one wrote does not count."""
+
+
+class BatchChanged(SparkError):
+    """A batch was partly written before, and its tasks now hold other rows than those that were written."""
