@@ -1,0 +1,108 @@
+"""The processes of the demonstration: the platform and the pipeline, each stopped cleanly and in order.
+
+They are in sessions of their own, so that Ctrl-C in the terminal reaches only the demonstration, which stops
+its flights first, then the pipeline, then the platform. If it is killed, the kernel tells them (Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.05
+_TAIL_BYTES = 2000
+
+
+class ChildFailed(PenstockError):
+    """A process of the demonstration did not start, or ended by itself."""
+
+
+class Child:
+    """One `penstock ...` process whose output goes to a log file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """ChildFailed when it has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise ChildFailed(f"{self.name} ended with {code}: {self.tail()} (all of it: {self.log})")
+
+    def wait_until_ready(self, ready_file: Path, timeout_s: float) -> dict[str, Any]:
+        """What the ready file says, once it is there."""
+        deadline = time.monotonic() + timeout_s
+        while not ready_file.exists():
+            self.check()
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"{self.name} was not ready within {timeout_s:.0f} s: {self.tail()}")
+            time.sleep(_POLL_S)
+        ready: dict[str, Any] = json.loads(ready_file.read_text())
+        return ready
+
+    def stop(self, timeout_s: float) -> None:
+        """SIGTERM, and SIGKILL to all of its session if that is not enough."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                pass
+        # Whatever it started is in its session: nothing may be left.
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self._process.wait()
+
+    def tail(self) -> str:
+        """The end of what it said, on one line."""
+        try:
+            text = self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+        except OSError:
+            return ""
+        return " ".join(text.split())[-500:]
+
+
+def _prctl() -> Callable[..., int] | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        function: Callable[..., int] = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+    return function
+
+
+# Looked up before the fork: after it, loading a library may hang.
+_PRCTL = _prctl()
+
+
+def _end_with_parent() -> None:
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,141 @@
+"""The topics of the demonstration, its files beside them, and whether a replay begins or goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.demo.data import AIRPORTS
+from penstock.demo.replay import FLIGHTS, WEATHER
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import AdminClient
+
+DEAD = "flights.dead"
+DELAYS = "delays"
+ALERTS = "alerts"
+# Partitions, and settings. The weather is a table: the newest record of an airport and hour holds.
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    FLIGHTS: (len(AIRPORTS), {}),
+    WEATHER: (len(AIRPORTS), {"cleanup.policy": "compact"}),
+    DEAD: (1, {}),
+    DELAYS: (1, {}),
+    ALERTS: (1, {}),
+}
+_TIMEOUT_S = 30.0
+
+
+class DemoConflict(PenstockError):
+    """What is in the data directory is not this replay."""
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """What decides the records: a replay goes on only with the same."""
+
+    start: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Home:
+    """The files of the demonstration: in the data directory, where the broker leaves them alone."""
+
+    data: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.data / "demo"
+
+    @property
+    def table(self) -> Path:
+        return self.directory / "tables" / "departures"
+
+    @property
+    def project(self) -> Path:
+        return self.directory / "project"
+
+    def begin(self, settings: ReplaySettings) -> bool:
+        """True when a replay of these settings is there already and goes on; DemoConflict for others."""
+        file = self.directory / "replay.json"
+        if file.exists():
+            there = ReplaySettings(**json.loads(file.read_text()))
+            if there != settings:
+                raise DemoConflict(
+                    f"{self.data} has a replay from {there.start} with seed {there.seed}: "
+                    f"use the same, or another --data, or --fresh to forget it"
+                )
+            return True
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # Renamed into place: what is there is whole, also after a crash.
+        beside = file.with_suffix(".new")
+        beside.write_text(json.dumps(asdict(settings)) + "\n")
+        os.replace(beside, file)
+        return False
+
+    def forget(self) -> None:
+        """Removes checkpoints and tables; the topics are the broker's."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Topics:
+    """The topics at `bootstrap`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def create(self) -> None:
+        """Those that are not there yet."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        wanted = [
+            _admin_types().NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+            for name, (partitions, settings) in TOPICS.items()
+        ]
+        for future in self._admin().create_topics(wanted, operation_timeout=_TIMEOUT_S).values():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def delete(self) -> None:
+        """All that are there."""
+        admin = self._admin()
+        there = [name for name in TOPICS if name in admin.list_topics(timeout=_TIMEOUT_S).topics]
+        if there:
+            for future in admin.delete_topics(there, operation_timeout=_TIMEOUT_S).values():
+                future.result(_TIMEOUT_S)
+
+    def end_offsets(self, *names: str) -> dict[tuple[str, int], int]:
+        """How many records each partition of these topics has taken."""
+        from confluent_kafka import TopicPartition
+
+        latest = _admin_types().OffsetSpec.latest()
+        wanted = {
+            TopicPartition(name, partition): latest for name in names for partition in range(TOPICS[name][0])
+        }
+        answers: dict[Any, Future[Any]] = self._admin().list_offsets(wanted, request_timeout=_TIMEOUT_S)
+        return {
+            (place.topic, place.partition): future.result(_TIMEOUT_S).offset
+            for place, future in answers.items()
+        }
+
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+
+
+def _admin_types() -> Any:
+    import confluent_kafka.admin
+
+    # Its types do not say that it exports what it imports.
+    return confluent_kafka.admin
