@@ -128,6 +128,10 @@ class Brokers:
             raise LeaderNotAvailable(f"broker {node_id} is not up")
         return self._connect(*address, purpose)
 
+    def node_ids(self) -> list[int]:
+        """The brokers that the last metadata told of."""
+        return sorted(self._addresses)
+
     def controller(self) -> Connection:
         """The broker that creates topics. With KRaft it is any: each passes it on."""
         self.metadata([])

@@ -1,0 +1,58 @@
+"""What a client may ask about groups beyond offsets: which there are, and what was noted at a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.client.brokers import check
+from penstock.client.cluster import Cluster, TopicPartition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+_BY_NAME = 9  # the newest version of OffsetFetch that names topics by name
+
+
+def list_groups(cluster: Cluster) -> frozenset[str]:
+    """The ids of all groups that this client may see: each broker tells those that it coordinates."""
+    brokers = cluster._brokers
+
+    def ask() -> frozenset[str]:
+        found: set[str] = set()
+        brokers.metadata([])
+        for node_id in brokers.node_ids():
+            answer = brokers.broker(node_id).request(
+                ApiKey.LIST_GROUPS, Message(states_filter=[], types_filter=[])
+            )
+            check(answer.error_code, f"the groups of broker {node_id}")
+            found.update(group.group_id for group in answer.groups)
+        return frozenset(found)
+
+    return brokers.retry("listing the groups", ask)
+
+
+def committed_metadata(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, str]:
+    """The text that was committed with each partition's offset, for those that have an offset."""
+    brokers = cluster._brokers
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    asked = [Message(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+
+    def ask() -> dict[TopicPartition, str]:
+        coordinator = brokers.coordinator(group)
+        one_group = Message(group_id=group, member_id=None, member_epoch=-1, topics=asked)
+        request = Message(group_id=group, topics=asked, groups=[one_group], require_stable=False)
+        answer = coordinator.request(ApiKey.OFFSET_FETCH, request, at_most=_BY_NAME)
+        if coordinator.version(ApiKey.OFFSET_FETCH, _BY_NAME) >= 8:
+            answer = answer.groups[0]
+        check(answer.error_code, f"group {group}")
+        return {
+            (each.name, one.partition_index): one.metadata or ""
+            for each in answer.topics
+            for one in each.partitions
+            if not one.error_code and one.committed_offset >= 0
+        }
+
+    return brokers.retry(f"reading the offsets of group {group}", ask)

@@ -1,0 +1,116 @@
+"""A query as a consumer group: where it stands is committed, so that every Kafka tool shows its lag.
+
+The group is `kafka.group.id`, or `penstock-<query name>` (the query's id where it has no name). Spark tells
+the name to the tasks of a query but not to the reader on the driver, which runs in a process of its own. So a
+task of the first batch commits where its range starts to the group that it can name, with a token of the
+reader as the commit's metadata; and the reader looks for its token among the groups with that prefix.
+
+Spark's checkpoint stays the truth: nothing is ever read back from the group, and a commit that fails is only
+told. Kafka refuses these commits while the group has members, so a group in use is not disturbed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+
+from penstock.client import ClientError, Cluster
+from penstock.client.groups import committed_metadata, list_groups
+from penstock.errors import ApiError, IllegalGeneration, UnknownMemberId
+from penstock.spark.offsets import Offsets, TopicPartition
+from penstock.spark.options import SourceOptions
+from penstock.spark.plan import Range
+
+log = logging.getLogger("penstock.spark")
+
+_ATTEMPTS = 3
+
+
+class GroupProgress:
+    """The driver's side. `token` tells this reader from all others."""
+
+    def __init__(self, options: SourceOptions, token: str) -> None:
+        self._prefix = options.group_id_prefix
+        self._token = token
+        self._group = options.group_id
+        self._committed: Offsets = {}
+        self._announced: TopicPartition | None = None
+        self._attempts = _ATTEMPTS
+        self._told = ""
+
+    def token_for(self, wanted: Range) -> str | None:
+        """What the task of this range must announce, if the group is not known yet."""
+        if self._group is not None or not self._attempts:
+            return None
+        self._announced = (wanted.topic, wanted.partition)
+        return self._token
+
+    def commit(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> None:
+        """Everything before `offsets` has been processed."""
+        try:
+            if self._group is None and not self._find(cluster):
+                return
+            changed = {
+                place: offset for place, offset in offsets.items() if self._committed.get(place) != offset
+            }
+            if changed and self._group is not None:
+                cluster.commit_offsets(self._group, changed)
+                self._committed.update(changed)
+                self._told = ""
+        except (ClientError, ApiError) as error:
+            self._tell(error)
+
+    def _find(self, cluster: Cluster) -> bool:
+        if self._announced is None or not self._attempts:
+            return False
+        place, self._announced = self._announced, None
+        for group in list_groups(cluster):
+            if group.startswith(f"{self._prefix}-"):
+                if committed_metadata(cluster, group, [place]).get(place) == self._token:
+                    self._group = group
+                    return True
+        self._attempts -= 1
+        if not self._attempts:
+            log.warning(
+                "the progress of this query is not committed to a consumer group, because its tasks could not"
+                " announce one. Set kafka.group.id to name it"
+            )
+        return False
+
+    def _tell(self, error: ClientError | ApiError) -> None:
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, UnknownMemberId | IllegalGeneration):
+            what = "it has active members, which are left alone; choose another kafka.group.id"
+        if what != self._told:
+            self._told = what
+            log.warning(
+                "the progress of this query could not be committed to group %s: %s", self._group, what
+            )
+
+
+def announce(cluster: Cluster, wanted: Range, prefix: str, token: str) -> None:
+    """The task's side: tells the reader the group of the query by committing where this range starts."""
+    name = query_name()
+    if name is None:
+        return
+    try:
+        cluster.commit_offsets(f"{prefix}-{name}", {(wanted.topic, wanted.partition): wanted.start}, token)
+    except (ClientError, ApiError) as error:
+        log.warning("the group %s-%s could not be announced: %s", prefix, name, error)
+
+
+def query_name() -> str | None:
+    """The name of the streaming query that this task works for, or its id if it has none."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None
+    # Spark describes a batch's jobs as "name<br/>id = ...<br/>runId = ...<br/>batch = ...".
+    described = re.match(
+        r"(.*)<br/>id = [0-9a-f-]{36}<br/>runId",
+        context.getLocalProperty("spark.job.description") or "",
+        re.DOTALL,
+    )
+    return described.group(1) if described else context.getLocalProperty("sql.streaming.queryId")

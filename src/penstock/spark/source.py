@@ -1,0 +1,347 @@
+"""`format("penstock")`: the data source that Spark finds, and its readers for batches and for streams.
+
+Columns, options and offset JSON are those of Spark's Kafka source. Readers run on the driver, each in a
+process of its own, and decide what to read; `task.py` reads it. Writing is in `sink.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.spark.errors import BadOffsets, BadOption, DataLoss
+from penstock.spark.offsets import Offsets, TopicPartition, from_json, names, to_json
+from penstock.spark.options import SourceOptions, parse_source_options
+from penstock.spark.plan import Range, is_too_little, limit_rate, ranges, restarts, split
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from penstock.client import Cluster, TopicInfo
+    from penstock.spark.group import GroupProgress
+    from penstock.spark.lookup import Lookup
+
+log = logging.getLogger("penstock.spark")
+
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int"
+)
+HEADERS = "headers array<struct<key: string, value: binary>>"
+
+
+class PenstockDataSource(DataSource):
+    """Kafka topics, from any cluster that speaks Kafka's protocol."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        options = parse_source_options(self.options, streaming=None)
+        return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_source_options(self.options, streaming=False)
+        _check_schema(schema, options)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = parse_source_options(self.options, streaming=True)
+        _check_schema(schema, options)
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark import sink
+
+        return sink.batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from penstock.spark import sink
+
+        return sink.stream_writer(schema, self.options, overwrite)
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """The range of one task; `token` if the task is to announce the query's group."""
+
+    wanted: Range
+    token: str | None = None
+
+
+class BatchReader(DataSourceReader):
+    """Reads what lies between two positions, once."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        _warn(options)
+        with _connect(options) as cluster:
+            lookup = _lookup(cluster, options)
+            partitions = lookup.all_there()
+            start = lookup.resolve(options.starting, partitions, starting=True)
+            end = lookup.resolve(options.ending, partitions, starting=False)
+        for place in sorted(partitions):
+            if start[place] > end[place]:
+                raise BadOffsets(
+                    f"{options.starting.option} is after the end of {place[0]}-{place[1]}:"
+                    f" {start[place]} > {end[place]}. Check both options, and whether the topic was made anew"
+                )
+        found = [
+            Range(topic, index, start[topic, index], end[topic, index]) for topic, index in sorted(partitions)
+        ]
+        return [
+            RangePartition(one)
+            for one in split(found, options.min_partitions, options.max_records_per_partition)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own where there is none to read.
+        return _read(partition, self._options) if isinstance(partition, RangePartition) else iter(())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on from where the checkpoint stands. One process on the driver for each query and source."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._cluster: Cluster | None = None
+        self._lookup_made: Lookup | None = None
+        self._progress_made: GroupProgress | None = None
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._latest: Offsets | None = None
+        self._available_now = False
+        self._target: Offsets | None = None
+        self._last_batch_at: float | None = None
+        self._told: set[str] = set()
+
+    # ---- where it stands ----
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:
+        lookup = self._lookup()
+        partitions = lookup.all_there()
+        self._remember(lookup.topics())
+        return to_json(lookup.resolve(self._options.starting, partitions, starting=True))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # What Spark passes on to latestOffset, which takes the limits from the options: both may be set.
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._available_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:
+        offsets = from_json(start)
+        lookup = self._lookup()
+        # Spark asks for the next batch when the last one is done, so all before `start` has been processed.
+        assert self._cluster is not None
+        self._progress().commit(self._cluster, offsets)
+        if self._target is None:
+            moved = self._look(lookup, offsets)
+            if moved is not None:
+                return to_json(moved)
+        latest = self._latest = self._target if self._target is not None else self._latest or {}
+        if self._available_now:
+            self._target = latest
+        return to_json(self._limited(lookup, offsets, latest, limit))
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+        return to_json(self._latest) if self._latest else None
+
+    def _look(self, lookup: Lookup, start: Offsets) -> Offsets | None:
+        """Sets `_latest`. If records are lost and that is accepted: where to go on, as a batch of its own.
+
+        The batch is empty; it puts the new position into the checkpoint before anything is read from there.
+        """
+        topics = lookup.topics()
+        self._check_checkpoint(start, topics)
+        known = {topic for topic, _ in start}
+        lookup.check_named(topics, accepted=known)
+        partitions = lookup.partitions(topics)
+        if gone := start.keys() - partitions:
+            self._lose(f"{names(gone)} are gone: the topic was deleted before it was read to its end")
+        remade = {name for name, info in topics.items() if self._topic_ids.get(name, info.id) != info.id}
+        unchanged = self._topic_ids.keys() - remade
+        fixed = {place: offset for place, offset in start.items() if place[0] not in remade}
+        latest = lookup.latest_not_before(partitions, fixed)
+        behind = {
+            place for place in partitions & start.keys() if place[0] in remade or latest[place] < start[place]
+        }
+        moved = restarts(start, latest, lookup.earliest(behind), remade, unchanged) if behind else {}
+        for reason in dict.fromkeys(restart.reason for restart in moved.values()):
+            self._lose(reason)
+        self._remember(topics)
+        self._latest = latest
+        if not moved:
+            return None
+        kept = {place: offset for place, offset in start.items() if place in partitions}
+        return {**kept, **{place: restart.offset for place, restart in moved.items()}}
+
+    def _limited(self, lookup: Lookup, start: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
+        options = self._options
+        least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+        if isinstance(limit, ReadAllAvailable) or (least is None and most is None):
+            return latest
+        begin = {**lookup.earliest(latest.keys() - start.keys()), **start}
+        # A run of what is available now must come to its end: it does not wait for more.
+        if least is not None and not self._available_now:
+            now = time.monotonic()
+            waited = self._last_batch_at is None or (
+                (now - self._last_batch_at) * 1000 >= options.max_trigger_delay_ms
+            )
+            if not waited and is_too_little(least, begin, latest):
+                return start
+            self._last_batch_at = now
+        return latest if most is None else limit_rate(most, begin, latest)
+
+    # ---- batches ----
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        options = self._options
+        first, last = from_json(start), from_json(end)
+        lookup = self._lookup()
+        earliest: Offsets = {}
+        if added := last.keys() - first.keys():
+            topics = lookup.topics()
+            earliest = lookup.earliest(added & lookup.partitions(topics))
+        if first.keys() - last.keys():
+            self._check_checkpoint(first, lookup.topics())
+        whole, losses = ranges(first, last, earliest)
+        for loss in losses:
+            self._lose(loss)
+        planned = [
+            RangePartition(one)
+            for one in split(whole, options.min_partitions, options.max_records_per_partition)
+        ]
+        if planned:
+            planned[0].token = self._progress().token_for(planned[0].wanted)
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        return _read(partition, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        assert self._lookup() and self._cluster is not None
+        self._progress().commit(self._cluster, from_json(end))
+
+    def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+    # ---- inside ----
+
+    def _lookup(self) -> Lookup:
+        if self._lookup_made is None:
+            _warn(self._options)
+            self._cluster = _connect(self._options)
+            self._lookup_made = _lookup(self._cluster, self._options)
+        return self._lookup_made
+
+    def _progress(self) -> GroupProgress:
+        if self._progress_made is None:
+            from penstock.spark.group import GroupProgress
+
+            self._progress_made = GroupProgress(self._options, f"penstock:{uuid.uuid4()}")
+        return self._progress_made
+
+    def _remember(self, topics: Mapping[str, TopicInfo]) -> None:
+        self._topic_ids.update((name, info.id) for name, info in topics.items())
+
+    def _check_checkpoint(self, start: Mapping[TopicPartition, int], topics: Mapping[str, TopicInfo]) -> None:
+        """Offsets of topics that this query does not read: most often another query's checkpoint."""
+        wanted = self._options.subscription
+        if wanted.pattern is not None or not start:
+            return  # a topic that no longer matches is one that is gone
+        asked = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
+        others = sorted({topic for topic, _ in start} - asked)
+        if not others:
+            return
+        what = f"the checkpoint has offsets of {', '.join(others)}, which this query does not read ({wanted})"
+        if self._options.fail_on_data_loss:
+            raise BadOffsets(
+                f"{what}. A checkpoint belongs to one query: choose another checkpointLocation, or read the"
+                " topic again. To leave the topic for good, set the option failOnDataLoss to false"
+            )
+        self._warn_once(f"{what}; going on without it, because failOnDataLoss is false")
+
+    def _lose(self, what: str) -> None:
+        """Records have gone that were not read."""
+        if self._options.fail_on_data_loss:
+            from penstock.spark.task import ADVICE
+
+            raise DataLoss(f"{what}. {ADVICE}")
+        self._warn_once(f"{what}; going on, because failOnDataLoss is false")
+
+    def _warn_once(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("%s", what)
+
+
+def _read(partition: RangePartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    from penstock.spark import task
+
+    settings = task.task_settings(options)
+    cluster = task.worker_cluster(settings)
+    done = False
+    try:
+        if partition.token is not None:
+            from penstock.spark.group import announce
+
+            announce(cluster, partition.wanted, options.group_id_prefix, partition.token)
+        yield from task.read(cluster, partition.wanted, options)
+        done = True
+    finally:
+        if not done:
+            task.drop_cluster(settings)
+
+
+def _connect(options: SourceOptions) -> Cluster:
+    from penstock.client import ClientSettings, Cluster
+
+    return Cluster(ClientSettings.from_kafka(options.client_settings))
+
+
+def _lookup(cluster: Cluster, options: SourceOptions) -> Lookup:
+    from penstock.spark.lookup import Lookup
+
+    return Lookup(cluster, options)
+
+
+def _warn(options: SourceOptions) -> None:
+    for warning in options.warnings:
+        log.warning("%s", warning)
+
+
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    if options.include_headers:
+        columns.append("headers")
+    if schema.fieldNames() != columns:
+        raise BadOption(
+            f"the source has the columns {', '.join(columns)}, and no schema can be given."
+            " Use DataFrame operations on key and value instead"
+        )

@@ -1,0 +1,83 @@
+"""What a task does, in a Python worker of Spark: reads one range, and deals with records that have gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.client import ClientSettings, Cluster, ClusterTimeout
+from penstock.errors import OffsetOutOfRange
+from penstock.spark.errors import DataGone, DataLoss
+from penstock.spark.options import SourceOptions
+from penstock.spark.plan import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("penstock.spark")
+
+_clusters: dict[ClientSettings, Cluster] = {}
+"""Spark keeps its workers, so one connection serves many batches. A worker runs one task at a time."""
+
+ADVICE = (
+    "To go on with the records that are left, set the option failOnDataLoss to false;"
+    " to begin anew, choose another checkpointLocation"
+)
+
+
+def worker_cluster(settings: ClientSettings) -> Cluster:
+    """The cluster of this process for these settings, connected or about to be."""
+    cluster = _clusters.get(settings)
+    if cluster is None:
+        cluster = _clusters[settings] = Cluster(settings)
+    return cluster
+
+
+def drop_cluster(settings: ClientSettings) -> None:
+    """After an error nothing is taken for granted: the next task connects anew."""
+    cluster = _clusters.pop(settings, None)
+    if cluster is not None:
+        cluster.close()
+
+
+def task_settings(options: SourceOptions) -> ClientSettings:
+    kafka = options.client_settings
+    if options.poll_timeout_ms is not None:
+        kafka["default.api.timeout.ms"] = str(options.poll_timeout_ms)
+    return ClientSettings.from_kafka(kafka)
+
+
+def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a range. What is gone raises DataLoss, or with failOnDataLoss=false is passed over."""
+    from penstock.spark.reading import read_range
+
+    start = wanted.start
+    while start < wanted.end:
+        try:
+            yield from read_range(
+                cluster, wanted.topic, wanted.partition, start, wanted.end, headers=options.include_headers
+            )
+            return
+        except DataGone as gone:
+            start = min(gone.log_start_offset, wanted.end)
+            what = (
+                f"{wanted.topic}-{wanted.partition} has lost the offsets from {gone.start} to {start}:"
+                " retention deleted them before they were read"
+            )
+        except (OffsetOutOfRange, ClusterTimeout) as error:
+            what = _why_missing(cluster, wanted, error)
+            start = wanted.end
+        if options.fail_on_data_loss:
+            raise DataLoss(f"{what}. {ADVICE}")
+        log.warning("%s; going on, because failOnDataLoss is false", what)
+
+
+def _why_missing(cluster: Cluster, wanted: Range, error: OffsetOutOfRange | ClusterTimeout) -> str:
+    """What a loss is to be told as; raises the error again if it is none."""
+    name = f"{wanted.topic}-{wanted.partition}"
+    if isinstance(error, OffsetOutOfRange):
+        return f"{name} no longer has the offsets up to {wanted.end} ({error.message})"
+    if wanted.topic not in cluster.partitions([wanted.topic]):
+        return f"topic {wanted.topic} was deleted before {name} was read up to {wanted.end}"
+    raise error
