@@ -83,3 +83,15 @@ def test_more_records_than_two_bytes_of_a_varint_can_number() -> None:
         assert not is_sound(damaged, 20_000)
         with pytest.raises(InvalidRecord):
             check_batch(sealed(damaged), 0, len(damaged))
+
+
+@pytest.mark.parametrize("place", [1, 63, 64, 65, 320, 321, 8191, 8192, 8193])
+def test_a_record_out_of_place_is_seen_where_runs_begin_and_end(place: int) -> None:
+    batch = bytearray(build_batch([Record(0, 0, None, b"x" * 10)] * 9_000))
+    # 17 bytes for each record, one more from 64 on, and another from 8,192 on; the delta is the fourth
+    at = HEADER_SIZE + 17 * place + max(0, place - 64) + max(0, place - 8192) + 3
+    assert batch[at] & 127 == 2 * place & 127
+    batch[at] ^= 2
+    assert not is_sound(batch, 9_000)
+    with pytest.raises(InvalidRecord):
+        check_batch(sealed(batch), 0, len(batch))

@@ -13,9 +13,12 @@ from penstock.errors import InvalidRecord
 Buffer = bytes | bytearray | memoryview
 
 _MIN_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
-_FIRST_RUN = 16  # records of one shape that are looked for at once; doubles while they are found
+_FEWEST = 16  # records that are worth a look for a run
+_FIRST_RUN = 64  # records of one shape that are looked for at once; four times as many while they are found
 _LONGEST_RUN = 4096
 _BLOCK = 8192  # offset deltas for which the third byte of the varint stays the same
+_WIDER = (64, _BLOCK)  # the offset deltas that take a byte more than those before
+_HIGH = bytes(range(128, 256))  # bytes that another follows
 
 # The bytes of the zigzag varints of 0 to 8191, by place: with and without a byte that follows.
 _FIRST = bytes((2 * delta) & 127 for delta in range(_BLOCK))
@@ -107,20 +110,21 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
 
         if patience:
             patience -= 1
-        elif count - delta > _FIRST_RUN and not headers:
-            run = min(count - delta, ahead, (end - pos) // (pos - start))
+        elif count - delta > _FEWEST and not headers and delta not in _WIDER:
+            alike = 64 - delta if delta < 64 else _BLOCK - delta % _BLOCK  # as wide as the last one
+            run = min(count - delta, ahead, alike, (end - pos) // (pos - start))
             bound = _run(buf, start, pos - start, run, delta) if run else -1
             if bound >= 0:
                 newest = max(newest, bound)
                 pos += run * (pos - start)
                 delta += run
-                ahead = min(2 * ahead, _LONGEST_RUN)
+                ahead = min(4 * ahead, _LONGEST_RUN)
                 failures = 0
             else:
                 # irregular records: look again, but ever more seldom
                 failures += 1
                 ahead = _FIRST_RUN
-                patience = _FIRST_RUN << min(failures, 6)
+                patience = _FEWEST << min(failures, 6)
     if pos != end:
         raise InvalidRecord(f"{end - pos} bytes follow the last record of a batch")
     return newest >> 1, keyless
@@ -153,11 +157,13 @@ def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
         if column(place) != buf[place].to_bytes(1, "big") * run:
             return -1
     for place in range(time_at, offset_at - 1):
-        if min(column(place)) < 128:
+        if column(place).translate(None, _HIGH):
             return -1
-    last = max(column(offset_at - 1))
-    if last > 127:
+    times = column(offset_at - 1)
+    if not times.isascii():
         return -1
+    # Up to two bytes are some seconds: near enough for a bound, and the largest byte takes long to find.
+    last = 127 if offset_at - time_at <= 2 else max(times)
     for place, wanted in enumerate(_delta_bytes(delta, run, key_at - offset_at), offset_at):
         if column(place) != wanted:
             return -1
