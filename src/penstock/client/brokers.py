@@ -62,12 +62,14 @@ class Brokers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._controller = -1
         self._connections: dict[tuple[str, int, str], Connection] = {}
+        self._replaced: list[Connection] = []
         self._topics: dict[str, tuple[float, TopicInfo]] = {}
 
     def close(self) -> None:
-        for connection in self._connections.values():
+        for connection in (*self._connections.values(), *self._replaced):
             connection.close()
         self._connections.clear()
+        self._replaced.clear()
 
     # ---- asking again ----
 
@@ -161,7 +163,10 @@ class Brokers:
         key = (host, port, purpose)
         connection = self._connections.get(key)
         if connection is None or not connection.usable:
+            replaced = connection
             connection = self._connections[key] = Connection(host, port, self.settings)
+            if replaced is not None and replaced.is_open:
+                self._replaced.append(replaced)  # an answer may still be on its way there
         return connection
 
     # ---- metadata ----

@@ -259,7 +259,7 @@ class Cluster:
             topic,
             partition,
             offset,
-            max_bytes=settings.max_partition_fetch_bytes if max_bytes is None else max_bytes,
+            max_bytes=settings.fetch_bytes if max_bytes is None else max_bytes,
             min_bytes=settings.fetch_min_bytes if min_bytes is None else min_bytes,
             max_wait_ms=settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
             isolation=settings.isolation if isolation is None else isolation,

@@ -1,4 +1,4 @@
-"""One connection to one broker: frames, versions, answers in the order of the requests.
+"""One connection to one broker: TLS, SASL, frames, versions, requests and their answers.
 
 A request is sent and its answer taken in two steps, so that a reader can ask for the next records while it
 works on the last. Every failure of the socket is a `ConnectionFailed` that names the address; after one the
@@ -8,9 +8,12 @@ connection is of no more use. For one thread.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+import time
 
-from penstock.client.errors import ConnectionFailed
+from penstock.client import sasl
+from penstock.client.errors import AuthenticationFailed, ConnectionFailed, TlsFailed
 from penstock.client.settings import ClientSettings, format_address
 from penstock.errors import UnsupportedVersion, WireError, error_for_code
 from penstock.wire.api_keys import ApiKey, request_header_version, response_header_version
@@ -20,34 +23,85 @@ _FRAME = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _LARGEST_ANSWER = 2**31 - 1
 _CHUNK = 1 << 20
+_SESSION_PART = 0.85  # of the time that a broker gives an authenticated connection
 
 
 class Connection:
-    """A connection that is ready for requests: connected, and its broker's versions known."""
+    """A connection that is ready for requests: who is who is settled, and its broker's versions are known."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
         self.address = format_address(host, port)
-        self.usable = True
+        self._open = True
+        self._expires = float("inf")
         self._settings = settings
         self._client_id = settings.client_id.encode()
         self._correlation_id = 0
         self._waiting: dict[int, bytearray | None] = {}  # sent and not taken; what has come already
         self._dropped: set[int] = set()
         self._versions: dict[int, tuple[int, int]] = {}
+        self._ready = False
         try:
             self._socket = socket.create_connection((host, port), settings.connect_timeout_ms / 1000)
         except OSError as error:
             raise ConnectionFailed(f"cannot reach the broker at {self.address} ({_reason(error)})") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if settings.security.tls:
+                self._begin_tls(host)
             self._ask_versions()
+            if settings.security.sasl:
+                self._authenticate()
         except BaseException:
             self.close()
             raise
+        self._ready = True
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
+    def usable(self) -> bool:
+        """Whether new requests can be sent: it is open, and the broker still knows who we are."""
+        return self._open and time.monotonic() < self._expires
 
     def close(self) -> None:
-        self.usable = False
+        self._open = False
         self._socket.close()
+
+    def _begin_tls(self, host: str) -> None:
+        context = self._settings.security.context()
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLError as error:
+            raise self._tls_failed(error) from error
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _authenticate(self) -> None:
+        """SaslHandshake and SaslAuthenticate (KIP-43, KIP-152)."""
+        security = self._settings.security
+        who = f"{security.mechanism} as {security.username}"
+        answer = self.request(ApiKey.SASL_HANDSHAKE, Message(mechanism=security.mechanism))
+        if answer.error_code:
+            raise AuthenticationFailed(
+                f"the broker at {self.address} does not take sasl.mechanism={security.mechanism}; "
+                f"it takes {', '.join(answer.mechanisms) or 'none'}"
+            )
+        mechanism = sasl.mechanism(security)
+        message = mechanism.first()
+        while True:
+            answer = self.request(ApiKey.SASL_AUTHENTICATE, Message(auth_bytes=message))
+            if answer.error_code:
+                reason = answer.error_message or error_for_code(answer.error_code).kafka_name
+                raise AuthenticationFailed(f"the broker at {self.address} refused {who}: {reason}")
+            if not mechanism.done:
+                message = mechanism.respond(answer.auth_bytes)
+            if mechanism.done:
+                break
+        if answer.session_lifetime_ms > 0:
+            # KIP-368: after that the broker closes it; another connection is made in good time.
+            self._expires = time.monotonic() + answer.session_lifetime_ms * _SESSION_PART / 1000
 
     def _ask_versions(self) -> None:
         # Version 0 is what every broker knows, whatever else it serves.
@@ -148,12 +202,25 @@ class Connection:
             grown[:have] = data
             data = grown
 
-    def _lost(self, error: OSError) -> ConnectionFailed:
+    def _lost(self, error: OSError) -> ConnectionFailed | TlsFailed:
+        if isinstance(error, ssl.SSLError) and not self._ready:
+            return self._tls_failed(error)  # TLS 1.3 refuses a client's certificate only after the handshake
         return self._failed(
             f"closed the connection or broke it ({_reason(error)}): "
             "is it a Kafka broker, and does its listener speak "
             f"security.protocol={self._settings.security.protocol}?"
         )
+
+    def _tls_failed(self, error: ssl.SSLError) -> TlsFailed:
+        self.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            what = f"its certificate is not trusted ({error.verify_message}): see ssl.truststore.location"
+        else:
+            what = (
+                f"{error.reason or error}: does its listener speak {self._settings.security.protocol}, "
+                "and does it want a certificate of the client (ssl.keystore.location)?"
+            )
+        return TlsFailed(f"no TLS with the broker at {self.address}: {what}")
 
     def _failed(self, what: str) -> ConnectionFailed:
         self.close()

@@ -64,6 +64,11 @@ class ClientSettings:
         )
 
     @property
+    def fetch_bytes(self) -> int:
+        """How much to ask for at once when one partition is read."""
+        return min(self.max_partition_fetch_bytes, self.fetch_max_bytes)
+
+    @property
     def bootstrap_servers(self) -> str:
         """The addresses as one string, as in `bootstrap.servers`."""
         return ",".join(format_address(host, port) for host, port in self.bootstrap)

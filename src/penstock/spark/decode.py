@@ -7,8 +7,8 @@ from there. Compiled code pays only for many records, so a process loads it when
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +21,12 @@ from penstock.wire import compression
 from penstock.wire.batch import MAX_UNPACKED_BYTES
 
 # Loading the compiled twin takes as long as the plain one needs for about this many records.
-COMPILE_FROM = 250_000
+COMPILE_FROM = 150_000
 _SMALLEST_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
 _LARGEST_SOURCE = 2**31 - 1  # positions are Arrow's int32 offsets
+_UNPACKED_AT_ONCE = 32 << 20  # compressed batches of one answer may unpack to much more than it
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
-
-
-class Walker(Protocol):
-    """What both twins are."""
-
-    def walk(self, *columns: Ints) -> int: ...
-    def walk_headers(self, *columns: Ints) -> None: ...
 
 
 class Columns(NamedTuple):
@@ -58,18 +52,30 @@ class Decoder:
         """`expected` is how many records the caller is going to decode."""
         self._walker: Any = _choose(expected)
 
-    def decode(self, data: memoryview, batches: Sequence[Batch]) -> Columns:
-        """The records of `batches`, which lie in `data`; InvalidRecord names a batch that is not sound."""
-        source, table = _unpack(data, batches)
-        rows = int(table[:, decode_plain.COUNT].sum())
+    def decode(self, data: memoryview, batches: Sequence[Batch]) -> Iterator[Columns]:
+        """The records of `batches`, which lie in `data`, in one piece, or in several if they unpack to much.
+
+        InvalidRecord names a batch that is not sound.
+        """
+        for source, some in _unpacked(data, batches):
+            yield self._columns(source, some)
+
+    def _columns(self, source: Any, batches: Sequence[Batch]) -> Columns:
+        table = np.array(
+            [
+                (b.start, b.end, b.records, b.base_offset, b.base_timestamp, b.log_append_time)
+                for b in batches
+            ],
+            np.int64,
+        )
+        counts = table[:, decode_plain.COUNT]
+        rows = int(counts.sum())
         numbers = np.frombuffer(source, np.uint8)
         columns = Columns(
             source=source,
             offsets=np.empty(rows, np.int64),
             timestamps=np.empty(rows, np.int64),
-            timestamp_types=np.repeat(
-                table[:, decode_plain.LOG_APPEND_TIME].astype(np.int32), table[:, decode_plain.COUNT]
-            ),
+            timestamp_types=np.repeat(table[:, decode_plain.LOG_APPEND_TIME].astype(np.int32), counts),
             keys=np.empty(2 * rows, np.int32),
             key_nulls=np.empty(rows, np.bool_),
             values=np.empty(2 * rows, np.int32),
@@ -142,39 +148,37 @@ def _text(names: pa.Array) -> pa.Array:
         return pa.array([name.as_py().decode("utf-8", "replace") for name in names], pa.string())
 
 
-def _unpack(data: memoryview, batches: Sequence[Batch]) -> tuple[Any, Ints]:
-    """Bytes that hold the records of all batches uncompressed, and for each batch its row for `walk`."""
-    table = np.empty((len(batches), 6), np.int64)
-    source: Any = data
-    packed = any(batch.codec for batch in batches)
+def _unpacked(data: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Any, list[Batch]]]:
+    """Bytes that hold records uncompressed, and the batches they are of, with their places there."""
+    if not any(batch.codec for batch in batches):
+        yield data, [_checked(batch) for batch in batches]
+        return
     parts: list[Any] = []
-    at = 0
-    for row, batch in enumerate(batches):
-        start, end = batch.start, batch.end
-        if packed:
-            part: Any = data[start:end]
-            if batch.codec:
-                part = compression.decompress(batch.codec, part, MAX_UNPACKED_BYTES)
-            parts.append(part)
-            start, end = at, at + len(part)
-            at = end
-        if batch.records * _SMALLEST_RECORD > end - start:
-            raise InvalidRecord(
-                f"the batch at offset {batch.base_offset} has {end - start} bytes for {batch.records} records"
-            )
-        table[row] = (
-            start,
-            end,
-            batch.records,
-            batch.base_offset,
-            batch.base_timestamp,
-            batch.log_append_time,
+    placed: list[Batch] = []
+    size = 0
+    for batch in batches:
+        part: Any = data[batch.start : batch.end]
+        if batch.codec:
+            part = compression.decompress(batch.codec, part, MAX_UNPACKED_BYTES)
+        if size and size + len(part) > _UNPACKED_AT_ONCE:
+            yield b"".join(parts), placed
+            parts, placed, size = [], [], 0
+        placed.append(_checked(batch._replace(start=size, end=size + len(part), codec=compression.NONE)))
+        parts.append(part)
+        size += len(part)
+    yield b"".join(parts), placed
+
+
+def _checked(batch: Batch) -> Batch:
+    """A batch whose records may fit into its bytes; columns are made for as many as it says."""
+    if batch.records * _SMALLEST_RECORD > batch.end - batch.start:
+        raise InvalidRecord(
+            f"the batch at offset {batch.base_offset} has {batch.end - batch.start} bytes "
+            f"for {batch.records} records"
         )
-    if packed:
-        source = b"".join(parts)
-    if len(source) > _LARGEST_SOURCE:
-        raise InvalidRecord(f"{len(batches)} batches unpack to {len(source)} bytes; read fewer at once")
-    return source, table
+    if batch.end > _LARGEST_SOURCE:
+        raise InvalidRecord(f"the batch at offset {batch.base_offset} ends {batch.end} bytes into an answer")
+    return batch
 
 
 _compiled: Any = None

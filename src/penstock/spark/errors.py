@@ -7,6 +7,7 @@
         ├── BadOffsets          offsets (an option's or a checkpoint's) that do not fit the topics
         ├── NoSuchTopic         a topic that is read and does not exist
         ├── DataGone            records that a range asks for have been deleted
+        ├── RangeIncomplete     the end of a range is not there: cut off, or not committed
         ├── DataLoss            records have gone that the query had not read yet (`failOnDataLoss`)
         ├── BadRow              a row that the sink cannot write
         ├── NotDelivered        records that no broker took, or a cluster that could not be reached
@@ -43,6 +44,10 @@ class NoSuchTopic(SparkError):
 
 class DataLoss(SparkError):
     """Records that the query has not read have gone; raised only with `failOnDataLoss` (the default)."""
+
+
+class RangeIncomplete(SparkError):
+    """A range cannot be read to its end: the log was cut before it, or it is not committed in time."""
 
 
 class DataGone(SparkError):

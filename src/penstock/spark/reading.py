@@ -6,17 +6,23 @@ in the meantime, or an error says why not; nothing is skipped in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.client import EARLIEST, LATEST, Cluster, PendingFetch
-from penstock.errors import ApiError
-from penstock.spark.batches import scan
+from penstock.client import EARLIEST, LATEST, READ_COMMITTED, Cluster, FetchedBytes, PendingFetch
+from penstock.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    UnsupportedCompressionType,
+    UnsupportedForMessageFormat,
+)
+from penstock.spark.batches import Batch, scan
 from penstock.spark.decode import HEADERS, Columns, Decoder, gather
-from penstock.spark.errors import DataGone
+from penstock.spark.errors import DataGone, RangeIncomplete, SparkError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 ARROW_SCHEMA = pa.schema(
@@ -33,6 +39,7 @@ ARROW_SCHEMA = pa.schema(
 ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(pa.field("headers", HEADERS))
 
 DEFAULT_BATCH_ROWS = 100_000
+_LARGEST_FETCH = 2**31 - 1
 _LARGEST_MS = (2**63 - 1) // 1000
 
 
@@ -46,16 +53,20 @@ def read_range(
     headers: bool = False,
     isolation: int | None = None,
     batch_rows: int = DEFAULT_BATCH_ROWS,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.RecordBatch]:
     """The records with offsets from `start` to before `end`, in batches of at most `batch_rows`.
 
     Control records are not shown, nor aborted ones with read_committed. DataGone when the log begins after
-    an offset that is still to be read.
+    an offset that is still to be read; RangeIncomplete when `end` is not there and does not come.
     """
     level = cluster.settings.isolation if isolation is None else isolation
+    patience = cluster.settings.api_timeout_ms / 1000
+    name = f"{topic}-{partition}"
     build = _Builder(topic, partition, headers, Decoder(end - start))
     position = start
-    max_bytes = cluster.settings.max_partition_fetch_bytes
+    max_bytes = cluster.settings.fetch_bytes
+    moved = monotonic()
     pending: PendingFetch | None = None
     try:
         while position < end:
@@ -63,37 +74,72 @@ def read_range(
                 pending = cluster.start_fetch(
                     topic, partition, position, max_bytes=max_bytes, isolation=level
                 )
-            fetched = pending.result()
-            pending = None
+            fetched, pending = pending.result(), None
             if fetched.error is not None:
-                raise _out_of_range(cluster, topic, partition, position, fetched.error)
-            found = scan(
-                fetched.data,
-                position,
-                end,
-                isolation=level,
-                aborted=fetched.aborted,
-                check_crcs=cluster.settings.check_crcs,
-            )
+                raise _out_of_range(cluster, topic, partition, position, end)
+            with _naming(name):
+                found = scan(
+                    fetched.data,
+                    position,
+                    end,
+                    isolation=level,
+                    aborted=fetched.aborted,
+                    check_crcs=cluster.settings.check_crcs,
+                )
             first, position = position, found.next_offset
+            if position > first:
+                moved = monotonic()
+            elif fetched.data:
+                max_bytes = min(2 * max_bytes, _LARGEST_FETCH)  # not even one batch came whole
+            elif monotonic() - moved > patience:
+                raise _incomplete(topic, partition, position, end, level, fetched)
             if position < end:
                 pending = cluster.start_fetch(
                     topic, partition, position, max_bytes=max_bytes, isolation=level
                 )
             if found.batches:
-                yield from build.batches(fetched.data, found.batches, first, end, batch_rows)
+                with _naming(name):
+                    pieces = build.pieces(fetched.data, found.batches, first, end)
+                    for piece in pieces:
+                        for row in range(0, piece.num_rows, batch_rows):
+                            yield piece.slice(row, batch_rows)
     finally:
         if pending is not None:
             pending.drop()
 
 
-def _out_of_range(cluster: Cluster, topic: str, partition: int, position: int, error: ApiError) -> Exception:
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Errors in the bytes of a partition say which one it is."""
+    try:
+        yield
+    except (CorruptMessage, InvalidRecord, UnsupportedForMessageFormat, UnsupportedCompressionType) as error:
+        raise type(error)(f"{name}: {error.message}") from error
+
+
+def _out_of_range(cluster: Cluster, topic: str, partition: int, position: int, end: int) -> SparkError:
     place = (topic, partition)
     log_start = cluster.list_offsets({place: EARLIEST})[place]
     if log_start is not None and position < log_start:
         return DataGone(topic, partition, position, log_start)
     log_end = cluster.list_offsets({place: LATEST})[place]
-    return type(error)(f"{topic}-{partition} has no offset {position}: it ends at {log_end}")
+    return RangeIncomplete(
+        f"{topic}-{partition} was to be read from offset {position} to {end}, but it ends at {log_end}: "
+        "was the topic deleted and made again, or did it lose records in an unclean election?"
+    )
+
+
+def _incomplete(
+    topic: str, partition: int, position: int, end: int, isolation: int, fetched: FetchedBytes
+) -> SparkError:
+    if isolation == READ_COMMITTED and fetched.last_stable_offset < fetched.high_watermark:
+        why = f"a transaction is open from offset {fetched.last_stable_offset} on"
+    else:
+        why = f"its high watermark is {fetched.high_watermark}"
+    return RangeIncomplete(
+        f"{topic}-{partition} was to be read to offset {end}, but nothing came after {position} "
+        f"for default.api.timeout.ms: {why}"
+    )
 
 
 class _Builder:
@@ -109,13 +155,11 @@ class _Builder:
         self._topics: pa.Array = None
         self._partitions: pa.Array = None
 
-    def batches(
-        self, data: memoryview, batches: Any, start: int, end: int, batch_rows: int
+    def pieces(
+        self, data: memoryview, batches: Sequence[Batch], start: int, end: int
     ) -> Iterator[pa.RecordBatch]:
-        columns = self._decoder.decode(data, batches)
-        whole = self._arrow(columns, start, end)
-        for first in range(0, whole.num_rows, batch_rows):
-            yield whole.slice(first, batch_rows)
+        for columns in self._decoder.decode(data, batches):
+            yield self._arrow(columns, start, end)
 
     def _arrow(self, columns: Columns, start: int, end: int) -> pa.RecordBatch:
         offsets, times, types = columns.offsets, columns.timestamps, columns.timestamp_types
