@@ -32,6 +32,9 @@ class PartitionImage:
     isr: tuple[int, ...]
     partition_epoch: int = 0
     offline: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    """While the partition is reassigned: the replicas it will have, and those it will no longer have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class ClusterImage:
     `group_configs` those of groups, also of groups that do not exist yet.
 
     `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
-    so a topic made again under that name has to start above it.
+    so a topic made again under that name has to start above it. `leaving` are brokers that are shutting down
+    and should lead nothing more.
     """
 
     cluster_id: str
@@ -67,6 +71,7 @@ class ClusterImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     deleted_epochs: Mapping[str, int] = field(default_factory=dict)
+    leaving: frozenset[int] = frozenset()
     version: int = 0
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:

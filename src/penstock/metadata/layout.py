@@ -3,8 +3,12 @@
     /cluster/id                     the cluster id, text
     /cluster/producer-ids           {"next": 1000}: the first producer id that nobody has
     /cluster/broker-epoch           its version is the last broker epoch given out
+    /cluster/controller             ephemeral; {"broker", "epoch"}: who is the elected controller
+    /cluster/controller-epoch       its version is the epoch of the newest controller
+    /cluster/leaving/1              broker 1 is shutting down and should lead nothing more
     /brokers/1                      ephemeral; {"host", "port", "rack", "epoch"}
-    /topics/NAME                    {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition
+    /topics/NAME                    {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
+                                    "adding" and "removing" {"0": [3]} while partitions are reassigned
     /topics/NAME/state/0            {"leader", "leader_epoch", "isr"}; the version is the partition epoch
     /deleted/NAME                   {"leader_epoch"}: the last one of a topic that was deleted
     /config/topics/NAME             {"retention.ms": "1000", ...}, only what was set
@@ -17,23 +21,31 @@ Values are JSON. Each change is one `multi` whose operations carry the versions 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from penstock.metadata.store import Create, Delete, Op, Set, Versioned
 
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/cluster/producer-ids"
 BROKER_EPOCH = "/cluster/broker-epoch"
+CONTROLLER = "/cluster/controller"
+CONTROLLER_EPOCH = "/cluster/controller-epoch"
 
 Versions = Mapping[str, int]
 
 
 def broker_path(broker_id: int) -> str:
     return f"/brokers/{broker_id}"
+
+
+def leaving_path(broker_id: int) -> str:
+    return f"/cluster/leaving/{broker_id}"
 
 
 def topic_path(name: str) -> str:
@@ -98,6 +110,12 @@ def add_partitions(old: TopicImage, new: TopicImage, versions: Versions) -> Iter
         yield Create(state_path(new.name, partition.index), _state_value(partition))
 
 
+def put_topic(topic: TopicImage, versions: Versions) -> Op:
+    """Its replicas have changed."""
+    path = topic_path(topic.name)
+    return Set(path, _topic_value(topic), versions[path])
+
+
 def put_state(name: str, old: PartitionImage, new: PartitionImage) -> Op:
     """The new partition epoch is the node's next version."""
     assert new.partition_epoch == old.partition_epoch + 1
@@ -130,7 +148,11 @@ def broker_value(broker: BrokerInfo) -> bytes:
 
 
 def _topic_value(topic: TopicImage) -> bytes:
-    return encode({"id": str(topic.id), "replicas": [p.replicas for p in topic.partitions]})
+    value: dict[str, Any] = {"id": str(topic.id), "replicas": [p.replicas for p in topic.partitions]}
+    for name in ("adding", "removing"):
+        if moving := {p.index: getattr(p, name) for p in topic.partitions if getattr(p, name)}:
+            value[name] = moving
+    return encode(value)
 
 
 def _state_value(partition: PartitionImage) -> bytes:
@@ -140,52 +162,175 @@ def _state_value(partition: PartitionImage) -> bytes:
 # Nodes to image
 
 
+class ImageReader:
+    """Makes images of nodes that change: only what has changed is read again.
+
+    A topic whose nodes are not all there is being made or deleted at this moment: it stays as it was until
+    they are.
+    """
+
+    def __init__(self, controller_id: int = NO_LEADER) -> None:
+        """`controller_id` is who it is where the store has no elected one."""
+        self._alone = controller_id
+        self._image = ClusterImage(cluster_id="", controller_id=controller_id)
+        self._pending: set[str] = set()
+
+    def read(self, nodes: Mapping[str, Versioned], changed: Iterable[str]) -> ClusterImage:
+        old = self._image
+        dirty: set[str] = set(self._pending)
+        partitions: dict[str, set[int]] = {}
+        brokers, broker_configs = dict(old.brokers), dict(old.broker_configs)
+        group_configs, deleted = dict(old.group_configs), dict(old.deleted_epochs)
+        leaving = set(old.leaving)
+        cluster_id, controller_id = old.cluster_id, old.controller_id
+        for path in changed:
+            node = nodes.get(path)
+            value = None if node is None else node[0]
+            match path.split("/")[1:]:
+                case ["topics", name]:
+                    dirty.add(name)
+                case ["topics", name, "state", index]:
+                    partitions.setdefault(name, set()).add(int(index))
+                case ["config", "topics", name]:
+                    partitions.setdefault(name, set())
+                case ["brokers", broker_id]:
+                    one = int(broker_id)
+                    _put(brokers, one, value, partial(_read_broker, one))
+                case ["config", "brokers", name]:
+                    _put(broker_configs, "" if name == "default" else name, value, decode)
+                case ["config", "groups", name]:
+                    _put(group_configs, unquote(name), value, decode)
+                case ["deleted", name]:
+                    _put(deleted, name, value, lambda v: decode(v)["leader_epoch"])
+                case ["cluster", "id"] if value is not None:
+                    cluster_id = value.decode()
+                case ["cluster", "controller"]:
+                    controller_id = self._alone if value is None else decode(value)["broker"]
+                case ["cluster", "leaving", broker_id]:
+                    leaving.discard(int(broker_id)) if value is None else leaving.add(int(broker_id))
+        # A broker alone reads its image before it is registered, and is there all the same.
+        live = brokers.keys() if self._alone == NO_LEADER else None
+        if live is not None and live != old.brokers.keys():
+            for name in old.topics:
+                partitions.setdefault(name, set())  # who is offline has changed
+        topics = dict(old.topics)
+        for name in dirty:
+            self._read_topic(topics, name, nodes, live)
+        for name in partitions.keys() - dirty:
+            self._reread_partitions(topics, name, partitions[name], nodes, live)
+        self._image = ClusterImage(
+            cluster_id=cluster_id,
+            controller_id=controller_id,
+            brokers=brokers,
+            topics=topics,
+            topics_by_id={topic.id: topic for topic in topics.values()},
+            broker_configs=broker_configs,
+            group_configs=group_configs,
+            deleted_epochs=deleted,
+            leaving=frozenset(leaving),
+            version=old.version + 1,
+        )
+        return self._image
+
+    def _read_topic(
+        self,
+        topics: dict[str, TopicImage],
+        name: str,
+        nodes: Mapping[str, Versioned],
+        live: Collection[int] | None,
+    ) -> None:
+        self._pending.discard(name)
+        node = nodes.get(topic_path(name))
+        if node is None:
+            topics.pop(name, None)
+            return
+        topic = decode(node[0])
+        states = [nodes.get(state_path(name, index)) for index in range(len(topic["replicas"]))]
+        if None in states:
+            self._pending.add(name)
+            return
+        adding, removing = topic.get("adding", {}), topic.get("removing", {})
+        partitions = tuple(
+            _read_partition(
+                PartitionImage(
+                    index,
+                    NO_LEADER,
+                    0,
+                    tuple(replicas),
+                    (),
+                    adding=tuple(adding.get(str(index), ())),
+                    removing=tuple(removing.get(str(index), ())),
+                ),
+                state,
+                live,
+            )
+            for index, (replicas, state) in enumerate(zip(topic["replicas"], states, strict=True))
+            if state is not None
+        )
+        topics[name] = TopicImage(name, UUID(topic["id"]), partitions, _read_configs(name, nodes))
+
+    def _reread_partitions(
+        self,
+        topics: dict[str, TopicImage],
+        name: str,
+        changed: set[int],
+        nodes: Mapping[str, Versioned],
+        live: Collection[int] | None,
+    ) -> None:
+        topic = topics.get(name)
+        if topic is None:
+            return  # its own node tells when it is whole
+        partitions = []
+        for partition in topic.partitions:
+            state = nodes.get(state_path(name, partition.index))
+            if state is None:
+                return  # it is being deleted
+            if partition.index in changed:
+                partitions.append(_read_partition(partition, state, live))
+            else:
+                offline = _offline(partition.replicas, live)
+                partitions.append(
+                    partition if offline == partition.offline else replace(partition, offline=offline)
+                )
+        topics[name] = TopicImage(name, topic.id, tuple(partitions), _read_configs(name, nodes))
+
+
 def read_image(nodes: Mapping[str, Versioned], controller_id: int) -> ClusterImage:
     """The image of everything below "/"; the cluster id must be there."""
-    topics: dict[str, TopicImage] = {}
-    brokers: dict[int, BrokerInfo] = {}
-    broker_configs: dict[str, dict[str, str]] = {}
-    group_configs: dict[str, dict[str, str]] = {}
-    deleted: dict[str, int] = {}
-    for path, (value, _) in nodes.items():
-        match path.split("/")[1:]:
-            case ["topics", name]:
-                topics[name] = _read_topic(name, value, nodes)
-            case ["brokers", broker_id]:
-                brokers[int(broker_id)] = BrokerInfo(int(broker_id), **decode(value))
-            case ["config", "brokers", name]:
-                broker_configs["" if name == "default" else name] = decode(value)
-            case ["config", "groups", name]:
-                group_configs[unquote(name)] = decode(value)
-            case ["deleted", name]:
-                deleted[name] = decode(value)["leader_epoch"]
-    return ClusterImage(
-        cluster_id=nodes[CLUSTER_ID][0].decode(),
-        controller_id=controller_id,
-        brokers=brokers,
-        topics=topics,
-        topics_by_id={topic.id: topic for topic in topics.values()},
-        broker_configs=broker_configs,
-        group_configs=group_configs,
-        deleted_epochs=deleted,
+    return ImageReader(controller_id).read(nodes, nodes)
+
+
+def _put(into: dict[Any, Any], key: Any, value: bytes | None, read: Callable[[bytes], Any]) -> None:
+    if value is None:
+        into.pop(key, None)
+    else:
+        into[key] = read(value)
+
+
+def _read_broker(broker_id: int, value: bytes) -> BrokerInfo:
+    return BrokerInfo(broker_id, **decode(value))
+
+
+def _read_partition(
+    partition: PartitionImage, node: Versioned, live: Collection[int] | None
+) -> PartitionImage:
+    state = decode(node[0])
+    return replace(
+        partition,
+        leader=state["leader"],
+        leader_epoch=state["leader_epoch"],
+        isr=tuple(state["isr"]),
+        partition_epoch=node[1],
+        offline=_offline(partition.replicas, live),
     )
 
 
-def _read_topic(name: str, value: bytes, nodes: Mapping[str, Versioned]) -> TopicImage:
-    topic = decode(value)
-    partitions = []
-    for index, replicas in enumerate(topic["replicas"]):
-        state_bytes, version = nodes[state_path(name, index)]
-        state = decode(state_bytes)
-        partitions.append(
-            PartitionImage(
-                index=index,
-                leader=state["leader"],
-                leader_epoch=state["leader_epoch"],
-                replicas=tuple(replicas),
-                isr=tuple(state["isr"]),
-                partition_epoch=version,
-            )
-        )
-    configs = nodes.get(topic_config_path(name))
-    return TopicImage(name, UUID(topic["id"]), tuple(partitions), decode(configs[0]) if configs else {})
+def _offline(replicas: tuple[int, ...], live: Collection[int] | None) -> tuple[int, ...]:
+    if live is None:
+        return ()
+    return tuple(replica for replica in replicas if replica not in live)
+
+
+def _read_configs(name: str, nodes: Mapping[str, Versioned]) -> Mapping[str, str]:
+    node = nodes.get(topic_config_path(name))
+    return decode(node[0]) if node else {}

@@ -1,0 +1,419 @@
+"""The metadata of a cluster in ZooKeeper, through kazoo: the store's tree, mirrored here by watches.
+
+A path of ours becomes one level below its first part, /topics/a/state/0 being /topics/a:state:0 there, so
+that no parents come and go with their children. kazoo answers in threads of its own; all that the caller
+sees happens on its event loop, in the order in which ZooKeeper answered.
+
+    SUSPENDED  the connection is gone; the session, and with it our ephemeral nodes, may live on
+    LOST       the session is over: our ephemeral nodes are gone, or will be as soon as ZooKeeper says so
+    CONNECTED  reads and writes work again; the mirror has caught up
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from penstock.metadata.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Op,
+    Set,
+    StoreUnavailable,
+    Versioned,
+    WatchCallback,
+)
+
+DIRECTORIES = ("brokers", "cluster", "config", "deleted", "topics", "acls", "quotas", "credentials")
+"""The first parts of all paths. Made when the store is opened; they are never deleted."""
+
+_SEPARATOR = ":"
+
+log = logging.getLogger(__name__)
+
+
+class SessionState(enum.Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+SessionCallback = Callable[[SessionState], None]
+
+
+class ZooKeeperStore:
+    """`open()` first. `nodes` is the tree as of the last answer that came in; it may lag, never go back."""
+
+    def __init__(
+        self, hosts: str, *, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000
+    ) -> None:
+        self._address = hosts
+        self._connection_timeout = connection_timeout_ms / 1000
+        self._client = KazooClient(
+            hosts,
+            timeout=session_timeout_ms / 1000,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=0.05, backoff=2, max_delay=1, ignore_expire=False
+            ),
+            logger=logging.getLogger("penstock.zookeeper.client"),
+        )
+        logging.getLogger("penstock.zookeeper.client").setLevel(logging.ERROR)
+        self.nodes: dict[str, Versioned] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watches: list[tuple[str, WatchCallback]] = []
+        self._on_session: list[SessionCallback] = []
+        self._walk = 0  # which walk over the tree is the newest; watches of older ones are deaf
+        self._walking: asyncio.Task[None] | None = None
+        self._state = SessionState.SUSPENDED
+        self._opened = False
+        self._closed = False
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    async def open(self) -> None:
+        """Connect, and mirror the tree. StoreUnavailable when no server answers in time."""
+        self._loop = asyncio.get_running_loop()
+        self._client.add_listener(self._listen)
+        try:
+            await self._loop.run_in_executor(None, self._start)
+        except (KazooException, self._client.handler.timeout_exception, OSError) as error:
+            await self.close()
+            raise StoreUnavailable(
+                self._address, f"no ZooKeeper server answers: {error or type(error).__name__}"
+            ) from error
+        await self._mirror()
+        self._state, self._opened = SessionState.CONNECTED, True
+
+    def _start(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a chroot that is not there: it is made next
+            self._client.start(timeout=self._connection_timeout)
+        self._client.ensure_path("/")
+        for name in DIRECTORIES:
+            self._client.ensure_path(f"/{name}")
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._watches.clear()
+        self._on_session.clear()
+        if self._walking is not None:
+            self._walking.cancel()
+        await asyncio.get_running_loop().run_in_executor(None, self._stop)
+
+    def _stop(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except (KazooException, OSError, RuntimeError) as error:
+            log.warning("%s: %s", self._address, error)
+
+    # Reads
+
+    async def get(self, path: str) -> Versioned | None:
+        try:
+            value, stat = await self._ask(self._client.get_async, _there(path))
+        except NoNodeError:
+            return None
+        except KazooException as error:
+            raise self._unavailable(path, error) from error
+        return value, stat.version
+
+    async def list(self, prefix: str) -> dict[str, Versioned]:
+        prefix = prefix.rstrip("/")
+        found: dict[str, Versioned] = {}
+        try:
+            # What this connection reads from here on is not older than what any server had confirmed.
+            await self._ask(self._client.sync_async, "/")
+            paths = [path for path in await self._names() if path.startswith(prefix + "/")]
+            answers = await asyncio.gather(*(self.get(path) for path in paths))
+        except KazooException as error:
+            raise self._unavailable(prefix or "/", error) from error
+        for path, answer in zip(paths, answers, strict=True):
+            if answer is not None:
+                found[path] = answer
+        return found
+
+    async def _names(self) -> Sequence[str]:
+        children = await asyncio.gather(
+            *(self._ask(self._client.get_children_async, f"/{name}") for name in DIRECTORIES)
+        )
+        return [
+            _here(directory, child)
+            for directory, names in zip(DIRECTORIES, children, strict=True)
+            for child in names
+        ]
+
+    # Writes
+
+    async def create(self, path: str, value: bytes, ephemeral: bool = False) -> None:
+        await self.multi([Create(path, value, ephemeral)])
+
+    async def compare_and_set(self, path: str, value: bytes, version: int) -> int:
+        try:
+            stat = await self._ask(self._client.set_async, _there(path), value, version)
+        except NoNodeError:
+            raise NoNode(path) from None
+        except BadVersionError:
+            raise BadVersion(path) from None
+        except KazooException as error:
+            raise self._unavailable(path, error) from error
+        self._wrote(path, (value, stat.version))
+        self._notify([path])
+        changed: int = stat.version
+        return changed
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, ops: Sequence[Op]) -> None:
+        if not ops:
+            return
+        transaction: TransactionRequest = self._client.transaction()
+        for op in ops:
+            match op:
+                case Create(path, value, ephemeral):
+                    transaction.create(_there(path), value, ephemeral=ephemeral)
+                case Set(path, value, version):
+                    transaction.set_data(_there(path), value, version)
+                case Delete(path, version):
+                    transaction.delete(_there(path), version)
+                case Check(path, version):
+                    transaction.check(_there(path), version)
+        try:
+            results = await self._ask(transaction.commit_async)
+        except KazooException as error:
+            raise self._unavailable(ops[0].path, error) from error
+        for op, result in zip(ops, results, strict=True):
+            if isinstance(result, NodeExistsError):
+                raise NodeExists(op.path)
+            if isinstance(result, NoNodeError):
+                raise NoNode(op.path)
+            if isinstance(result, BadVersionError):
+                raise BadVersion(op.path)
+            if isinstance(result, Exception) and not isinstance(
+                result, (RolledBackError, RuntimeInconsistency)
+            ):
+                raise self._unavailable(op.path, result)
+        for op, result in zip(ops, results, strict=True):
+            match op:
+                case Create(path, value):
+                    self._wrote(path, (value, 0))
+                case Set(path, value):
+                    self._wrote(path, (value, result.version))
+                case Delete(path):
+                    self._wrote(path, None)
+        self._notify([op.path for op in ops if not isinstance(op, Check)])
+
+    def _wrote(self, path: str, node: Versioned | None) -> None:
+        """Who has made a change sees it in the mirror at once; its watch follows and finds nothing new.
+
+        Answers come in the order of their requests, so no read that is still under way is newer, and none
+        that comes in later is older.
+        """
+        if node is None:
+            self.nodes.pop(path, None)
+        else:
+            self.nodes[path] = node
+
+    # Notification
+
+    async def watch(self, prefix: str, callback: WatchCallback) -> None:
+        self._watches.append((prefix.rstrip("/"), callback))
+
+    def on_session(self, callback: SessionCallback) -> None:
+        """Called on the loop when the state changes, after the mirror has caught up where it is CONNECTED."""
+        self._on_session.append(callback)
+
+    def _listen(self, state: str) -> None:
+        # In kazoo's thread, which waits for this.
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._changed_session, state)
+
+    def _changed_session(self, state: str) -> None:
+        if self._closed or not self._opened:
+            return
+        self._walk += 1  # kazoo has dropped all watches
+        if self._walking is not None:
+            self._walking.cancel()
+            self._walking = None
+        if state == KazooState.CONNECTED:
+            self._walking = asyncio.ensure_future(self._reconnected())
+        else:
+            self._tell(SessionState.LOST if state == KazooState.LOST else SessionState.SUSPENDED)
+
+    async def _reconnected(self) -> None:
+        try:
+            await self._mirror()
+        except StoreUnavailable:
+            return  # the connection is gone again; the next one starts over
+        self._walking = None
+        self._tell(SessionState.CONNECTED)
+
+    def _tell(self, state: SessionState) -> None:
+        self._state = state
+        for callback in list(self._on_session):
+            callback(state)
+
+    # The mirror: a watch on each directory's children and on each node
+
+    async def _mirror(self) -> None:
+        self._walk += 1
+        try:
+            await self._ask(self._client.sync_async, "/")
+            await asyncio.gather(*(self._read_directory(name, self._walk) for name in DIRECTORIES))
+        except KazooException as error:
+            raise self._unavailable("/", error) from error
+
+    async def _read_directory(self, name: str, walk: int) -> None:
+        def fired(event: WatchedEvent) -> None:
+            if event.type != EventType.NONE:
+                self._later(self._read_directory(name, walk), walk)
+
+        children = await self._ask(self._client.get_children_async, f"/{name}", fired)
+        there = {_here(name, child) for child in children}
+        gone = [path for path in self.nodes if path.startswith(f"/{name}/") and path not in there]
+        self._forget(gone)
+        known = self._mirrored(walk)
+        changed = await asyncio.gather(*(self._read_node(path, walk) for path in there if path not in known))
+        self._notify([path for path in changed if path is not None])
+
+    async def _read_node(self, path: str, walk: int) -> str | None:
+        """The path, if the node is another than the one that is known."""
+        self._mirrored(walk).add(path)
+
+        def fired(event: WatchedEvent) -> None:
+            if event.type == EventType.DELETED:
+                self._later(self._deleted(path, walk), walk)
+            elif event.type != EventType.NONE:
+                self._later(self._reread(path, walk), walk)
+
+        try:
+            value, stat = await self._ask(self._client.get_async, _there(path), fired)
+        except NoNodeError:
+            self._mirrored(walk).discard(path)
+            return path if self.nodes.pop(path, None) is not None else None
+        if self.nodes.get(path) == (value, stat.version):
+            return None
+        self.nodes[path] = (value, stat.version)
+        return path
+
+    async def _reread(self, path: str, walk: int) -> None:
+        changed = await self._read_node(path, walk)
+        if changed is not None:
+            self._notify([changed])
+
+    async def _deleted(self, path: str, walk: int) -> None:
+        # Made again meanwhile? The directory's watch tells, but only of names that it did not have before.
+        self._mirrored(walk).discard(path)
+        await self._reread(path, walk)
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        gone = [path for path in paths if self.nodes.pop(path, None) is not None]
+        for path in gone:
+            self._watched[1].discard(path)
+        self._notify(gone)
+
+    _watched: tuple[int, set[str]] = (0, set())
+
+    def _mirrored(self, walk: int) -> set[str]:
+        """The paths that have a watch in this walk."""
+        if self._watched[0] != walk:
+            self._watched = (walk, set())
+        return self._watched[1]
+
+    def _later(self, work: Any, walk: int) -> None:
+        """In kazoo's thread: do it on the loop, unless all starts over or ends."""
+        loop = self._loop
+
+        def start() -> None:
+            if self._closed or walk != self._walk:
+                work.close()
+            else:
+                task = asyncio.ensure_future(work)
+                task.add_done_callback(_drop_connection_errors)
+
+        if loop is None or loop.is_closed():
+            work.close()
+        else:
+            loop.call_soon_threadsafe(start)
+
+    def _notify(self, paths: Sequence[str]) -> None:
+        if not paths or self._closed:
+            return
+        for prefix, callback in list(self._watches):
+            changed = frozenset(path for path in paths if path == prefix or path.startswith(prefix + "/"))
+            if changed:
+                callback(changed)
+
+    # kazoo's threads and our loop
+
+    async def _ask(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Its answer; StoreUnavailable when there is none in time, and then nobody knows what came of it."""
+        if self._closed:
+            raise StoreUnavailable(self._address, "is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any) -> None:
+            if not future.done():
+                if result.exception is not None:
+                    future.set_exception(result.exception)
+                else:
+                    future.set_result(result.value)
+
+        def answered(result: Any) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result)
+
+        call(*args).rawlink(answered)
+        try:
+            return await asyncio.wait_for(future, self._connection_timeout)
+        except TimeoutError:
+            raise StoreUnavailable(self._address, "ZooKeeper does not answer") from None
+
+    def _unavailable(self, path: str, error: Exception) -> StoreUnavailable:
+        what = "the session is over" if isinstance(error, SessionExpiredError) else type(error).__name__
+        return StoreUnavailable(path, f"ZooKeeper at {self._address} cannot be used: {what}")
+
+
+def _there(path: str) -> str:
+    directory, _, rest = path[1:].partition("/")
+    return f"/{directory}/{rest.replace('/', _SEPARATOR)}"
+
+
+def _here(directory: str, child: str) -> str:
+    return f"/{directory}/{child.replace(_SEPARATOR, '/')}"
+
+
+def _drop_connection_errors(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        error = task.exception()
+        if not isinstance(error, (KazooException, StoreUnavailable)):
+            log.error("a change of the metadata could not be followed", exc_info=error)
