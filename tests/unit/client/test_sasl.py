@@ -1,0 +1,67 @@
+"""SASL without a socket: the examples of the RFCs, and servers that are not what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.client import AuthenticationFailed
+from penstock.client.sasl import Plain, Scram
+
+# RFC 7677, section 3
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+CLIENT_FINAL = (
+    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+)
+SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def scram(username: str = "user") -> Scram:
+    return Scram("SCRAM-SHA-256", username, "pencil", NONCE)
+
+
+def test_scram_says_what_the_rfcs_example_says() -> None:
+    client = scram()
+    assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert client.respond(SERVER_FIRST) == CLIENT_FINAL
+    assert not client.done
+    client.respond(SERVER_FINAL)
+    assert client.done
+
+
+def test_a_name_with_commas_and_equal_signs_is_escaped() -> None:
+    assert scram("a=b,c").first() == b"n,,n=a=3Db=2Cc,r=rOprNGfwEbeRWgbNEkqO"
+
+
+def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
+    client = scram()
+    client.respond(SERVER_FIRST)
+    with pytest.raises(AuthenticationFailed, match="impostor"):
+        client.respond(b"v=" + b"A" * 43 + b"=")
+    assert not client.done
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        SERVER_FIRST.replace(b"r=rO", b"r=xO"),
+        SERVER_FIRST.replace(b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b""),
+        SERVER_FIRST.replace(b"i=4096", b"i=0"),
+        SERVER_FIRST.replace(b"i=4096", b"i=99999999999"),
+        SERVER_FIRST.replace(b"i=4096", b"i=many"),
+        SERVER_FIRST.replace(b"W22", b"***"),
+        b"",
+        b"\xff\xfe",
+        b"e=unknown-user",
+    ],
+)
+def test_a_challenge_that_is_not_sound_ends_it(challenge: bytes) -> None:
+    with pytest.raises(AuthenticationFailed):
+        scram().respond(challenge)
+
+
+def test_plain_is_one_message() -> None:
+    plain = Plain("alice", "sécret")
+    assert plain.first() == "\0alice\0sécret".encode()
+    assert plain.done
