@@ -27,8 +27,8 @@ _RENAMED = {
 }
 
 _REFUSED = {
-    "key.serializer": "keys are written as they are: use DataFrame operations to serialize the key column",
-    "value.serializer": "values are written as they are: use DataFrame operations to serialize the value column",
+    "key.serializer": "keys are written as they are: use DataFrame operations to serialize the column",
+    "value.serializer": "values are written as they are: use DataFrame operations to serialize the column",
     "interceptor.classes": "interceptors are Java classes, and could change what is written",
     "metric.reporters": "reporters are Java classes",
     "security.providers": "providers are Java classes",
@@ -36,7 +36,7 @@ _REFUSED = {
     "sasl.login.callback.handler.class": "it is a Java class",
     "sasl.client.callback.handler.class": "it is a Java class",
     "sasl.login.class": "it is a Java class",
-    "transactional.id": "the sink makes one for each task; the option transactionalIdPrefix sets how it begins",
+    "transactional.id": "each task has its own; the option transactionalIdPrefix sets how it begins",
     "enable.gapless.guarantee": "transactions say it already",
     "delivery.report.only.error": "the sink sets it",
     "group.id": "it belongs to readers",
@@ -46,9 +46,10 @@ _REFUSED = {
 _WITHOUT_EFFECT = frozenset({
     "auto.include.jmx.reporter", "enable.metrics.push", "metadata.recovery.rebootstrap.trigger.ms",
     "metadata.max.idle.ms", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys",
-    "ssl.enabled.protocols", "ssl.protocol", "ssl.provider", "ssl.keymanager.algorithm", "ssl.secure.random.implementation",
-    "ssl.trustmanager.algorithm", "sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds",
+    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
+    "ssl.enabled.protocols", "ssl.protocol", "ssl.provider", "ssl.keymanager.algorithm",
+    "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+    "sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds",
     "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
 })  # fmt: skip
 

@@ -1,0 +1,433 @@
+"""The sink of `format("penstock")`: columns and options of Spark's Kafka sink, batch and streaming.
+
+`delivery=exactly_once`, the default of a streaming query: each task writes its rows of a batch in one Kafka
+transaction together with a mark (`marks.py`); a task that is run again finds the mark and writes nothing. The
+transactional id is that of (query, task), so that of two attempts at most one can commit:
+
+    take over the transactional id     an earlier attempt is fenced, its transaction is settled
+    read the marks of the query
+      mine is of this batch            it has been written: compare the rows, write nothing
+      any is of a later batch          this is a left-over task or an old checkpoint: an error
+      else                             write the rows and the mark, commit
+
+A batch that is run again after a crash must be cut into tasks as before, or what unmarked tasks hold has
+partly been written by others. So a task that has to write, in a batch of which an earlier run has written a
+part, commits only when every task that was written has been run again and has found the rows that its mark
+tells; each says so by writing its mark anew in the name of this run. Otherwise the batch fails, undoubled.
+
+`delivery=at_least_once`, the default of a batch: no transaction; a task that is run again writes again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from penstock.client import ClientError
+from penstock.errors import ApiError
+from penstock.spark import marks
+from penstock.spark.errors import BadOption, BatchChanged, NotDelivered, SparkError
+from penstock.spark.producing import Layout, ProducerSettings, TaskProducer, split
+
+if TYPE_CHECKING:
+    from penstock.spark.marks import Mark, QueryMarks
+
+DELIVERIES = ("exactly_once", "at_least_once")
+SINK_OPTIONS = (
+    "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "txnAppId", "txnVersion",
+)  # fmt: skip
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"  # a streaming query's jobs are the group of its run
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_LOOK_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All options of a write, checked. Pickled to the tasks."""
+
+    kafka: Mapping[str, str]
+    layout: Layout
+    delivery: Literal["exactly_once", "at_least_once"]
+    prefix: str
+    marks_topic: str
+    rerun_check: bool
+    app_id: str | None
+    app_version: int | None
+    producer: ProducerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class WhichBatch:
+    """What is written: by whom, the how manieth, and in which run of it."""
+
+    query: str
+    batch: int
+    run: str
+
+
+class SinkStreamWriter(DataSourceStreamArrowWriter):
+    """The writer of a streaming query; a new object of it lives in every task."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _task()
+        if self._options.delivery == "at_least_once":
+            _write_at_least_once(iterator, self._options)
+            return WriterCommitMessage()
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
+            raise SparkError(
+                "Spark does not tell this task its query and batch, which exactly-once delivery needs; set"
+                " delivery=at_least_once to go without"
+            )
+        which = WhichBatch(query, int(batch), context.getLocalProperty(_RUN_ID) or "")
+        _write_exactly_once(iterator, self._options, which, context.partitionId())
+        return WriterCommitMessage()
+
+
+class SinkBatchWriter(DataSourceArrowWriter):
+    """The writer of one batch write."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._run = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        options = self._options
+        if options.delivery == "at_least_once":
+            _write_at_least_once(iterator, options)
+        else:
+            which = WhichBatch(options.app_id or self._run, options.app_version or 0, self._run)
+            _write_exactly_once(iterator, options, which, _task().partitionId())
+        return WriterCommitMessage()
+
+
+def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> SinkBatchWriter:
+    """For `df.write`: what Spark's Kafka sink refuses is refused."""
+    if overwrite:
+        raise BadOption(
+            "Save mode Overwrite not allowed for topics: records cannot be taken back. Use mode append"
+        )
+    return SinkBatchWriter(parse_sink_options(schema, options, streaming=False))
+
+
+def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> SinkStreamWriter:
+    """For `df.writeStream`. `overwrite` is complete mode: each batch writes the whole result."""
+    return SinkStreamWriter(parse_sink_options(schema, options, streaming=True))
+
+
+# ---- options and columns ----
+
+
+def parse_sink_options(schema: StructType, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """The options of a write of these columns; BadOption says what is wrong. Names are not case-sensitive."""
+    given = {name.lower(): value for name, value in options.items()}
+    delivery = given.get("delivery", "exactly_once" if streaming else "at_least_once").strip().lower()
+    if delivery not in DELIVERIES:
+        raise BadOption(f"delivery={given['delivery']}: must be {' or '.join(DELIVERIES)}")
+    check = given.get("reruncheck", "on").strip().lower()
+    if check not in ("on", "off"):
+        raise BadOption(f"rerunCheck={given['reruncheck']}: must be on or off")
+    app_id, app_version = _application(given, delivery, streaming)
+    kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
+    return SinkOptions(
+        kafka=kafka,
+        layout=layout_of(schema, given.get("topic")),
+        delivery="exactly_once" if delivery == "exactly_once" else "at_least_once",
+        prefix=given.get("transactionalidprefix", "penstock"),
+        marks_topic=given.get("markstopic", marks.DEFAULT_TOPIC),
+        rerun_check=check == "on",
+        app_id=app_id,
+        app_version=app_version,
+        producer=ProducerSettings.from_kafka(kafka, transactional=delivery == "exactly_once"),
+    )
+
+
+def _application(given: Mapping[str, str], delivery: str, streaming: bool) -> tuple[str | None, int | None]:
+    app_id, version = given.get("txnappid"), given.get("txnversion")
+    if app_id is None and version is None:
+        return None, None
+    if streaming or delivery != "exactly_once":
+        raise BadOption(
+            "txnAppId and txnVersion are for batch writes with delivery=exactly_once; a streaming query has"
+            " its own id and batch numbers"
+        )
+    if not app_id or version is None or not version.strip().isdecimal():
+        raise BadOption(
+            "txnAppId and txnVersion go together: a name for what writes, and a number that grows with every"
+            " write of it, such as the batch id of foreachBatch"
+        )
+    return app_id, int(version)
+
+
+def layout_of(schema: StructType, topic: str | None) -> Layout:
+    """Where key, value, topic, partition and headers are. Other columns are left out, as by Spark's sink."""
+    fields = {field.name.lower(): (index, field.dataType) for index, field in enumerate(schema.fields)}
+    if topic is not None and not topic.strip():
+        raise BadOption("option topic is empty")
+    if topic is None and "topic" not in fields:
+        raise BadOption(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a"
+            " topic"
+        )
+    if "value" not in fields:
+        raise BadOption(
+            f"Required attribute 'value' not found among the columns {', '.join(schema.fieldNames())}"
+        )
+    binary = (BinaryType(), StringType())
+    value = _column(fields, "value", binary)
+    assert value is not None
+    return Layout(
+        value=value,
+        key=_column(fields, "key", binary),
+        # The option comes before the column, as in Spark's sink.
+        topic=_column(fields, "topic", (StringType(),)) if topic is None else None,
+        partition=_column(fields, "partition", (IntegerType(),)),
+        headers=_column(fields, "headers", (_HEADERS,)),
+        fixed_topic=topic.strip() if topic is not None else None,
+    )
+
+
+def _column(
+    fields: Mapping[str, tuple[int, DataType]], name: str, allowed: tuple[DataType, ...]
+) -> int | None:
+    if name not in fields:
+        return None
+    index, kind = fields[name]
+    if not any(_same_type(kind, one) for one in allowed):
+        names = " or ".join(one.simpleString() for one in allowed)
+        hint = (
+            "; cast it, or use to_json, to_avro or another function that serializes"
+            if name in ("key", "value")
+            else ""
+        )
+        raise BadOption(f"{name} attribute type must be {names}, and is {kind.simpleString()}{hint}")
+    return index
+
+
+def _same_type(kind: DataType, wanted: DataType) -> bool:
+    """Whether nullability, collations and lengths of texts aside they are the same."""
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        return _same_type(kind.elementType, wanted.elementType)
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        return [field.name for field in kind] == [field.name for field in wanted] and all(
+            _same_type(one.dataType, other.dataType) for one, other in zip(kind, wanted)
+        )
+    return isinstance(kind, type(wanted))
+
+
+# ---- tasks ----
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "the sink writes in Spark's tasks"
+    return context
+
+
+_producers: dict[tuple[tuple[str, str], ...], TaskProducer] = {}
+
+
+def _write_at_least_once(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> None:
+    # Without a transaction a producer serves one task after the other, as Spark's worker processes do.
+    place = tuple(sorted(options.producer.librdkafka.items()))
+    producer = _producers.pop(place, None)
+    reached = producer is not None
+    for batch in batches:
+        if batch.num_rows:
+            for rows in split(batch, options.layout):
+                if producer is None:
+                    producer = TaskProducer(options.producer)
+                if not reached:
+                    producer.reach(rows.topic)
+                    reached = True
+                producer.send(rows)
+    if producer is not None:
+        producer.flush()
+        _producers[place] = producer
+
+
+def _write_exactly_once(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, which: WhichBatch, task: int
+) -> None:
+    try:
+        _Task(options, which, task).write(batches)
+    except (ApiError, ClientError) as error:
+        marks.forget_reader(options.kafka, options.marks_topic)
+        raise NotDelivered(f"the marks of query {which.query} cannot be read: {error}") from error
+
+
+class _Task:
+    """One task of one batch, once."""
+
+    def __init__(self, options: SinkOptions, which: WhichBatch, task: int) -> None:
+        self._options = options
+        self._which = which
+        self._index = task
+        self._name = f"{options.prefix}-{which.query}-{task}"
+        self._reader = marks.marks_reader(options.kafka, options.marks_topic)
+        self._rows = 0
+        self._key_bytes = 0
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> None:
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None and not self._wrote_before():
+            return
+        producer = TaskProducer(self._options.producer, self._name)
+        producer.take_over()
+        try:
+            # Not before take_over: only now can no other attempt add to them.
+            found = self._read_settled()
+            mine = found.settled.get(self._index)
+            if mine is not None and mine.batch == self._which.batch:
+                self._skip(producer, mine, first, filled)
+            else:
+                self._send(producer, found, first, filled)
+        except BaseException:
+            producer.abandon()
+            raise
+
+    def _wrote_before(self) -> bool:
+        """Whether this batch of this task, which is empty now, was not empty once."""
+        found = self._reader.read(self._which.query)
+        marked = (found.settled.get(self._index), found.open.get(self._index))
+        return any(mark is not None and mark.batch == self._which.batch for mark in marked)
+
+    def _read_settled(self) -> QueryMarks:
+        found = self._reader.read(self._which.query)
+        if self._index in found.open:
+            # It was settled before take_over came back; a reader that cannot see that may not go on.
+            raise NotDelivered(
+                f"the end of an earlier transaction of {self._name} is not readable yet: the task has to be"
+                " tried again"
+            )
+        latest = max((mark.batch for mark in found.settled.values()), default=-1)
+        if latest > self._which.batch:
+            raise BatchChanged(
+                f"query {self._which.query} has written batch {latest} already, and this is batch"
+                f" {self._which.batch}: either this is a task left over from an earlier run, which may fail,"
+                " or the checkpoint is older than what was written. To write those batches again, begin with"
+                " a new checkpoint, or set another marksTopic"
+            )
+        return found
+
+    def _skip(
+        self,
+        producer: TaskProducer,
+        mine: Mark,
+        first: pa.RecordBatch | None,
+        rest: Iterator[pa.RecordBatch],
+    ) -> None:
+        """Read the rows nevertheless: operators before the sink save their state at the end."""
+        if first is not None:
+            self._count(first)
+        for batch in rest:
+            self._count(batch)
+        now = self._mark()
+        if self._options.rerun_check:
+            if not mine.same_rows(now):
+                raise self._changed(f"task {self._index} wrote {mine.rows} rows, and has {now.rows} now")
+            if mine.run != now.run:
+                self._put_mark(producer)
+                producer.commit()
+                return
+        producer.abandon()
+
+    def _send(
+        self,
+        producer: TaskProducer,
+        found: QueryMarks,
+        first: pa.RecordBatch | None,
+        rest: Iterator[pa.RecordBatch],
+    ) -> None:
+        if first is None:
+            return producer.abandon()  # the earlier transaction of what is now empty was aborted
+        self._send_batch(producer, first)
+        for batch in rest:
+            self._send_batch(producer, batch)
+        self._put_mark(producer)
+        if self._options.rerun_check and self._unconfirmed(found):
+            producer.flush()
+            self._await_confirmation()
+        producer.commit()
+
+    def _send_batch(self, producer: TaskProducer, batch: pa.RecordBatch) -> None:
+        for rows in split(batch, self._options.layout):
+            producer.send(rows)
+            self._rows += len(rows.values)
+            self._key_bytes += rows.key_bytes
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        for rows in split(batch, self._options.layout):
+            self._rows += len(rows.values)
+            self._key_bytes += rows.key_bytes
+
+    def _mark(self) -> Mark:
+        return marks.Mark(self._which.batch, self._which.run, self._rows, self._key_bytes)
+
+    def _put_mark(self, producer: TaskProducer) -> None:
+        query = self._which.query
+        producer.send_mark(
+            self._options.marks_topic,
+            marks.partition_of(query),
+            marks.mark_key(query, self._index),
+            self._mark().encode(),
+        )
+
+    # ---- a batch of which an earlier run has written a part ----
+
+    def _unconfirmed(self, found: QueryMarks) -> list[int]:
+        """The tasks of this batch that an earlier run wrote, and this one has not compared yet."""
+        which = self._which
+        everyone = [*found.settled.items(), *found.open.items()]
+        return sorted(
+            {
+                task
+                for task, mark in everyone
+                if task != self._index and mark.batch == which.batch and mark.run != which.run
+            }
+        )
+
+    def _await_confirmation(self) -> None:
+        patience = min(self._options.producer.block_s, self._options.producer.transaction_s / 2)
+        deadline = time.monotonic() + patience
+        while waiting := self._unconfirmed(self._reader.read(self._which.query)):
+            if time.monotonic() > deadline:
+                tasks = ", ".join(map(str, waiting))
+                raise self._changed(
+                    f"an earlier run wrote its task(s) {tasks}, which this run has not run again in"
+                    f" {patience:.0f} s: it has fewer tasks, or fewer of them at a time"
+                )
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _changed(self, how: str) -> BatchChanged:
+        which = self._which
+        return BatchChanged(
+            f"batch {which.batch} of query {which.query} was written in part before the query was restarted,"
+            f" and is cut into other tasks now: {how}. To go on without loss or doubles, run it with what it"
+            " had then (the same code, source options such as minPartitions, and number of cores), and change"
+            " that after this batch. If nothing was changed, and the rows differ by themselves (rand() or"
+            " uuid() as key), set rerunCheck=off"
+        )
