@@ -69,7 +69,7 @@ def dependencies_first(references: Sequence[ResolvedReference]) -> Iterator[Reso
         if reference.name in done:
             return
         if reference.reference in open_:
-            names = " -> ".join(above.name for above in (*open_, reference))
+            names = " -> ".join([above.name for above in open_] + [reference.name])
             raise InvalidSchema(f"References form a circle: {names}")
         if len(open_) >= MAX_DEPTH:
             raise InvalidSchema(f"References are nested more than {MAX_DEPTH} deep")
