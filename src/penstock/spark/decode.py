@@ -26,7 +26,8 @@ _SMALLEST_RECORD = 7  # length, attributes, two deltas, key, value and header co
 _LARGEST_SOURCE = 2**31 - 1  # positions are Arrow's int32 offsets
 _UNPACKED_AT_ONCE = 32 << 20  # compressed batches of one answer may unpack to much more than it
 
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+# The names and nullability that Spark gives to array<struct<key: string, value: binary>>: it compares them.
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 class Columns(NamedTuple):
