@@ -107,10 +107,14 @@ def query_name() -> str | None:
     context = TaskContext.get()
     if context is None:
         return None
-    # Spark describes a batch's jobs as "name<br/>id = ...<br/>runId = ...<br/>batch = ...".
-    described = re.match(
-        r"(.*)<br/>id = [0-9a-f-]{36}<br/>runId",
-        context.getLocalProperty("spark.job.description") or "",
-        re.DOTALL,
-    )
-    return described.group(1) if described else context.getLocalProperty("sql.streaming.queryId")
+    description = context.getLocalProperty("spark.job.description") or ""
+    return name_in(description) or context.getLocalProperty("sql.streaming.queryId")
+
+
+def name_in(description: str) -> str | None:
+    """The query's name in the description that Spark gives to a batch's jobs, the only place that has it.
+
+    Its lines are the name, the id, the id of the run, and the batch.
+    """
+    described = re.match(r"(.+)(?:\n|<br/>)id = [0-9a-f-]{36}(?:\n|<br/>)runId = ", description, re.DOTALL)
+    return described.group(1) if described else None

@@ -6,12 +6,13 @@ process of its own, and decide what to read; `task.py` reads it. Writing is in `
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from penstock.errors import PenstockError
 from penstock.spark.errors import BadOffsets, BadOption, DataLoss
 from penstock.spark.offsets import Offsets, TopicPartition, from_json, names, to_json
 from penstock.spark.options import SourceOptions, parse_source_options
@@ -45,6 +47,23 @@ SCHEMA = (
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _plainly(method: Callable[P, R]) -> Callable[P, R]:
+    """Spark shows the user the whole stack of what is raised here. Our errors say it all themselves."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except PenstockError as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
+
 class PenstockDataSource(DataSource):
     """Kafka topics, from any cluster that speaks Kafka's protocol."""
 
@@ -52,15 +71,18 @@ class PenstockDataSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @_plainly
     def schema(self) -> str:
         options = parse_source_options(self.options, streaming=None)
         return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
 
+    @_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source_options(self.options, streaming=False)
         _check_schema(schema, options)
         return BatchReader(options)
 
+    @_plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse_source_options(self.options, streaming=True)
         _check_schema(schema, options)
@@ -91,6 +113,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @_plainly
     def partitions(self) -> list[InputPartition]:
         options = self._options
         _warn(options)
@@ -135,6 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- where it stands ----
 
+    @_plainly
     def initialOffset(self) -> dict[str, dict[str, int]]:
         lookup = self._lookup()
         partitions = lookup.all_there()
@@ -152,6 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._available_now = True
 
+    @_plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:
         offsets = from_json(start)
         lookup = self._lookup()
@@ -218,6 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- batches ----
 
+    @_plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options = self._options
         first, last = from_json(start), from_json(end)
@@ -314,6 +340,8 @@ def _read(partition: RangePartition, options: SourceOptions) -> Iterator[pa.Reco
             announce(cluster, partition.wanted, options.group_id_prefix, partition.token)
         yield from task.read(cluster, partition.wanted, options)
         done = True
+    except PenstockError as error:
+        raise error.with_traceback(None) from None
     finally:
         if not done:
             task.drop_cluster(settings)
