@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster on this machine: a master and workers, each a JVM, on free ports of loopback."""
+"""A real standalone Spark cluster on this machine: a master and workers, each a JVM, on loopback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StandaloneCluster:
 
 @contextmanager
 def standalone_cluster(directory: Path, workers: int = 2, cores: int = 1) -> Iterator[StandaloneCluster]:
-    """Runs until the block ends; every process is in a group of its own and gone afterwards, executors too."""
+    """Runs until the block ends; each process is in a group of its own and gone afterwards, executors too."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         master = _start(
