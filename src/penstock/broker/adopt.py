@@ -46,11 +46,15 @@ def is_new(image: ClusterImage) -> bool:
     return not image.topics and not image.deleted_epochs
 
 
-def drop_strays(logs: LogManager, image: ClusterImage) -> None:
-    """Take logs out of use that the image does not have."""
+def drop_strays(logs: LogManager, image: ClusterImage, broker_id: int) -> None:
+    """Take logs out of use that the image does not have, or has on other brokers."""
     for key, one in list(logs.logs.items()):
         topic = image.topics.get(one.topic)
         if topic is not None and topic.id == one.topic_id and one.partition < len(topic.partitions):
+            if broker_id in topic.partitions[one.partition].replicas:
+                continue
+            log.info("%s-%d was moved to other brokers: removing its log", *key)
+            logs.delete(*key)
             continue
         if topic is not None or one.topic in image.deleted_epochs:
             log.info("%s-%d was deleted: removing its log", *key)

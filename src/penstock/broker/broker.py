@@ -13,7 +13,7 @@ import resource
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.broker import adopt
 from penstock.broker.coordination import ShardHost
@@ -48,6 +48,9 @@ from penstock.metadata.store import Create
 from penstock.replication.delayed import DelayedOperations, Key
 from penstock.replication.partition import Partition
 from penstock.wire.produce import NodeEndpoint
+
+if TYPE_CHECKING:
+    from penstock.broker.membership import Membership
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +93,17 @@ class Broker:
         await self.loop.run_in_executor(None, self._locks.acquire, self._directories)
         # One thread for what changes the set of logs, so that no two of them meet.
         self._log_thread = ThreadPoolExecutor(1, thread_name_prefix="logs")
-        self._store = LocalStore(os.path.join(self._directories[0], METADATA_FILE))
-        self.controller = Controller(self._store, self.id, self.clock, self.config)
+        self.membership: Membership | None = None
+        self.controller: Controller
+        if self.config.zookeeper_connect:
+            # Only here: a broker alone does not load a ZooKeeper client.
+            from penstock.broker.membership import Membership
+
+            self.membership = Membership(self)
+            self.controller = self.membership.controller
+        else:
+            self._store = LocalStore(os.path.join(self._directories[0], METADATA_FILE))
+            self.controller = Controller(self._store, self.id, self.clock, self.config)
         self.delayed = DelayedOperations(self.loop)
         self.flusher = Flusher(self.loop, self.in_thread)
         self.jobs = Jobs(self.clock, self.loop)
@@ -109,6 +121,26 @@ class Broker:
         self.jobs.start()
 
     async def _load(self) -> None:
+        if self.membership is not None:
+            await self.membership.open()
+        else:
+            await self._keep_cluster_id()
+        image = await self.controller.load()
+        await self.in_thread(claim, self._directories, self.id, image.cluster_id, self.fs)
+        await self.with_logs(self.logs.load, self._config_of, self._id_of)
+        if self.membership is None:
+            image = await self._adopt(image)
+        await self.with_logs(adopt.drop_strays, self.logs, image, self.id)
+        if self.membership is not None:
+            await self.membership.return_to_cluster()
+        elif not self.logs.clean:
+            await self.controller.bump_leader_epochs()
+        self._recovered = True
+        await self.topics.apply(self.controller.image)
+        self.controller.subscribe(self.topics.changed)
+
+    async def _keep_cluster_id(self) -> None:
+        """Where the metadata is new and the data is not, the cluster keeps the id that the data has."""
         cluster_id = await self.in_thread(known_cluster_id, self._directories, self.fs)
         if cluster_id is not None and await self._store.get(layout.CLUSTER_ID) is None:
             await self._store.multi(
@@ -118,20 +150,14 @@ class Broker:
                     Create(layout.BROKER_EPOCH, b"{}"),
                 ]
             )
-        image = await self.controller.load()
-        await self.in_thread(claim, self._directories, self.id, image.cluster_id, self.fs)
-        await self.with_logs(self.logs.load, self._config_of, self._id_of)
-        if self.logs.logs and adopt.is_new(image):
-            known = await self._store.get(layout.PRODUCER_IDS)
-            assert known is not None
-            await self._store.multi(adopt.adoption(self.logs.logs.values(), self.id, known[1]))
-            image = await self.controller.load()
-        await self.with_logs(adopt.drop_strays, self.logs, image)
-        if not self.logs.clean:
-            await self.controller.bump_leader_epochs()
-        self._recovered = True
-        await self.topics.apply(self.controller.image)
-        self.controller.subscribe(self.topics.changed)
+
+    async def _adopt(self, image: ClusterImage) -> ClusterImage:
+        if not self.logs.logs or not adopt.is_new(image):
+            return image
+        known = await self._store.get(layout.PRODUCER_IDS)
+        assert known is not None
+        await self._store.multi(adopt.adoption(self.logs.logs.values(), self.id, known[1]))
+        return await self.controller.load()
 
     def _config_of(self, topic: str) -> LogConfig:
         image = self.controller.image.topics.get(topic)
@@ -168,7 +194,10 @@ class Broker:
             host = config.advertised_listeners[0].host
             port = config.advertised_listeners[0].port or self.port
         self.host = host
-        await self.controller.register_broker(host, port, config.broker_rack)
+        if self.membership is not None:
+            await self.membership.register()
+        else:
+            await self.controller.register_broker(host, port, config.broker_rack)
         await self.topics.caught_up()
         await self.server.serve()
 
@@ -181,6 +210,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop in order: no new work, what is under way finished, everything on disk, then the marker."""
+        if self.membership is not None:
+            await self.membership.leave()
         self._maintenance.stop()
         await self.jobs.stop()
         await self.server.stop()

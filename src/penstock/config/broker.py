@@ -221,6 +221,37 @@ _SHARE = (
 )  # fmt: skip
 
 
+# Several brokers that form a cluster. Times and sizes of replication are those of Kafka.
+_CLUSTER = (
+    _row("auto.leader.rebalance.enable", BOOLEAN, True, None,
+         "Give partitions back to their preferred leaders from time to time."),
+    _row("controlled.shutdown.enable", BOOLEAN, True, None,
+         "Move leaders to other brokers before this one stops."),
+    _row("leader.imbalance.check.interval.seconds", LONG, 300, Range(1),
+         "How often the controller looks whether preferred leaders lead."),
+    _row("leader.imbalance.per.broker.percentage", INT, 10, Range(0, 100),
+         "Up to this share of a broker's partitions may be led elsewhere."),
+    _row("replica.fetch.backoff.ms", INT, SECOND, Range(0), "How long a follower waits after an error."),
+    _row("replica.fetch.max.bytes", INT, MIB, Range(0), "Bytes that a follower fetches of one partition."),
+    _row("replica.fetch.min.bytes", INT, 1, Range(0), "The least bytes that a follower waits for."),
+    _row("replica.fetch.response.max.bytes", INT, 10 * MIB, Range(0), "Bytes of one answer to a follower."),
+    _row("replica.fetch.wait.max.ms", INT, 500, Range(0), "How long a follower's fetch may wait."),
+    _row("replica.high.watermark.checkpoint.interval.ms", LONG, 5 * SECOND, Range(1),
+         "How often high watermarks are written to disk."),
+    _row("replica.lag.time.max.ms", LONG, 30 * SECOND, Range(1),
+         "A follower that has not caught up for this long is no longer in sync."),
+    _row("replica.selector.class", STRING, None, None,
+         "RackAwareReplicaSelector (in Kafka's package) lets consumers read from a follower in their rack."),
+    _row("replica.socket.timeout.ms", INT, 30 * SECOND, Range(1), "How long a broker waits for another."),
+    _row("zookeeper.connect", STRING, None, None,
+         "The servers of a cluster's metadata, host:port,host:port/chroot; without it a broker is alone."),
+    _row("zookeeper.connection.timeout.ms", INT, 18 * SECOND, Range(1),
+         "How long to wait for a server to answer."),
+    _row("zookeeper.session.timeout.ms", INT, 18 * SECOND, Range(1),
+         "A broker that is silent for this long is taken for dead."),
+)  # fmt: skip
+
+
 def _topic_defaults() -> Iterator[ConfigDef]:
     """The rows of the topic settings' synonyms: the weakest holds the default, the strongest is dynamic."""
     for topic in TOPIC_CONFIGS.values():
@@ -242,7 +273,7 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 BROKER_CONFIGS: dict[str, ConfigDef] = {
     row.name: row
     for row in sorted(
-        (*_OWN, *_GROUPS, *_CONSUMER_GROUPS, *_TRANSACTIONS, *_SHARE, *_topic_defaults()),
+        (*_OWN, *_GROUPS, *_CONSUMER_GROUPS, *_TRANSACTIONS, *_SHARE, *_CLUSTER, *_topic_defaults()),
         key=lambda row: row.name,
     )
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -73,7 +73,7 @@ class Controller:
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
         self._subscribers: list[Subscriber] = []
-        self._versions: dict[str, int] = {}
+        self._written: dict[str, int] = {}
         self.broker_config = config or BrokerConfig.parse({"node.id": str(broker_id)})
         self.image = ClusterImage(cluster_id="", controller_id=broker_id)
 
@@ -134,6 +134,11 @@ class Controller:
             await asyncio.wait(set(self._running))
         await self._store.close()
 
+    @property
+    def _versions(self) -> Mapping[str, int]:
+        """The versions that the image was read with, by path."""
+        return self._written
+
     # How every change runs
 
     async def _change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -163,11 +168,11 @@ class Controller:
             for op in batch:
                 match op:
                     case Create(path):
-                        self._versions[path] = 0
+                        self._written[path] = 0
                     case Set(path, _, version):
-                        self._versions[path] = version + 1
+                        self._written[path] = version + 1
                     case Delete(path):
-                        del self._versions[path]
+                        del self._written[path]
                     case Check():
                         pass
             self._show(image)
@@ -196,7 +201,7 @@ class Controller:
 
     async def _reload(self) -> None:
         nodes = await self._store.list("/")
-        self._versions = {path: version for path, (_, version) in nodes.items()}
+        self._written = {path: version for path, (_, version) in nodes.items()}
         image = layout.read_image(nodes, self._broker_id)
         self._show(replace(image, version=self.image.version + 1))
 
@@ -268,7 +273,7 @@ class Controller:
         value, version = found
         first: int = layout.decode(value)["next"]
         new = layout.encode({"next": first + PRODUCER_ID_BLOCK})
-        self._versions[layout.PRODUCER_IDS] = await self._store.compare_and_set(
+        self._written[layout.PRODUCER_IDS] = await self._store.compare_and_set(
             layout.PRODUCER_IDS, new, version
         )
         return first, PRODUCER_ID_BLOCK

@@ -276,6 +276,10 @@ class ZooKeeperStore:
         self._walking = None
         self._tell(SessionState.CONNECTED)
 
+    async def catch_up(self) -> None:
+        """When this returns, `nodes` has every change that was made before it was called."""
+        await self._mirror()
+
     def _tell(self, state: SessionState) -> None:
         self._state = state
         for callback in list(self._on_session):

@@ -1,0 +1,147 @@
+"""The metadata as one broker of a cluster sees and changes it: the image follows the shared store.
+
+Any broker makes changes that stand for themselves (topics, settings, producer ids, its own registration):
+each is one transaction that carries the versions it was planned with. Leaders and in-sync replicas of
+partitions that exist are changed by the elected controller alone (`office.py`), and by a broker that returns
+before it is registered.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from penstock.clock import Clock
+from penstock.config import BrokerConfig
+from penstock.controller.controller import Controller
+from penstock.controller.elections import PartitionChange, plan_return
+from penstock.metadata import layout
+from penstock.metadata.image import BrokerInfo, ClusterImage
+from penstock.metadata.store import Create, Delete, MetadataStore, NodeExists, Op, Set, Versioned
+
+CHUNK = 250
+"""Operations of one transaction, well below what ZooKeeper takes in one message."""
+
+log = logging.getLogger(__name__)
+
+
+class FollowedStore(MetadataStore, Protocol):
+    """A store that others change too. `nodes` is what it holds, as far as this process has heard."""
+
+    nodes: dict[str, Versioned]
+
+    async def catch_up(self) -> None:
+        """When this returns, `nodes` has every change that was made before it was called."""
+        ...
+
+
+class _Versions(Mapping[str, int]):
+    def __init__(self, nodes: Mapping[str, Versioned]) -> None:
+        self._nodes = nodes
+
+    def __getitem__(self, path: str) -> int:
+        return self._nodes[path][1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+class ClusterController(Controller):
+    def __init__(
+        self,
+        store: FollowedStore,
+        broker_id: int,
+        clock: Clock,
+        config: BrokerConfig | None = None,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        super().__init__(store, broker_id, clock, config, new_id)
+        self._followed = store
+        self._reader = layout.ImageReader()
+        self._mirrored = _Versions(store.nodes)
+        self.broker_epoch = -1
+
+    @property
+    def _versions(self) -> Mapping[str, int]:
+        return self._mirrored
+
+    # following
+
+    async def _load(self) -> ClusterImage:
+        for path, value in (
+            (layout.CLUSTER_ID, base64.urlsafe_b64encode(self._new_id().bytes).rstrip(b"=")),
+            (layout.PRODUCER_IDS, layout.encode({"next": 0})),
+            (layout.BROKER_EPOCH, b"{}"),
+            (layout.CONTROLLER_EPOCH, b"{}"),
+        ):
+            if path not in self._followed.nodes:
+                try:
+                    await self._store.create(path, value)
+                except NodeExists:
+                    await self._followed.catch_up()  # another broker was quicker
+        await self._store.watch("/", self._heard)
+        self._heard(self._followed.nodes)
+        return self.image
+
+    def _heard(self, paths: Iterable[str]) -> None:
+        """The store has changed, by us or by another; the mirror has it already."""
+        self._show(self._reader.read(self._followed.nodes, paths))
+
+    async def _reload(self) -> None:
+        await self._followed.catch_up()
+
+    async def _commit(self, ops: Iterable[Op], image: ClusterImage) -> None:
+        """The planned image is not used: others' changes may have come in since. The store's word counts."""
+        batch = list(ops)
+        if batch:
+            await self._store.multi(batch)
+
+    # this broker
+
+    async def return_to_cluster(self) -> int:
+        """Before registering: step back where another replica may know more. How many partitions changed."""
+        return await self._change(self._return)
+
+    async def _return(self) -> int:
+        stale = layout.broker_path(self._broker_id)
+        if stale in self._followed.nodes:
+            # Of a former session: while it is there, the controller may count on us.
+            await self._store.delete(stale)
+        changes = list(plan_return(self.image, self._broker_id))
+        for start in range(0, len(changes), CHUNK):
+            await self._store.multi(state_ops(changes[start : start + CHUNK]))
+        return len(changes)
+
+    async def _register_broker(self, host: str, port: int, rack: str | None) -> BrokerInfo:
+        epoch = self._versions[layout.BROKER_EPOCH] + 1
+        broker = BrokerInfo(self._broker_id, host, port, rack, epoch)
+        path, value = layout.broker_path(broker.id), layout.broker_value(broker)
+        leaving = layout.leaving_path(broker.id)
+        ops: list[Op] = [Set(layout.BROKER_EPOCH, b"{}", epoch - 1)]
+        if path in self._versions:
+            # Of a former session: it would go with that one, and take our registration with it.
+            ops.append(Delete(path))
+        if leaving in self._versions:
+            ops.append(Delete(leaving))
+        ops.append(Create(path, value, ephemeral=True))
+        await self._store.multi(ops)
+        self.broker_epoch = epoch
+        return broker
+
+    # for the office of the controller
+
+    async def catch_up(self) -> None:
+        await self._followed.catch_up()
+
+    def version_of(self, path: str) -> int:
+        return self._mirrored[path]
+
+
+def state_ops(changes: Iterable[PartitionChange]) -> list[Op]:
+    return [layout.put_state(change.topic, change.old, change.new) for change in changes]

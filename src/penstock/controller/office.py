@@ -1,0 +1,167 @@
+"""The office of the elected controller: taken by one broker at a time, held with an epoch, kept working.
+
+Whoever creates the ephemeral node first holds it; in the same transaction the controller epoch grows by one.
+Every write of the office checks that epoch, so one that was replaced without knowing it changes nothing more.
+The work itself is to look at each new image and to write what the planners find to be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from penstock.controller.cluster import CHUNK, ClusterController, state_ops
+from penstock.controller.elections import PartitionChange, reconcile
+from penstock.errors import NotController
+from penstock.metadata import layout
+from penstock.metadata.image import NO_LEADER, ClusterImage
+from penstock.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    Op,
+    Set,
+    StoreUnavailable,
+)
+
+Planner = Callable[[ClusterImage], Iterable[PartitionChange]]
+
+_RETRY_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class Office:
+    """`planners` say what an image asks for; the first that asks for anything is served first."""
+
+    def __init__(
+        self,
+        controller: ClusterController,
+        store: MetadataStore,
+        broker_id: int,
+        unclean: Callable[[str], bool],
+        planners: Sequence[Planner] = (),
+    ) -> None:
+        self._controller = controller
+        self._store = store
+        self._broker_id = broker_id
+        self._planners: tuple[Planner, ...] = (lambda image: reconcile(image, unclean), *planners)
+        self._epoch: int | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()  # the office writes one thing after the other
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the office is held with; NotController when it is not."""
+        if self._epoch is None or self._controller.image.controller_id != self._broker_id:
+            raise NotController(f"broker {self._controller.image.controller_id} is the controller")
+        return self._epoch
+
+    @property
+    def is_held(self) -> bool:
+        return self._epoch is not None and self._controller.image.controller_id == self._broker_id
+
+    def start(self) -> None:
+        """The broker is registered: from here on it may be elected."""
+        self._controller.subscribe(lambda old, new: self._wake.set())
+        self._wake.set()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def session_lost(self) -> None:
+        self._epoch = None
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Resign, so that another is elected at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self.is_held:
+            try:
+                await self._store.delete(layout.CONTROLLER)
+            except (NoNode, StoreUnavailable):
+                pass  # it goes with the session
+        self._epoch = None
+
+    async def write(self, ops: Sequence[Op]) -> None:
+        """One transaction of the office."""
+        async with self._lock:
+            await self._store.multi([Check(layout.CONTROLLER_EPOCH, self.epoch), *ops])
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._look()
+            except (BadVersion, NodeExists, NoNode) as error:
+                # Another has changed what this was planned with; its change wakes us, or has done so.
+                log.info("planned anew: %s", error)
+                await self._again(self._controller.catch_up)
+            except (StoreUnavailable, NotController) as error:
+                log.info("the office waits: %s", error)
+                await self._again(lambda: asyncio.sleep(_RETRY_SECONDS))
+            except Exception:  # the border: a bug in one plan must not leave the cluster without elections
+                log.exception("the controller failed")
+                await self._again(lambda: asyncio.sleep(1))
+
+    async def _again(self, pause: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await pause()
+        except StoreUnavailable:
+            await asyncio.sleep(_RETRY_SECONDS)
+        self._wake.set()
+
+    async def _look(self) -> None:
+        image = self._controller.image
+        if self._broker_id not in image.brokers:
+            return  # who is not registered yet, or no more, is not to decide
+        if image.controller_id == NO_LEADER:
+            await self._take()
+        elif image.controller_id == self._broker_id and self._epoch is None:
+            # Of our former session; it would go with that one, some time.
+            await self._store.delete(layout.CONTROLLER)
+        if not self.is_held:
+            return
+        for planner in self._planners:
+            changes = list(planner(self._controller.image))
+            for start in range(0, len(changes), CHUNK):
+                chunk = changes[start : start + CHUNK]
+                await self.write(state_ops(chunk))
+                for change in chunk:
+                    _tell(change)
+
+    async def _take(self) -> None:
+        node = self._controller.version_of(layout.CONTROLLER_EPOCH)
+        value = layout.encode({"broker": self._broker_id, "epoch": node + 1})
+        await self._store.multi(
+            [
+                Set(layout.CONTROLLER_EPOCH, b"{}", node),
+                Create(layout.CONTROLLER, value, ephemeral=True),
+            ]
+        )
+        self._epoch = node + 1
+        log.info("broker %d is the controller, with epoch %d", self._broker_id, self._epoch)
+
+
+def _tell(change: PartitionChange) -> None:
+    old, new = change.old, change.new
+    level = logging.WARNING if new.leader == NO_LEADER else logging.INFO
+    log.log(
+        level,
+        "%s-%d: leader %d to %d (epoch %d), in sync %s to %s",
+        change.topic,
+        new.index,
+        old.leader,
+        new.leader,
+        new.leader_epoch,
+        list(old.isr),
+        list(new.isr),
+    )
