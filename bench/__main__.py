@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import groups, requests, start, throughput
+from bench import groups, native, requests, start, throughput
 from bench.report import Report
 
 
@@ -30,9 +30,8 @@ def main() -> int:
         + (" (others use this machine: numbers vary)" if busy > 0.5 else "")
     )
     print("\nThroughput: 1 KiB records, 1,000 in a batch; the middle of alternating rounds")
-    limit_in, limit_out = throughput.measure(report, gigabytes=0.25, rounds=4 if quick else 16)
-    records = 50_000 if quick else 400_000
-    throughput.measure_librdkafka(report, records=records, limit_in=limit_in, limit_out=limit_out)
+    throughput.measure(report, gigabytes=0.25, rounds=4 if quick else 16)
+    native.measure(report, gigabytes=0.8, rounds=2 if quick else 9, larger_rounds=0 if quick else 2)
     print("\nSmall requests: 100-byte records, acks=1")
     requests.measure(report, seconds=1 if quick else 4, latency_requests=500 if quick else 5000)
     print("\nStart and memory")

@@ -1,10 +1,9 @@
-"""1 KiB records in large batches, in and out, beside the limit of the same run."""
+"""1 KiB records in large batches, in and out, by a client that costs next to nothing, beside the limit of the
+same run. What a real client reaches is in `bench/native.py`."""
 
 from __future__ import annotations
 
-import time
 from statistics import median
-from typing import Any
 
 from bench import limits, wire
 from bench.process import BrokerProcess, broker, scratch
@@ -18,12 +17,11 @@ WARM_UP_ROUNDS = 2
 GB = 1e9
 
 
-def measure(report: Report, *, gigabytes: float, rounds: int) -> tuple[float, float]:
+def measure(report: Report, *, gigabytes: float, rounds: int) -> None:
     """Limit and broker take turns, so that what else the machine does falls on both.
 
     Many short rounds rather than a long one: pages that a round frees are written again by the next,
     where a long one measures how the machine (a virtual one above all) finds memory for its page cache.
-    Gives back the two limits, in GB/s.
     """
     batch = wire.batch(RECORDS_IN_BATCH, RECORD_BYTES)
     request = wire.produce_request("load", 0, batch.data)
@@ -72,7 +70,6 @@ def measure(report: Report, *, gigabytes: float, rounds: int) -> tuple[float, fl
         Result("fetch / limit out", middle["out ratio"], "", at_least=0.7, note=spread["out ratio"]),
         Result("broker CPU for fetch", middle["cpu out"], "s/GB"),
     )
-    return middle["in"], middle["out"]
 
 
 def _produce(process: BrokerProcess, request: bytes, repeat: int) -> tuple[float, float]:
@@ -96,73 +93,3 @@ def _fetch(process: BrokerProcess, batch: wire.Batch, batches: int) -> tuple[flo
         before = process.cpu_seconds()
         seconds = wire.pull(connection, requests, 4 + len(answer))
         return seconds, process.cpu_seconds() - before
-
-
-def measure_librdkafka(report: Report, *, records: int, limit_in: float, limit_out: float) -> None:
-    """The same through confluent-kafka. Its own threads and Python calls set this number, not the broker:
-    how busy the broker is meanwhile stands beside it.
-    """
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-
-    value = bytes(RECORD_BYTES)
-    volume = records * RECORD_BYTES / GB
-    with broker() as process:
-        wire.make_topic(process.port, "native")
-        producer = Producer(
-            {
-                "bootstrap.servers": process.bootstrap,
-                "linger.ms": 20,
-                "batch.size": 1_000_000,
-                "batch.num.messages": 1000,
-                "acks": "1",
-                "queue.buffering.max.messages": 200_000,
-                "log_level": 2,
-            }
-        )
-        before = process.cpu_seconds()
-        start = time.perf_counter()
-        left = records
-        while left:
-            # One call for many records keeps Python's share small; what the queue has no room for waits.
-            batch: list[dict[str, Any]] = [{"value": value} for _ in range(min(left, RECORDS_IN_BATCH))]
-            taken = producer.produce_batch("native", batch, partition=0)
-            left -= taken
-            if taken < len(batch):
-                producer.poll(0.01)
-        if producer.flush(60):
-            raise RuntimeError("librdkafka could not deliver everything")
-        seconds_in, cpu_in = time.perf_counter() - start, process.cpu_seconds() - before
-        if (there := wire.end_offset(process.port, "native")) != records:
-            raise RuntimeError(f"{there} records in the log, {records} were delivered")
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": process.bootstrap,
-                "group.id": "bench",
-                "enable.auto.commit": False,
-                "check.crcs": False,
-                "fetch.message.max.bytes": 8_000_000,
-                "queued.max.messages.kbytes": 128_000,
-                "log_level": 2,
-            }
-        )
-        consumer.assign([TopicPartition("native", 0, OFFSET_BEGINNING)])
-        # The clock starts with the first records: finding the broker and the offset is not throughput.
-        left = records - len(consumer.consume(1, timeout=30))
-        before = process.cpu_seconds()
-        start = time.perf_counter()
-        while left:
-            messages = consumer.consume(min(10_000, left), timeout=10)
-            if not messages:
-                raise RuntimeError(f"librdkafka stopped {left} records before the end")
-            left -= sum(1 for message in messages if message.error() is None)
-        seconds_out, cpu_out = time.perf_counter() - start, process.cpu_seconds() - before
-        consumer.close()
-    rate_in, rate_out = volume / seconds_in, volume / seconds_out
-    busy_in, busy_out = 100 * cpu_in / seconds_in, 100 * cpu_out / seconds_out
-    report.add(
-        Result("produce through librdkafka", rate_in, "GB/s", note=f"broker busy {busy_in:.0f} %"),
-        Result("produce through librdkafka / limit in", rate_in / limit_in),
-        Result("consume through librdkafka", rate_out, "GB/s", note=f"broker busy {busy_out:.0f} %"),
-        Result("consume through librdkafka / limit out", rate_out / limit_out),
-    )
