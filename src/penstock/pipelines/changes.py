@@ -1,0 +1,156 @@
+"""What a change of a project's files means for its flows: the plan that is shown before anything is applied.
+
+Pure: the prints of the flows as they run and as the files now say, in; an action for each flow, out.
+
+    start    it is new
+    keep     nothing that matters to it has changed: it is not touched
+    restart  it has changed, and goes on from its checkpoint with its state
+    rebuild  its checkpoint does not fit it: its table is emptied, and its sources are read from the start
+    stop     it is gone from the files; its checkpoint and table stay
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from penstock.pipelines.fingerprint import FlowPrint
+from penstock.pipelines.graph import Kind
+
+
+class Action(StrEnum):
+    """What is done to a flow."""
+
+    START = "start"
+    KEEP = "keep"
+    RESTART = "restart"
+    REBUILD = "rebuild"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a plan."""
+
+    flow: str
+    action: Action
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        why = f": {'; '.join(self.reasons)}" if self.reasons else ""
+        return f"{self.action:8}{self.flow}{why}"
+
+
+def plan_changes(
+    old: Mapping[str, FlowPrint],
+    new: Mapping[str, FlowPrint],
+    *,
+    replaced_tables: Mapping[str, str] | None = None,
+    rebuild: Collection[str] = (),
+) -> list[Change]:
+    """The plan, in the order of `new`. `replaced_tables`: tables whose columns no longer fit, and why.
+    `rebuild`: flows or tables that are to be rebuilt whether they must or not."""
+    reasons: dict[str, list[str]] = {}
+    for name, now in new.items():
+        why = _why_rebuild(old.get(name), now)
+        if name in rebuild or now.target in rebuild:
+            why.append("asked for")
+        if replaced_tables and now.target in replaced_tables:
+            why.append(replaced_tables[now.target])
+        if why:
+            reasons[name] = why
+    _spread(new, reasons)
+    changes = [_change(name, old.get(name), now, reasons.get(name)) for name, now in new.items()]
+    changes += [Change(name, Action.STOP, ("it is gone from the files",)) for name in old if name not in new]
+    return changes
+
+
+def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
+    if then is None or now.kind in (Kind.MATERIALIZED_VIEW, *_VIEWS):
+        return []
+    why = []
+    if then.target != now.target or then.kind != now.kind:
+        why.append(f"it went into {then.kind} '{then.target}', and now goes into {now.kind} '{now.target}'")
+    if then.sources != now.sources:
+        why.append(_difference("its sources", then.sources, now.sources))
+    if then.state != now.state:
+        why.append(_difference("its state", then.state, now.state))
+    if then.shared != now.shared and now.kind == Kind.STREAMING_TABLE:
+        why.append(
+            f"'{now.target}' has {'several flows' if now.shared else 'one flow'} now, and is kept another way"
+        )
+    return why
+
+
+def _difference(what: str, then: tuple[str, ...], now: tuple[str, ...]) -> str:
+    gone = [_short(text) for text in then if text not in now]
+    come = [_short(text) for text in now if text not in then]
+    if not gone and not come:
+        return f"{what} changed their order"
+    if not then:
+        return f"{what} changed: it has {' and '.join(come)} now"
+    if not now:
+        return f"{what} changed: it had {' and '.join(gone)}"
+    return f"{what} changed from {' and '.join(gone) or 'nothing'} to {' and '.join(come) or 'nothing'}"
+
+
+def _short(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _spread(new: Mapping[str, FlowPrint], reasons: dict[str, list[str]]) -> None:
+    """A table that is emptied takes all flows into it, and all that read it as a stream, with it."""
+    while True:
+        emptied = {
+            now.target: name
+            for name, now in new.items()
+            if name in reasons and now.kind == Kind.STREAMING_TABLE
+        }
+        more = {
+            name: f"'{table}', which it {'feeds' if now.target == table else 'reads'}, is rebuilt"
+            for name, now in new.items()
+            if name not in reasons and now.kind in (Kind.STREAMING_TABLE, Kind.SINK)
+            for table in (now.target, *now.reads)
+            if table in emptied
+        }
+        if not more:
+            break
+        reasons.update({name: [why] for name, why in more.items()})
+    for name, said in reasons.items():
+        if new[name].kind == Kind.SINK:
+            said.append("its sink gets the records again")
+
+
+def _change(name: str, then: FlowPrint | None, now: FlowPrint, rebuild: list[str] | None) -> Change:
+    if rebuild:
+        return Change(name, Action.REBUILD, tuple(rebuild))
+    if then is None:
+        return Change(name, Action.START)
+    why = []
+    if then.plan != now.plan:
+        why.append("its query changed, its state fits" if now.state else "its query changed, it has no state")
+    elif then.code != now.code:
+        why.append("its Python code changed")
+    if then.columns != now.columns and then.plan != now.plan:
+        why.append(_difference("its columns", then.columns, now.columns))
+    if then.conf != now.conf:
+        why.append("its settings changed")
+    return Change(name, Action.RESTART if why else Action.KEEP, tuple(why))
+
+
+_VIEWS = (Kind.TEMPORARY_VIEW, Kind.VIEW)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a failed flow waits: doubling, up to a limit; from the start again after a good while."""
+
+    first: float = 1.0
+    limit: float = 60.0
+    healthy_after: float = 60.0
+
+    def delay(self, failures: int, luck: float) -> float:
+        """After the nth failure in a row (from 1); `luck` in [0, 1) spreads flows that failed together."""
+        whole: float = min(self.limit, self.first * 2.0 ** min(failures - 1, 30))
+        return whole * (0.75 + 0.25 * luck)

@@ -1,0 +1,154 @@
+"""What a flow is, said so that two versions of it can be compared: sources, state, columns, plan.
+
+A plan comes in as `PlanNode`s (`resolving` reads them from Spark), so everything here is pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_VOLATILE = re.compile(
+    r"#\d+L?"  # ids of expressions, new with every analysis
+    r"|-T\d+ms"  # the watermark that a column carries
+    r"|@[0-9a-f]{4,16}\b"  # Java's default toString
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+
+# Operators that keep rows between micro-batches, when their input is a stream.
+_STATEFUL = re.compile(
+    r"Aggregate|Distinct|Deduplicate(WithinWatermark)?|FlatMapGroupsWithState|FlatMapGroupsInPandasWithState"
+    r"|TransformWithState\w*|GlobalLimit|LocalLimit|Tail"
+)
+_PYTHON_CODE = re.compile(r"Python|InPandas|InArrow|InPySpark")
+
+# Options of a source that say how to read, not what; so do all of `kafka.` but the brokers' address.
+TUNING = frozenset(
+    name.lower()
+    for name in (
+        "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
+        "maxRecordsPerPartition", "failOnDataLoss", "startingOffsets", "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy", "groupIdPrefix", "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs", "maxFilesPerTrigger",
+        "maxBytesPerTrigger", "latestFirst", "maxFileAge",
+        "maxCachedFiles", "discardCachedInputRatio", "cleanSource", "sourceArchiveDir", "rowsPerSecond",
+        "rampUpTime", "numPartitions", "rowsPerBatch", "advanceMillisPerBatch",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """One operator of a logical plan. `source` is set on streaming leaves: format and options."""
+
+    name: str
+    text: str
+    streaming: bool = False
+    output: tuple[str, ...] = ()
+    """`name type` of each column that it gives."""
+    children: tuple[PlanNode, ...] = ()
+    source: tuple[str, Mapping[str, str]] | None = None
+
+    def walk(self) -> Iterator[PlanNode]:
+        """The nodes from the leaves up, left to right, as Spark numbers stateful operators."""
+        for child in self.children:
+            yield from child.walk()
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPrint:
+    """All that decides whether a flow can go on from the checkpoint of another version of it."""
+
+    target: str
+    kind: str
+    sources: tuple[str, ...]
+    state: tuple[str, ...]
+    columns: tuple[str, ...]
+    plan: str
+    code: str = ""
+    """A hash of its Python file, when its plan runs Python functions: their bodies are not in the plan."""
+    conf: tuple[tuple[str, str], ...] = ()
+    reads: tuple[str, ...] = ()
+    """Tables of the pipeline that it reads as streams."""
+    looks_up: tuple[str, ...] = ()
+    """Tables of the pipeline that it reads as they stand."""
+    shared: bool = False
+    """Whether other flows go into the same table."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FlowPrint:
+        pairs = tuple((str(key), str(value)) for key, value in data["conf"])
+        lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
+        return cls(**{**data, **lists, "conf": pairs})
+
+
+def normal(text: str) -> str:
+    """A node's text without what differs between two analyses of the same query."""
+    return _VOLATILE.sub("", text)
+
+
+def source_identity(format_: str, options: Mapping[str, str]) -> str:
+    """What is read, without how: two sources of the same identity have the same offsets."""
+    kept = {
+        key.lower(): value
+        for key, value in options.items()
+        if key.lower() not in TUNING
+        and (not key.lower().startswith("kafka.") or key.lower() == "kafka.bootstrap.servers")
+    }
+    said = ", ".join(f"{key}={value}" for key, value in sorted(kept.items()))
+    return f"{format_.lower()}({said})"
+
+
+def sources_of(plan: PlanNode) -> tuple[str, ...]:
+    """The streaming sources in the order in which a checkpoint has their offsets."""
+    return tuple(source_identity(*node.source) for node in plan.walk() if node.source)
+
+
+def state_of(optimized: PlanNode) -> tuple[str, ...]:
+    """The operators that keep state, each with what decides the shape of that state."""
+    found = []
+    for node in optimized.walk():
+        if node.name == "Join" and sum(child.streaming for child in node.children) == 2:
+            sides = " and ".join("(" + ", ".join(child.output) + ")" for child in node.children)
+            found.append(f"{normal(node.text)} of {sides}")
+        elif _STATEFUL.fullmatch(node.name) and any(child.streaming for child in node.children):
+            text = normal(node.text)
+            if node.name.startswith("Dedup"):  # whole rows pass through, and their keys are kept
+                text += " of (" + ", ".join(node.children[0].output) + ")"
+            found.append(text.lstrip("~'! "))
+    return tuple(found)
+
+
+def runs_python(plan: PlanNode) -> bool:
+    """Whether Python functions are called for rows or groups."""
+    return any(
+        _PYTHON_CODE.search(node.name) or "PythonUDF" in node.text or re.search(r"\)#\d+", node.text)
+        for node in plan.walk()
+    )
+
+
+def plan_hash(plan: PlanNode) -> str:
+    lines = []
+
+    def add(node: PlanNode, depth: int) -> None:
+        said = source_text(node) if node.source else normal(node.text)
+        lines.append(f"{depth} {said}")
+        for child in node.children:
+            add(child, depth + 1)
+
+    add(plan, 0)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def source_text(node: PlanNode) -> str:
+    assert node.source is not None
+    format_, options = node.source
+    return f"{format_} {sorted((key.lower(), value) for key, value in options.items())} {node.output}"

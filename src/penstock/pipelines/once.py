@@ -1,0 +1,126 @@
+"""`run --once`: Spark's own pipelines command, unchanged, against a Spark Connect server of ours.
+
+The server has the settings that a spec cannot give: the master, and a catalog that lasts.
+It listens on a free port of loopback and wants a token that only this process and its child know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.pipelines.engine import jvm_pid, open_session
+from penstock.pipelines.errors import PipelineError
+from penstock.pipelines.failures import shorten
+from penstock.pipelines.project import Project
+from penstock.pipelines.state import StateDirectory
+
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_SERVER = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.sql.artifact.isolation.enabled": "true",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+}
+_FAILED_FLOW = re.compile(
+    r"^.*: Flow '?(?P<flow>\S+?)'? has FAILED fatally.*|^.*Flow '(?P<other>\S+)' has FAILED.*"
+)
+
+
+def run_once(
+    project: Project,
+    state: StateDirectory,
+    master: str,
+    settings: Mapping[str, str],
+    arguments: Sequence[str],
+    on_line: Callable[[str], None],
+    stop: threading.Event,
+) -> None:
+    """One triggered run; PipelineError says why it failed. `arguments` are those of `spark-pipelines`."""
+    token = secrets.token_hex(16)
+    os.environ[_TOKEN] = token
+    spark = open_session(project, master, {**settings, **_SERVER})
+    try:
+        state.announce({"pid": os.getpid(), "jvm": jvm_pid(spark), "master": master, "once": True})
+        service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        port = int(getattr(service, "MODULE$").localPort())
+        code, lines = _run_cli(port, token, project, arguments, on_line, stop)
+    finally:
+        spark.stop()
+        os.environ.pop(_TOKEN, None)
+    if code and not stop.is_set():
+        raise PipelineError(reason(lines) or f"spark-pipelines ended with code {code}")
+
+
+def _run_cli(
+    port: int,
+    token: str,
+    project: Project,
+    arguments: Sequence[str],
+    on_line: Callable[[str], None],
+    stop: threading.Event,
+) -> tuple[int, list[str]]:
+    import pyspark.pipelines.cli as cli
+
+    environment = {
+        **{key: value for key, value in os.environ.items() if key not in ("MASTER", "SPARK_API_MODE")},
+        "SPARK_REMOTE": f"sc://localhost:{port}",
+        "SPARK_CONNECT_MODE_ENABLED": "1",
+        _TOKEN: token,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [sys.executable, str(Path(cli.__file__)), *arguments, "--spec", str(project.spec)]
+    child = subprocess.Popen(
+        command,
+        cwd=project.root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is for us: we end it in order
+    )
+    ended = threading.Event()
+
+    def end_when_asked() -> None:
+        while not ended.is_set():
+            if stop.wait(0.2):
+                child.send_signal(signal.SIGINT)
+                if not ended.wait(10):
+                    child.kill()
+                return
+
+    watcher = threading.Thread(target=end_when_asked, daemon=True)
+    watcher.start()
+    lines: list[str] = []
+    assert child.stdout is not None
+    for line in child.stdout:
+        lines.append(line.rstrip("\n"))
+        on_line(lines[-1])
+    code = child.wait()
+    ended.set()
+    watcher.join(15)
+    return code, lines
+
+
+def reason(lines: Sequence[str]) -> str:
+    """What `spark-pipelines` said before it failed: the errors of its flows, or the last of its traceback."""
+    text = "\n".join(lines)
+    found = re.search(r"^[\w.]+(?:Exception|Error): (.*)", text, re.MULTILINE | re.DOTALL)
+    failed = [line for line in lines if "has FAILED" in line and "Error:" in line]
+    if failed:
+        return shorten(failed[-1].partition(": ")[2] or failed[-1])
+    last = list(re.finditer(r"^[\w.]*(?:Exception|Error): ", text, re.MULTILINE))
+    if found and last:
+        return shorten(text[last[-1].end() :])
+    return shorten(lines[-1]) if lines else ""

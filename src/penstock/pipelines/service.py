@@ -1,0 +1,88 @@
+"""One run of a pipeline from the start of Spark to its end: session, progress, runner."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.pipelines.engine import find_bootstrap, jvm_pid, open_session
+from penstock.pipelines.project import Project
+from penstock.pipelines.runner import Event, Runner, RunOptions
+from penstock.pipelines.state import StateDirectory
+from penstock.spark.progress import Watch, watch
+
+Show = Callable[[Callable[[], dict[str, Any]]], AbstractContextManager[Any] | None]
+
+
+def serve(
+    project: Project,
+    state: StateDirectory,
+    master: str,
+    settings: Mapping[str, str],
+    options: RunOptions,
+    report: Callable[[Event], None],
+    stop: threading.Event,
+    show: Show,
+    metrics_port: int | None,
+    progress_to: str | None,
+) -> None:
+    """Runs until `stop`; PipelineError when the project cannot be started at all."""
+    about: dict[str, Any] = {"pid": os.getpid(), "master": master, "metrics_port": None}
+    state.announce(about)
+    state.write_status({"pipeline": project.name, "state": "starting", "flows": []})
+    spark = None
+    watching: Watch | None = None
+    try:
+        spark = open_session(project, master, settings)
+        state.announce(about | {"jvm": jvm_pid(spark)})
+        runner = Runner(project, spark, state, options, report)
+        runner.load()
+        bootstrap = progress_to or _bootstrap_of(runner)
+        try:
+            watching = watch(
+                spark,
+                bootstrap=None if bootstrap in (None, "", "none") else bootstrap,
+                metrics_port=metrics_port,
+                pipeline=project.name,
+                on_progress=runner.on_progress,
+            )
+        except OSError as error:
+            raise PenstockError(f"metrics port {metrics_port}: {error.strerror or error}") from error
+        about |= {"jvm": jvm_pid(spark), "metrics_port": watching.metrics_port}
+        state.announce(about)
+        report(
+            {
+                "event": "ready",
+                "pipeline": project.name,
+                "master": master,
+                "metrics_port": watching.metrics_port,
+            }
+        )
+        with show(runner.status) or nullcontext():
+            runner.run(stop)
+    except PenstockError as error:
+        state.write_status({"pipeline": project.name, "state": "failed", "error": str(error), "flows": []})
+        raise
+    finally:
+        if watching:
+            watching.stop()
+        if spark:
+            spark.stop()
+
+
+def _bootstrap_of(runner: Runner) -> str | None:
+    """The brokers that the project's own sources and sinks name, the first of them."""
+    for flow in runner.flows.values():
+        found = find_bootstrap(flow.graph.target_of(flow.resolved.definition).options)
+        if found:
+            return found
+    for flow in runner.flows.values():
+        for source in flow.resolved.print.sources:
+            _, sign, rest = source.partition("kafka.bootstrap.servers=")
+            if sign:
+                return rest.split(", ")[0].rstrip(")")
+    return None

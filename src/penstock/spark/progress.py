@@ -1,0 +1,421 @@
+"""Watches streaming queries: each progress of Spark's becomes a `QueryProgress`, for whoever wants it.
+
+    from penstock.spark.progress import watch
+    watching = watch(spark, bootstrap="127.0.0.1:9092", metrics_port=0)
+
+It feeds a callback, Prometheus metrics on a port of loopback, and the compacted topic `__penstock_queries`,
+which holds the newest progress of each query under its name. Nothing here can slow down or fail a query: the
+listener only remembers; a thread of its own sends records, and gives up on old ones when no broker answers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC = "__penstock_queries"
+_RETRY_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """One source of a query. `lag` is in records, where offsets are Kafka's; None elsewhere."""
+
+    description: str
+    input_rows: int
+    end_offset: Any = None
+    latest_offset: Any = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """One micro-batch of one query, or its newest sign of life."""
+
+    id: str
+    run_id: str
+    name: str | None
+    timestamp: str
+    batch_id: int
+    input_rows: int
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    batch_seconds: float
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
+    watermark: str | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+    late_rows: int = 0
+    """Rows that stateful operators dropped in this batch, because they came behind the watermark."""
+    output_rows: int | None = None
+    lag: int | None = None
+    sources: tuple[SourceProgress, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def watermark_seconds(self) -> float | None:
+        """The watermark since 1970, or None when there is none or it has not moved yet."""
+        if self.watermark is None:
+            return None
+        return datetime.fromisoformat(self.watermark.replace("Z", "+00:00")).timestamp() or None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QueryProgress:
+        """Spark's progress JSON in the terms that people watch."""
+        sources = tuple(_source(source) for source in data.get("sources", ()))
+        lags = [source.lag for source in sources if source.lag is not None]
+        operators = data.get("stateOperators", ())
+        durations = data.get("durationMs", {}) or {}
+        watermark = (data.get("eventTime") or {}).get("watermark")
+        output = (data.get("sink") or {}).get("numOutputRows", -1)
+        return cls(
+            id=str(data["id"]),
+            run_id=str(data["runId"]),
+            name=data.get("name"),
+            timestamp=str(data["timestamp"]),
+            batch_id=int(data["batchId"]),
+            input_rows=int(data.get("numInputRows", 0) or sum(source.input_rows for source in sources)),
+            input_rows_per_second=_number(data.get("inputRowsPerSecond")),
+            processed_rows_per_second=_number(data.get("processedRowsPerSecond")),
+            batch_seconds=int(durations.get("triggerExecution", data.get("batchDuration", 0)) or 0) / 1000,
+            durations_ms={key: int(value) for key, value in durations.items()},
+            watermark=None if watermark in (None, "1970-01-01T00:00:00.000Z") else watermark,
+            state_rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
+            state_bytes=sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
+            late_rows=sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in operators),
+            output_rows=None if output in (None, -1) else int(output),
+            lag=sum(lags) if lags else None,
+            sources=sources,
+        )
+
+
+def _source(data: Mapping[str, Any]) -> SourceProgress:
+    end, latest = _offset(data.get("endOffset")), _offset(data.get("latestOffset"))
+    metrics = data.get("metrics") or {}
+    lag = lag_between(end, latest)
+    if (
+        lag is None and "maxOffsetsBehindLatest" in metrics
+    ):  # Spark's own Kafka source says it for the worst partition
+        lag = int(float(metrics["maxOffsetsBehindLatest"]))
+    return SourceProgress(
+        description=str(data.get("description", "")),
+        input_rows=int(data.get("numInputRows", 0) or 0),
+        end_offset=end,
+        latest_offset=latest,
+        lag=lag,
+    )
+
+
+def _offset(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _number(value: Any) -> float:
+    """A rate; Spark writes NaN and Infinity for batches without time."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if number == number and abs(number) != float("inf") else 0.0
+
+
+def lag_between(end: Any, latest: Any) -> int | None:
+    """Records between two offsets of Kafka's source, {topic: {partition: offset}}; None for others."""
+    if not isinstance(end, dict) or not isinstance(latest, dict):
+        return None
+    lag = 0
+    for topic, partitions in latest.items():
+        if not isinstance(partitions, dict):
+            return None
+        behind = end.get(topic, {})
+        for partition, offset in partitions.items():
+            if not isinstance(offset, int) or not isinstance(behind, dict):
+                return None
+            lag += max(0, offset - int(behind.get(partition, 0)))
+    return lag
+
+
+class Watch:
+    """Queries that are being watched. `latest` has the newest progress of each by its name, or id."""
+
+    def __init__(self, pipeline: str, on_progress: Callable[[QueryProgress], None] | None) -> None:
+        self.pipeline = pipeline
+        self.latest: dict[str, QueryProgress] = {}
+        self.rows: dict[str, int] = {}
+        """All input rows of each query since it is watched."""
+        self.ended: dict[str, str | None] = {}
+        """Queries that have ended, with the error that ended them."""
+        self.metrics_port: int | None = None
+        self._on_progress = on_progress
+        self._spark: SparkSession | None = None
+        self._listener: Any = None
+        self._server: Any = None
+        self._records: Records | None = None
+
+    def flow(self, name: str) -> str:
+        """A query's name without the pipeline's, which is a label of its own."""
+        return name.removeprefix(f"{self.pipeline}.") if self.pipeline else name
+
+    def progressed(self, progress: QueryProgress) -> None:
+        """Spark's listener thread calls this: remember, pass on, return."""
+        name = progress.name or progress.id
+        self.latest[name] = progress
+        self.rows[name] = self.rows.get(name, 0) + progress.input_rows
+        self.ended.pop(name, None)
+        if self._records:
+            self._records.put(name, {"pipeline": self.pipeline or None, **progress.to_json()})
+        if self._on_progress:
+            self._on_progress(progress)
+
+    def finished(self, query_id: str, error: str | None) -> None:
+        for name, progress in self.latest.items():
+            if progress.id == query_id:
+                self.ended[name] = error
+
+    def stop(self) -> None:
+        """Ends the watching: the port is closed, and records that wait are given a last chance."""
+        if self._spark is not None and self._listener is not None:
+            self._spark.streams.removeListener(self._listener)
+            self._listener = None
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+        if self._records:
+            self._records.close()
+            self._records = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def watch(
+    spark: SparkSession,
+    *,
+    bootstrap: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    metrics_port: int | None = None,
+    pipeline: str = "",
+    on_progress: Callable[[QueryProgress], None] | None = None,
+) -> Watch:
+    """Watches all queries of a session until `Watch.stop()`.
+
+    `bootstrap` sends progress to the topic `__penstock_queries` there; `kafka` has more librdkafka settings;
+    `metrics_port` serves Prometheus metrics on 127.0.0.1 (0: any free port, told in `Watch.metrics_port`).
+    """
+    watching = Watch(pipeline, on_progress)
+    if bootstrap:
+        watching._records = Records({**(kafka or {}), "bootstrap.servers": bootstrap})
+    if metrics_port is not None:
+        watching._server = _serve_metrics(watching, metrics_port)
+        watching.metrics_port = watching._server.server_port
+    watching._spark = spark
+    watching._listener = _listener(watching)
+    spark.streams.addListener(watching._listener)
+    return watching
+
+
+def _listener(watching: Watch) -> Any:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+    )
+
+    class Listener(StreamingQueryListener):
+        """Called on Spark's listener bus, which all queries share: an exception here would be everybody's."""
+
+        def onQueryStarted(self, event: QueryStartedEvent) -> None:
+            pass
+
+        def onQueryProgress(self, event: QueryProgressEvent) -> None:
+            try:
+                watching.progressed(QueryProgress.from_json(json.loads(event.progress.json)))
+            except Exception:  # noqa: BLE001 - see above
+                _log.exception("a progress of Spark could not be read")
+
+        def onQueryIdle(self, event: QueryIdleEvent) -> None:
+            pass
+
+        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+            watching.finished(str(event.id), event.exception)
+
+    return Listener()
+
+
+# -- Prometheus
+
+_GAUGES: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = (
+    ("input_rows_per_second", "Rows that arrive each second.", lambda p: p.input_rows_per_second),
+    (
+        "processed_rows_per_second",
+        "Rows that are processed each second.",
+        lambda p: p.processed_rows_per_second,
+    ),
+    ("batch_seconds", "How long the last micro-batch took.", lambda p: p.batch_seconds),
+    ("batch_id", "The number of the last micro-batch.", lambda p: p.batch_id),
+    ("watermark_timestamp_seconds", "The watermark, in seconds since 1970.", lambda p: p.watermark_seconds),
+    ("state_rows", "Rows in the state of stateful operators.", lambda p: p.state_rows),
+    ("state_bytes", "Memory of that state.", lambda p: p.state_bytes),
+    ("lag_records", "Records that the sources hold and the query has not read.", lambda p: p.lag),
+)
+
+
+def _serve_metrics(watching: Watch, port: int) -> Any:
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+
+    labels = ("pipeline", "flow")
+
+    class Queries(Collector):
+        """Made from `latest` at each scrape, so that queries that are gone leave no series behind."""
+
+        def collect(self) -> Iterator[Any]:
+            latest = dict(watching.latest)
+            for name, text, value in _GAUGES:
+                gauge = GaugeMetricFamily(f"penstock_query_{name}", text, labels=labels)
+                for query, progress in latest.items():
+                    number = value(progress)
+                    if number is not None:
+                        gauge.add_metric((watching.pipeline, watching.flow(query)), number)
+                yield gauge
+            rows = CounterMetricFamily("penstock_query_input_rows", "Rows read.", labels=labels)
+            running = GaugeMetricFamily("penstock_query_running", "1 while the query runs.", labels=labels)
+            for query in latest:
+                rows.add_metric((watching.pipeline, watching.flow(query)), watching.rows.get(query, 0))
+                alive = 0 if query in watching.ended else 1
+                running.add_metric((watching.pipeline, watching.flow(query)), alive)
+            yield rows
+            yield running
+
+    registry = CollectorRegistry()
+    registry.register(Queries())
+    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    return server
+
+
+# -- the topic
+
+
+class Records:
+    """Sends the newest JSON of each key to the topic, from a thread of its own.
+
+    While no broker answers only the newest of each key is kept, so memory does not grow with the outage.
+    """
+
+    def __init__(self, settings: Mapping[str, str], topic: str = TOPIC) -> None:
+        self.topic = topic
+        self.settings = dict(settings)
+        self._waiting: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="penstock-queries", daemon=True)
+        self._thread.start()
+
+    def put(self, key: str, value: Mapping[str, Any]) -> None:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+        with self._changed:
+            self._waiting[key] = text
+            self._changed.notify()
+
+    def close(self, timeout: float = 5.0) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        silent = logging.getLogger("penstock.spark.progress.librdkafka")
+        silent.disabled = True
+        producer = None
+        told = False
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                batch, self._waiting = self._waiting, {}
+                if not batch:
+                    break
+            try:
+                if producer is None:
+                    create_topic(self.settings, self.topic)
+                    producer = Producer(
+                        {"message.timeout.ms": 10_000, "linger.ms": 50, **self.settings}, logger=silent
+                    )
+                failed = self._send(producer, batch)
+            except (KafkaException, OSError, ValueError) as error:
+                if not told:
+                    _log.warning("progress is not written to %s: %s", self.topic, error)
+                told, failed = True, batch
+            if failed:
+                with self._changed:
+                    for key, value in failed.items():
+                        self._waiting.setdefault(key, value)  # a newer one goes first
+                    if self._closing:
+                        break
+                    self._changed.wait_for(lambda: self._closing, _RETRY_SECONDS)
+                    if self._closing:
+                        break
+            else:
+                told = False
+
+    def _send(self, producer: Any, batch: Mapping[str, bytes]) -> dict[str, bytes]:
+        """What could not be delivered."""
+        failed = dict(batch)
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                failed.pop(message.key().decode(), None)
+
+        for key, value in batch.items():
+            producer.produce(self.topic, key=key.encode(), value=value, on_delivery=delivered)
+        deadline = time.monotonic() + 15
+        while failed and producer.flush(0.2) and time.monotonic() < deadline and not self._closing:
+            pass
+        if self._closing and failed:
+            producer.flush(2.0)
+        return failed
+
+
+def create_topic(settings: Mapping[str, str], topic: str) -> None:
+    """Makes the compacted topic if it is not there; KafkaException when no broker answers."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    silent = logging.getLogger("penstock.spark.progress.librdkafka")
+    admin = AdminClient(dict(settings), logger=silent)
+    if topic in admin.list_topics(timeout=5.0).topics:
+        return
+    new = NewTopic(topic, num_partitions=1, config={"cleanup.policy": "compact"})
+    for future in admin.create_topics([new], operation_timeout=5.0, request_timeout=5.0).values():
+        try:
+            future.result(10.0)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
