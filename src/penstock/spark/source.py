@@ -101,10 +101,15 @@ class PenstockDataSource(DataSource):
 
 @dataclass
 class RangePartition(InputPartition):
-    """The range of one task; `token` if the task is to announce the query's group."""
+    """The range of one task; `token` if the task is to announce the query's group.
+
+    `open_start` and `open_end` say that it begins at `earliest` and ends at `latest`, whatever these are.
+    """
 
     wanted: Range
     token: str | None = None
+    open_start: bool = False
+    open_end: bool = False
 
 
 class BatchReader(DataSourceReader):
@@ -131,9 +136,18 @@ class BatchReader(DataSourceReader):
         found = [
             Range(topic, index, start[topic, index], end[topic, index]) for topic, index in sorted(partitions)
         ]
+        planned = split(found, options.min_partitions, options.max_records_per_partition)
+        if options.ending.kind == "latest":
+            # Spark plans a static side of a streaming query once: what is empty now may grow.
+            planned += [one for one in found if one.size == 0]
         return [
-            RangePartition(one)
-            for one in split(found, options.min_partitions, options.max_records_per_partition)
+            RangePartition(
+                one,
+                open_start=options.starting.kind == "earliest"
+                and one.start == start[one.topic, one.partition],
+                open_end=options.ending.kind == "latest" and one.end == end[one.topic, one.partition],
+            )
+            for one in planned
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -338,7 +352,10 @@ def _read(partition: RangePartition, options: SourceOptions) -> Iterator[pa.Reco
             from penstock.spark.group import announce
 
             announce(cluster, partition.wanted, options.group_id_prefix, partition.token)
-        yield from task.read(cluster, partition.wanted, options)
+        wanted = partition.wanted
+        if partition.open_end and task.in_streaming_query():
+            wanted = task.as_of_now(cluster, wanted, earliest=partition.open_start)
+        yield from task.read(cluster, wanted, options)
         done = True
     except PenstockError as error:
         raise error.with_traceback(None) from None

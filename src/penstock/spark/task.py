@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.client import ClientSettings, Cluster, ClusterTimeout
+from penstock.client import EARLIEST, LATEST, ClientSettings, Cluster, ClusterTimeout
 from penstock.errors import OffsetOutOfRange
 from penstock.spark.errors import DataGone, DataLoss
 from penstock.spark.options import SourceOptions
@@ -46,6 +47,28 @@ def task_settings(options: SourceOptions) -> ClientSettings:
     if options.poll_timeout_ms is not None:
         kafka["default.api.timeout.ms"] = str(options.poll_timeout_ms)
     return ClientSettings.from_kafka(kafka)
+
+
+def in_streaming_query() -> bool:
+    """Whether this task is part of a micro-batch, on its streaming side or another."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is not None and context.getLocalProperty("sql.streaming.queryId") is not None
+
+
+def as_of_now(cluster: Cluster, wanted: Range, *, earliest: bool) -> Range:
+    """A range to `latest`, with what that is now.
+
+    Spark plans a topic that a stream is joined with once, when the query starts, and runs its tasks in each
+    micro-batch. With Spark's own source each batch sees the topic as it is then, and so it must be here.
+    """
+    place = (wanted.topic, wanted.partition)
+    end = cluster.list_offsets({place: LATEST})[place]
+    start = cluster.list_offsets({place: EARLIEST})[place] if earliest else wanted.start
+    return replace(
+        wanted, start=wanted.start if start is None else start, end=wanted.end if end is None else end
+    )
 
 
 def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa.RecordBatch]:
