@@ -500,8 +500,8 @@ def test_compatibility_rules_of_editions() -> None:
 def test_reasons_are_confluents_sentences() -> None:
     old, new = proto3("message M { int32 a = 1; }"), proto3("message M { string a = 1; }")
     assert check(new, old, BACKWARD) == [
-        '{errorType:"FIELD_SCALAR_KIND_CHANGED", description:"The kind of a SCALAR field at path \'#/M/1\' in '
-        'the new schema does not match its kind in the old schema"}'
+        '{errorType:"FIELD_SCALAR_KIND_CHANGED", description:"The kind of a SCALAR field at path \'#/M/1\' '
+        'in the new schema does not match its kind in the old schema"}'
     ]
     assert "in the old schema does not match its kind in the new schema" in check(new, old, FORWARD)[0]
 

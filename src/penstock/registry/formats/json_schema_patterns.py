@@ -1,0 +1,41 @@
+"""Whether a pattern of `patternProperties` takes a name, without letting a pattern keep the registry busy.
+
+Python's matcher backtracks: a pattern of a few characters as `(a+)+$` can make it run for years. A pattern is
+only tried when it is plain enough for that not to happen; for any other the answer is that nobody knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+
+_MAX_NAME = 200
+_MAX_PATTERN = 200
+_CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]")
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """The pattern, when at most two of its parts repeat and none of those is a group."""
+    if len(pattern) > _MAX_PATTERN:
+        return None
+    bare = _CLASS.sub("c", re.sub(r"\\[^0-9pPkuxc]", "e", pattern))
+    if "\\" in bare or "(?" in bare or len(re.findall(r"[*+{]", bare)) > 2 or re.search(r"\)[*+{?]", bare):
+        return None
+    if re.search(r"\{\d{3,}|,\d{3,}\}", bare):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return None
+
+
+def matches(pattern: str, name: str) -> bool | None:
+    """Whether the pattern is found in the name; None when that was not tried."""
+    compiled = _compiled(pattern)
+    if compiled is None or len(name) > _MAX_NAME:
+        return None
+    return compiled.search(name) is not None
