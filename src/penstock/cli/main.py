@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "groups": ("penstock.cli.groups", "groups", "List, describe, reset and delete groups; show their lag."),
     "transactions": ("penstock.cli.transactions", "transactions", "List, describe and abort transactions."),
     "cluster": ("penstock.cli.cluster", "cluster", "Show the cluster and its brokers."),
+    "pipeline": ("penstock.cli.pipeline", "pipeline", "Run Spark pipelines, once or all the time."),
     "log": ("penstock.cli.log", "log", "Look into the files of a log, and check them."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
     "completion": ("penstock.cli.completion", "completion", "Print the completion script of a shell."),
