@@ -87,7 +87,7 @@ class Graph:
         earlier = self.datasets.get(dataset.name)
         if earlier:
             raise BadDefinition(
-                f"{dataset.kind} '{self.short(dataset.name)}' is defined at {earlier.where} already: rename it",
+                f"{dataset.kind} '{self.short(dataset.name)}' is defined at {earlier.where} already: rename",
                 dataset.where,
             )
         if dataset.kind is Kind.SINK and not dataset.format:

@@ -215,7 +215,7 @@ def _at(error: Any, flow: FlowDefinition, project: Project) -> BadDefinition:
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
         name = (error.getMessageParameters() or {}).get("relationName", "")
         missing = _TableMissing(
-            f"flow '{flow.name}' reads '{name.replace('`', '')}', which is not in the pipeline or the catalog",
+            f"flow '{flow.name}' reads '{name.replace('`', '')}', which neither pipeline nor catalog has",
             where,
         )
         missing.name = split_name(name)

@@ -1,0 +1,199 @@
+"""What a change of the files means for each flow is decided from prints alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.pipelines.changes import Action, Backoff, Change, plan_changes
+from penstock.pipelines.fingerprint import (
+    FlowPrint,
+    PlanNode,
+    normal,
+    plan_hash,
+    runs_python,
+    source_identity,
+    sources_of,
+    state_of,
+)
+
+RAW = FlowPrint("raw", "streaming table", ("penstock(subscribe=a)",), (), ("v string",), "p1")
+COUNTS = FlowPrint("counts", "streaming table", ("parquet(path=raw)",), ("Aggregate [k]",), ("n bigint",), "p2", reads=("raw",))
+ALERTS = FlowPrint("alerts", "sink", ("parquet(path=counts)",), (), ("value string",), "p3", reads=("counts",))
+TOTALS = FlowPrint("totals", "materialized view", (), (), ("n bigint",), "p4", looks_up=("counts",))
+ALL = {"raw": RAW, "counts": COUNTS, "alerts": ALERTS, "totals": TOTALS}
+
+
+def actions(changes: list[Change]) -> dict[str, str]:
+    return {change.flow: str(change.action) for change in changes}
+
+
+def reasons(changes: list[Change], flow: str) -> str:
+    return "; ".join(next(change for change in changes if change.flow == flow).reasons)
+
+
+def test_a_first_run_starts_everything():
+    assert set(actions(plan_changes({}, ALL)).values()) == {"start"}
+
+
+def test_nothing_is_touched_when_nothing_changed():
+    assert set(actions(plan_changes(ALL, ALL)).values()) == {"keep"}
+
+
+def test_a_stateless_query_that_changed_goes_on_from_its_checkpoint():
+    changes = plan_changes(ALL, ALL | {"raw": replace(RAW, plan="other", columns=("v string", "w int"))})
+    assert actions(changes) == {"raw": "restart", "counts": "keep", "alerts": "keep", "totals": "keep"}
+    assert "it has no state" in reasons(changes, "raw")
+    assert "w int" in reasons(changes, "raw")
+
+
+def test_a_filter_before_an_aggregation_keeps_its_state():
+    changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, plan="other")})
+    assert actions(changes)["counts"] == "restart"
+    assert "its state fits" in reasons(changes, "counts")
+
+
+def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
+    changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, plan="other", state=("Aggregate [j]",))})
+    assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
+    assert reasons(changes, "counts") == "its state changed from Aggregate [k] to Aggregate [j]"
+    assert reasons(changes, "alerts") == "'counts', which it reads, is rebuilt; its sink gets the records again"
+
+
+def test_another_topic_rebuilds_the_whole_chain():
+    changes = plan_changes(ALL, ALL | {"raw": replace(RAW, sources=("penstock(subscribe=b)",))})
+    assert actions(changes) == {"raw": "rebuild", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
+    assert "from penstock(subscribe=a) to penstock(subscribe=b)" in reasons(changes, "raw")
+
+
+def test_a_table_that_cannot_hold_the_new_columns_is_rebuilt_with_all_flows_into_it():
+    one = replace(RAW, shared=True)
+    two = replace(RAW, shared=True, plan="p9")
+    changes = plan_changes({"one": one, "two": two}, {"one": one, "two": two}, replaced_tables={"raw": "v is int now"})
+    assert actions(changes) == {"one": "rebuild", "two": "rebuild"}
+    assert reasons(changes, "one") == "v is int now"
+
+
+def test_one_flow_of_a_shared_table_takes_the_others_with_it():
+    one = replace(RAW, shared=True)
+    two = replace(RAW, shared=True, plan="p9")
+    changes = plan_changes({"one": one, "two": two}, {"one": replace(one, sources=("x",)), "two": two})
+    assert actions(changes) == {"one": "rebuild", "two": "rebuild"}
+    assert "'raw', which it feeds, is rebuilt" in reasons(changes, "two")
+
+
+def test_a_second_flow_into_a_table_changes_how_the_table_is_kept():
+    changes = plan_changes({"one": RAW}, {"one": replace(RAW, shared=True), "two": replace(RAW, shared=True)})
+    assert actions(changes) == {"one": "rebuild", "two": "rebuild"}
+
+
+def test_a_new_flow_into_a_shared_table_leaves_the_others_alone():
+    one, two, three = (replace(RAW, shared=True, plan=plan) for plan in "123")
+    changes = plan_changes({"one": one, "two": two}, {"one": one, "two": two, "three": three})
+    assert actions(changes) == {"one": "keep", "two": "keep", "three": "start"}
+
+
+def test_a_flow_that_is_gone_is_stopped():
+    changes = plan_changes(ALL, {"raw": RAW})
+    assert actions(changes) == {"raw": "keep", "counts": "stop", "alerts": "stop", "totals": "stop"}
+
+
+def test_a_materialized_view_never_needs_a_rebuild():
+    changes = plan_changes(ALL, ALL | {"totals": replace(TOTALS, plan="other", columns=("m int",))})
+    assert actions(changes)["totals"] == "restart"
+
+
+def test_python_code_and_settings_that_changed_restart_a_flow():
+    with_code = replace(RAW, code="1")
+    changes = plan_changes({"raw": with_code}, {"raw": replace(with_code, code="2")})
+    assert (actions(changes), reasons(changes, "raw")) == ({"raw": "restart"}, "its Python code changed")
+    changes = plan_changes({"raw": RAW}, {"raw": replace(RAW, conf=(("a", "b"),))})
+    assert (actions(changes), reasons(changes, "raw")) == ({"raw": "restart"}, "its settings changed")
+
+
+def test_a_rebuild_can_be_asked_for_by_flow_or_table():
+    for name in ("counts",):
+        changes = plan_changes(ALL, ALL, rebuild=[name])
+        assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
+    assert str(changes[1]) == "rebuild counts: asked for"
+
+
+def test_prints_survive_their_file():
+    for print_ in ALL.values():
+        assert FlowPrint.from_json(print_.to_json()) == print_
+
+
+# -- prints from plans
+
+
+def source(topic: str, **options: str) -> PlanNode:
+    chosen = {"subscribe": topic, "kafka.bootstrap.servers": "b:1", **options}
+    return PlanNode("StreamingRelationV2", "x", True, source=("penstock", chosen))
+
+
+def test_options_that_say_how_to_read_are_not_part_of_what_is_read():
+    plain = source_identity("penstock", {"subscribe": "a", "kafka.bootstrap.servers": "b:1"})
+    tuned = source_identity(
+        "Penstock",
+        {"Subscribe": "a", "kafka.bootstrap.servers": "b:1", "maxOffsetsPerTrigger": "5", "kafka.group.id": "g",
+         "startingOffsets": "earliest", "failOnDataLoss": "false"},
+    )  # fmt: skip
+    assert plain == tuned
+    assert plain != source_identity("penstock", {"subscribe": "b", "kafka.bootstrap.servers": "b:1"})
+
+
+def test_two_analyses_of_one_query_have_one_print():
+    first = PlanNode("Filter", "~Filter (v#12L > 3)", True, children=(source("a"),))
+    again = PlanNode("Filter", "~Filter (v#99L > 3)", True, children=(source("a"),))
+    other = PlanNode("Filter", "~Filter (v#12L > 4)", True, children=(source("a"),))
+    assert plan_hash(first) == plan_hash(again) != plan_hash(other)
+    mark = "EventTimeWatermark 83bf8d08-223c-425d-a41e-f48a7e5d0ba9, t#11: timestamp, 5 seconds"
+    assert normal(mark) == "EventTimeWatermark , t: timestamp, 5 seconds"
+
+
+def test_a_changed_option_changes_the_plan_but_not_the_source():
+    plain, tuned = source("a"), source("a", maxOffsetsPerTrigger="5")
+    assert sources_of(plain) == sources_of(tuned)
+    assert plan_hash(plain) != plan_hash(tuned)
+
+
+def test_only_operators_over_streams_have_state():
+    stream = PlanNode("Aggregate", "~Aggregate [k#1], [count(1) AS n#2L]", True, children=(source("a"),))
+    batch = PlanNode("Aggregate", "Aggregate [k#1]", False, children=(PlanNode("LogicalRelation", "t"),))
+    assert state_of(stream) == ("Aggregate [k], [count(1) AS n]",)
+    assert state_of(batch) == ()
+
+
+def test_a_join_of_two_streams_keeps_the_columns_of_both_and_one_with_a_table_keeps_nothing():
+    left = replace(source("a"), output=("struct<k:int>",))
+    right = replace(source("b"), output=("struct<k:int,w:int>",))
+    wider = replace(right, output=("struct<k:int,w:int,x:int>",))
+    static = PlanNode("LogicalRelation", "t", False, output=("struct<k:int>",))
+    assert state_of(PlanNode("Join", "Join Inner", True, children=(left, static))) == ()
+    both = state_of(PlanNode("Join", "Join Inner", True, children=(left, right)))
+    assert both == ("Join Inner of (struct<k:int>) and (struct<k:int,w:int>)",)
+    assert state_of(PlanNode("Join", "Join Inner", True, children=(left, wider))) != both
+
+
+def test_python_functions_are_seen_in_a_plan():
+    assert runs_python(PlanNode("Project", "Project [f(v#1)#2 AS w#3]", True, children=(source("a"),)))
+    assert runs_python(PlanNode("MapInPandas", "MapInPandas", True, children=(source("a"),)))
+    assert not runs_python(PlanNode("Project", "Project [upper(v#1) AS w#3]", True, children=(source("a"),)))
+
+
+# -- backoff
+
+
+@pytest.mark.parametrize("luck", [0.0, 0.5, 0.999])
+def test_pauses_double_up_to_a_limit(luck: float):
+    backoff = Backoff(first=1.0, limit=60.0)
+    delays = [backoff.delay(failures, luck) for failures in range(1, 12)]
+    assert delays == sorted(delays)
+    assert 0.75 <= delays[0] <= 1.0
+    assert delays[-1] <= 60.0
+    assert backoff.delay(5000, luck) <= 60.0
+
+
+def test_actions_read_as_words():
+    assert [str(action) for action in Action] == ["start", "keep", "restart", "rebuild", "stop"]
