@@ -330,6 +330,14 @@ def test_a_bootstrap_server_that_is_down_is_passed_over(broker: PenstockBroker, 
         assert topic in cluster.topics()
 
 
+def test_a_bootstrap_server_that_hangs_is_passed_over(broker: PenstockBroker, topic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = {"socket.connection.setup.timeout.ms": "200"}
+        with connect(f"{address},{broker.bootstrap}", **settings) as cluster:
+            assert topic in cluster.topics()
+
+
 def test_a_topic_that_does_not_exist_is_named_after_the_wait(
     cluster: Cluster, broker: PenstockBroker
 ) -> None:

@@ -19,7 +19,7 @@ from penstock.client import (
     Cluster,
 )
 from penstock.errors import CorruptMessage
-from penstock.spark.errors import DataGone, RangeIncomplete
+from penstock.spark.errors import DataGone, LogCut, NotCommitted
 from penstock.spark.reading import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, read_range
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
@@ -252,9 +252,7 @@ def test_a_log_that_ends_before_the_range_begins_is_told(
     cluster: Cluster, broker: PenstockBroker, topic: str
 ) -> None:
     broker.produce(topic, ["v"] * 3)
-    with pytest.raises(
-        RangeIncomplete, match=f"{topic}-0 was to be read from offset 5 to 9, but it ends at 3"
-    ):
+    with pytest.raises(LogCut, match=f"{topic}-0 was to be read from offset 5 to 9, but it ends at 3"):
         list(read_range(cluster, topic, 0, 5, 9))
 
 
@@ -266,9 +264,9 @@ def test_an_end_that_does_not_come_is_told(broker: PenstockBroker, wire: WireCli
     assert producer.produce(topic, b"open") == 0
     settings = {"default.api.timeout.ms": "300", "fetch.max.wait.ms": "50"}
     with connect(broker.bootstrap, **settings) as cluster:
-        with pytest.raises(RangeIncomplete, match="a transaction is open from offset 1 on"):
+        with pytest.raises(NotCommitted, match="a transaction is open from offset 1 on"):
             list(read_range(cluster, topic, 0, 0, 2, isolation=READ_COMMITTED))
-        with pytest.raises(RangeIncomplete, match="its high watermark is 2"):
+        with pytest.raises(LogCut, match="its high watermark is 2"):
             list(read_range(cluster, topic, 0, 0, 3, isolation=READ_UNCOMMITTED))
     assert producer.end(commit=True) == 0
 

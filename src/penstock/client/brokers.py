@@ -63,6 +63,7 @@ class Brokers:
         self._controller = -1
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._replaced: list[Connection] = []
+        self._avoided: set[tuple[str, int]] = set()
         self._topics: dict[str, tuple[float, TopicInfo]] = {}
 
     def close(self) -> None:
@@ -111,11 +112,13 @@ class Brokers:
             if connection.usable and purpose == CONTROL:
                 return connection
         trouble: list[str] = []
-        for host, port in dict.fromkeys(self._candidates()):
+        # Those that failed last: one that hangs would cost each attempt its timeout.
+        for host, port in sorted(dict.fromkeys(self._candidates()), key=self._avoided.__contains__):
             try:
                 return self._connect(host, port, CONTROL)
             except ConnectionFailed as error:
                 trouble.append(str(error))
+                self._avoided.add((host, port))
         raise ConnectionFailed("; ".join(trouble))
 
     def _candidates(self) -> Iterator[tuple[str, int]]:
@@ -165,6 +168,7 @@ class Brokers:
         if connection is None or not connection.usable:
             replaced = connection
             connection = self._connections[key] = Connection(host, port, self.settings)
+            self._avoided.discard((host, port))
             if replaced is not None and replaced.is_open:
                 self._replaced.append(replaced)  # an answer may still be on its way there
         return connection

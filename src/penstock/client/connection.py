@@ -40,6 +40,7 @@ class Connection:
         self._dropped: set[int] = set()
         self._versions: dict[int, tuple[int, int]] = {}
         self._ready = False
+        self._timeout_ms = min(settings.connect_timeout_ms, settings.request_timeout_ms)
         try:
             self._socket = socket.create_connection((host, port), settings.connect_timeout_ms / 1000)
         except OSError as error:
@@ -55,6 +56,7 @@ class Connection:
             self.close()
             raise
         self._ready = True
+        self._timeout_ms = settings.request_timeout_ms
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +132,7 @@ class Connection:
 
     def _exchange(self, api: ApiKey, version: int, message: Message) -> Message:
         ticket = self.send(api, version, encode_request(api, version, message))
-        answer = self.receive(ticket, self._settings.request_timeout_ms)
+        answer = self.receive(ticket, self._timeout_ms)
         try:
             return decode_response(api, version, answer, 4 + response_header_version(api, version))
         except WireError as error:
@@ -143,7 +145,7 @@ class Connection:
         if request_header_version(api, version) >= 2:
             header += b"\0"  # no tagged fields
         try:
-            self._socket.settimeout(self._settings.request_timeout_ms / 1000)
+            self._socket.settimeout(self._timeout_ms / 1000)
             self._socket.sendall(_FRAME.pack(len(header) + len(body)) + header + body)
         except OSError as error:
             raise self._lost(error) from error

@@ -7,7 +7,8 @@
         ├── BadOffsets          offsets (an option's or a checkpoint's) that do not fit the topics
         ├── NoSuchTopic         a topic that is read and does not exist
         ├── DataGone            records that a range asks for have been deleted
-        ├── RangeIncomplete     the end of a range is not there: cut off, or not committed
+        ├── LogCut              the log ends before a range that it once had
+        ├── NotCommitted        a range ends in a transaction that is still open
         ├── DataLoss            records have gone that the query had not read yet (`failOnDataLoss`)
         ├── BadRow              a row that the sink cannot write
         ├── NotDelivered        records that no broker took, or a cluster that could not be reached
@@ -46,8 +47,12 @@ class DataLoss(SparkError):
     """Records that the query has not read have gone; raised only with `failOnDataLoss` (the default)."""
 
 
-class RangeIncomplete(SparkError):
-    """A range cannot be read to its end: the log was cut before it, or it is not committed in time."""
+class LogCut(SparkError):
+    """The log ends before the end of a range: the topic was made anew, or records were lost with a leader."""
+
+
+class NotCommitted(SparkError):
+    """A read_committed range cannot be read to its end, because a transaction before it does not end."""
 
 
 class DataGone(SparkError):
@@ -72,7 +77,7 @@ class BadRow(SparkError):
 
 
 class NotDelivered(SparkError):
-    """Records could not be handed to the cluster; nothing of their transaction counts. Spark may try again."""
+    """Records could not be handed to the cluster; nothing of their transaction counts. Try again."""
 
 
 class Fenced(SparkError):

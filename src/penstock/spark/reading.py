@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from penstock.client import EARLIEST, LATEST, READ_COMMITTED, Cluster, FetchedBytes, PendingFetch
+from penstock.client import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster, FetchedBytes, PendingFetch
 from penstock.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.spark.batches import Batch, scan
 from penstock.spark.decode import HEADERS, Columns, Decoder, gather
-from penstock.spark.errors import DataGone, RangeIncomplete, SparkError
+from penstock.spark.errors import DataGone, LogCut, NotCommitted, SparkError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 ARROW_SCHEMA = pa.schema(
@@ -58,7 +58,7 @@ def read_range(
     """The records with offsets from `start` to before `end`, in batches of at most `batch_rows`.
 
     Control records are not shown, nor aborted ones with read_committed. DataGone when the log begins after
-    an offset that is still to be read; RangeIncomplete when `end` is not there and does not come.
+    an offset that is still to be read, LogCut when it ends before `end` and stays so.
     """
     level = cluster.settings.isolation if isolation is None else isolation
     patience = cluster.settings.api_timeout_ms / 1000
@@ -92,7 +92,7 @@ def read_range(
             elif fetched.data:
                 max_bytes = min(2 * max_bytes, _LARGEST_FETCH)  # not even one batch came whole
             elif monotonic() - moved > patience:
-                raise _incomplete(topic, partition, position, end, level, fetched)
+                raise _nothing_came(topic, partition, position, end, fetched)
             if position < end:
                 pending = cluster.start_fetch(
                     topic, partition, position, max_bytes=max_bytes, isolation=level
@@ -122,23 +122,23 @@ def _out_of_range(cluster: Cluster, topic: str, partition: int, position: int, e
     log_start = cluster.list_offsets({place: EARLIEST})[place]
     if log_start is not None and position < log_start:
         return DataGone(topic, partition, position, log_start)
-    log_end = cluster.list_offsets({place: LATEST})[place]
-    return RangeIncomplete(
+    log_end = cluster.list_offsets({place: LATEST}, READ_UNCOMMITTED)[place]
+    return LogCut(
         f"{topic}-{partition} was to be read from offset {position} to {end}, but it ends at {log_end}: "
         "was the topic deleted and made again, or did it lose records in an unclean election?"
     )
 
 
-def _incomplete(
-    topic: str, partition: int, position: int, end: int, isolation: int, fetched: FetchedBytes
-) -> SparkError:
-    if isolation == READ_COMMITTED and fetched.last_stable_offset < fetched.high_watermark:
-        why = f"a transaction is open from offset {fetched.last_stable_offset} on"
-    else:
-        why = f"its high watermark is {fetched.high_watermark}"
-    return RangeIncomplete(
+def _nothing_came(topic: str, partition: int, position: int, end: int, fetched: FetchedBytes) -> SparkError:
+    what = (
         f"{topic}-{partition} was to be read to offset {end}, but nothing came after {position} "
-        f"for default.api.timeout.ms: {why}"
+        "for default.api.timeout.ms"
+    )
+    if fetched.high_watermark < end:
+        return LogCut(f"{what}: its high watermark is {fetched.high_watermark}")
+    return NotCommitted(
+        f"{what}: a transaction is open from offset {fetched.last_stable_offset} on. "
+        "`penstock transactions` or Kafka's kafka-transactions.sh find it and end it"
     )
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.client import EARLIEST, LATEST, ClientSettings, Cluster, ClusterTimeout
-from penstock.errors import OffsetOutOfRange
-from penstock.spark.errors import DataGone, DataLoss
+from penstock.spark.errors import DataGone, DataLoss, LogCut
 from penstock.spark.options import SourceOptions
 from penstock.spark.plan import Range
 
@@ -88,7 +87,7 @@ def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa
                 f"{wanted.topic}-{wanted.partition} has lost the offsets from {gone.start} to {start}:"
                 " retention deleted them before they were read"
             )
-        except (OffsetOutOfRange, ClusterTimeout) as error:
+        except (LogCut, ClusterTimeout) as error:
             what = _why_missing(cluster, wanted, error)
             start = wanted.end
         if options.fail_on_data_loss:
@@ -96,11 +95,11 @@ def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa
         log.warning("%s; going on, because failOnDataLoss is false", what)
 
 
-def _why_missing(cluster: Cluster, wanted: Range, error: OffsetOutOfRange | ClusterTimeout) -> str:
+def _why_missing(cluster: Cluster, wanted: Range, error: LogCut | ClusterTimeout) -> str:
     """What a loss is to be told as; raises the error again if it is none."""
     name = f"{wanted.topic}-{wanted.partition}"
-    if isinstance(error, OffsetOutOfRange):
-        return f"{name} no longer has the offsets up to {wanted.end} ({error.message})"
+    if isinstance(error, LogCut):
+        return f"{name} no longer has the offsets up to {wanted.end} ({error})"
     if wanted.topic not in cluster.partitions([wanted.topic]):
         return f"topic {wanted.topic} was deleted before {name} was read up to {wanted.end}"
     raise error
