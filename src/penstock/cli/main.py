@@ -25,7 +25,9 @@ COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"
 # name: (module, attribute, the line in --help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "up": ("penstock.cli.up", "up", "Start Penstock on this machine."),
+    "demo": ("penstock.cli.demo", "demo", "Start it with real flights streaming through Spark."),
     "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
+    "registry": ("penstock.cli.registry", "registry", "Run a schema registry on a Kafka cluster."),
     "topics": ("penstock.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.configs", "configs", "Show and change settings of topics and brokers."),
     "produce": ("penstock.cli.produce", "produce", "Write records to a topic."),

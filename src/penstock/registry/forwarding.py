@@ -1,0 +1,95 @@
+"""Requests sent on to the leader, and its answers passed back as they are.
+
+The leader says in a header where in the topic the write is; the registry that forwarded it waits until its
+own state has it, so that a client reads its own writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass
+
+import httpx
+
+from penstock.registry.errors import forwarding_failed
+from penstock.registry.membership import Identity
+
+log = logging.getLogger(__name__)
+
+FORWARDED = "x-forward"
+OFFSET = "x-penstock-offset"
+_PASSED_ON = (
+    "content-type",
+    "accept",
+    "authorization",
+    "confluent-accept-unknown-properties",
+    "x-request-id",
+)
+_NOT_THE_LEADER = b'"error_code":50004'
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """The leader's answer."""
+
+    status: int
+    body: bytes
+    content_type: str
+    offset: int | None
+
+
+class Forwarder:
+    """A pool of connections to the leaders there are in the life of a registry."""
+
+    def __init__(self, *, verify: ssl.SSLContext | bool, timeout: float) -> None:
+        self._timeout = timeout
+        self._client = httpx.AsyncClient(
+            verify=verify,
+            timeout=httpx.Timeout(timeout, connect=5.0),
+            trust_env=False,  # a proxy for the outside world does not know the leader
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+        )
+
+    async def send(
+        self,
+        leader: Identity,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+        *,
+        repeatable: bool,
+    ) -> Forwarded | None:
+        """The leader's answer; None when it is not the leader, or was not reached: ask the group again.
+
+        A leader that died without an answer may have carried the request out. One that is `repeatable`
+        (registering: the same schema gets the same id) is sent to the next leader; else the client is told.
+        """
+        passed = {name: headers[name] for name in _PASSED_ON if name in headers}
+        try:
+            answer = await self._client.request(
+                method, leader.url + path, headers={**passed, FORWARDED: "true"}, content=body
+            )
+        except httpx.ConnectError as error:
+            log.info("the leader %s is not there: %s", leader.url, error)
+            return None
+        except (httpx.HTTPError, ssl.SSLError) as error:
+            if repeatable and not isinstance(error, httpx.TimeoutException):
+                log.info("the leader %s gave no answer: %r", leader.url, error)
+                return None
+            raise forwarding_failed(
+                f"Error while forwarding the request to the leader {leader.url}: {error!r}"
+            ) from error
+        if answer.status_code == 500 and _NOT_THE_LEADER in answer.content:
+            return None
+        offset = answer.headers.get(OFFSET)
+        return Forwarded(
+            answer.status_code,
+            answer.content,
+            answer.headers.get("content-type", ""),
+            int(offset) if offset and offset.isdecimal() else None,
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()

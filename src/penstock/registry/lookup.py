@@ -1,0 +1,143 @@
+"""Whether a schema is registered: by what it is, not by its text alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.registry import subjects
+from penstock.registry.bodies import (
+    SchemaBody,
+    merge_metadata,
+    merge_rule_sets,
+    without_version_property,
+)
+from penstock.registry.errors import RestError
+from penstock.registry.formats import ParsedSchema, Reference
+from penstock.registry.parsing import Schemas
+from penstock.registry.records import StoredSchema, digest
+from penstock.registry.state import State
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A request's schema, parsed, in the text that would be stored."""
+
+    parsed: ParsedSchema
+    text: str
+    references: tuple[Reference, ...]
+    metadata: Json | None
+    rule_set: Json | None
+    digest: bytes
+
+
+def merged_settings(
+    config: Json, body: SchemaBody, latest: StoredSchema | None
+) -> tuple[Json | None, Json | None]:
+    """Metadata and rules: the defaults, then the request's (or the latest version's), then the overrides."""
+    metadata = body.metadata if body.metadata is not None or latest is None else latest.metadata
+    rule_set = body.rule_set if body.rule_set is not None or latest is None else latest.rule_set
+    return (
+        merge_metadata(
+            merge_metadata(config.get("defaultMetadata"), metadata), config.get("overrideMetadata")
+        ),
+        merge_rule_sets(
+            merge_rule_sets(config.get("defaultRuleSet"), rule_set), config.get("overrideRuleSet")
+        ),
+    )
+
+
+def understood(
+    schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, strict: bool = True
+) -> Found:
+    """The request's schema; 42201 when it is none."""
+    assert body.schema is not None
+    references = schemas.pin(subject, body.references)
+    parsed = schemas.new(subject, body.schema_type, body.schema, references, strict=strict)
+    if normalize:
+        text, references = parsed.normalized(), parsed.normalized_references()
+    else:
+        text = parsed.canonical()
+    mark = digest(text, references, body.metadata, body.rule_set)
+    return Found(parsed, text, references, body.metadata, body.rule_set, mark)
+
+
+def can_look_up(schemas: Schemas, found: Found, entry: StoredSchema) -> bool:
+    """Whether a request means `entry`: but for `confluent:version`, or with its references written out."""
+    if found.parsed.schema_type != entry.schema_type:
+        return False
+    if found.rule_set != entry.rule_set:
+        return False
+    mine, its = found.metadata, entry.metadata
+    if mine != its and without_version_property(mine) != without_version_property(its):
+        return False
+    if found.references == entry.references:
+        return found.text == entry.schema
+    if found.references or entry.schema_type != "AVRO":
+        return False
+    return found.text == schemas.stored(entry).formatted("resolved")
+
+
+def look_up(
+    state: State,
+    schemas: Schemas,
+    subject: str,
+    body: SchemaBody,
+    *,
+    normalize: bool,
+    deleted: bool,
+    latest_only: bool = False,
+) -> StoredSchema | None:
+    """The newest version of the subject that is this schema."""
+    if body.empty:
+        return None
+    found = understood(schemas, subject, body, normalize=normalize, strict=False)
+    candidates = state.versions(subject, deleted=deleted)
+    if latest_only:
+        candidates = candidates[-1:]
+    else:
+        same = state.same_schema(subject, found.digest)
+        for entry in reversed(candidates):
+            if same is not None and entry.id == same:
+                return entry
+    for entry in reversed(candidates):
+        if can_look_up(schemas, found, entry):
+            return entry
+    return None
+
+
+def look_up_anywhere(
+    state: State, schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, deleted: bool
+) -> StoredSchema | None:
+    """POST /subjects/{subject}: also as registration would have completed it, and in every context."""
+    names = [subject]
+    if subjects.context_of(subject) == subjects.DEFAULT_CONTEXT:
+        names += state.qualifications(subject)
+    trouble: RestError | None = None
+    for name in names:
+        try:
+            found = _look_up_completed(state, schemas, name, body, normalize=normalize, deleted=deleted)
+        except RestError as error:
+            trouble = trouble or error
+            continue
+        if found is not None:
+            return found
+    if trouble is not None:
+        raise trouble
+    return None
+
+
+def _look_up_completed(
+    state: State, schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, deleted: bool
+) -> StoredSchema | None:
+    found = look_up(state, schemas, subject, body, normalize=normalize, deleted=deleted)
+    latest = state.latest(subject)
+    if found is not None or latest is None:
+        return found
+    metadata, rule_set = merged_settings(state.config_in_scope(subject), body, latest)
+    if metadata == body.metadata and rule_set == body.rule_set:
+        return None
+    completed = body.with_(metadata=metadata, rule_set=rule_set)
+    return look_up(state, schemas, subject, completed, normalize=normalize, deleted=deleted)
