@@ -144,7 +144,7 @@ def test_a_transaction_is_complete_when_its_markers_are_replicated(tmp_path: Pat
             partition.update(replace(partition.image, replicas=(1, 2), isr=(1, 2)))
             end(broker, producer)
             assert state(broker) == State.PREPARE_COMMIT
-            partition._follower_fetched(2, partition.log.log_end_offset)
+            partition.follower_fetched(2, partition.log.log_end_offset)
             await asyncio.sleep(0)  # who waits is woken by the loop
             assert state(broker) == State.COMPLETE_COMMIT
 

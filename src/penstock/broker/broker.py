@@ -51,6 +51,7 @@ from penstock.wire.produce import NodeEndpoint
 
 if TYPE_CHECKING:
     from penstock.broker.membership import Membership
+    from penstock.broker.peers import Peers
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +235,16 @@ class Broker:
     @property
     def image(self) -> ClusterImage:
         return self.topics.image
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this broker's registration, by which others tell it from itself before a restart."""
+        return -1 if self.membership is None else self.membership.controller.broker_epoch
+
+    @property
+    def peers(self) -> Peers:
+        assert self.membership is not None, "a broker alone has no peers"
+        return self.membership.peers
 
     @property
     def partitions(self) -> dict[Key, Partition]:

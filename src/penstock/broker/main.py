@@ -16,6 +16,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from penstock.broker.broker import Broker
@@ -23,6 +24,8 @@ from penstock.config import BrokerConfig
 from penstock.errors import ConfigError, PenstockError
 
 Announce = Callable[[dict[str, Any]], object]
+Alongside = Callable[[dict[str, Any], asyncio.Event], AbstractAsyncContextManager[object]]
+"""What runs while the broker does: gets what the ready file will have, to add to it, and the sign to stop."""
 
 
 def run(
@@ -30,6 +33,7 @@ def run(
     ready: Announce | None = None,
     ready_file: str | None = None,
     announce: Announce | None = None,
+    alongside: Alongside | None = None,
 ) -> int:
     """Run a broker until SIGTERM or SIGINT; the exit code. `announce` gets what the ready file has."""
     _raise_descriptor_limit()
@@ -37,7 +41,7 @@ def run(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        return _new_loop_runner(_serve(config, ready_file, announce or ready or _print))
+        return _new_loop_runner(_serve(config, ready_file, announce or ready or _print, alongside))
     except (PenstockError, OSError) as error:
         hint = ""
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
@@ -57,7 +61,9 @@ def _new_loop_runner(work: Any) -> int:
         return code
 
 
-async def _serve(config: BrokerConfig, ready_file: str | None, announce: Announce) -> int:
+async def _serve(
+    config: BrokerConfig, ready_file: str | None, announce: Announce, alongside: Alongside | None
+) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,15 +80,15 @@ async def _serve(config: BrokerConfig, ready_file: str | None, announce: Announc
         "bootstrap": f"{broker.host}:{broker.port}",
         "brokers": [{"id": broker.id, "host": broker.host, "port": broker.port, "pid": os.getpid()}],
     }
-    if ready_file is not None:
-        try:
-            _write_ready(ready_file, state)
-        except OSError:
-            await broker.stop()
-            raise
-    announce(state)
-    await stopping.wait()
-    await broker.stop()
+    try:
+        async with alongside(state, stopping) if alongside is not None else nullcontext():
+            if not stopping.is_set():
+                if ready_file is not None:
+                    _write_ready(ready_file, state)
+                announce(state)
+            await stopping.wait()
+    finally:
+        await broker.stop()
     if ready_file is not None and os.path.exists(ready_file):
         os.unlink(ready_file)
     return 0

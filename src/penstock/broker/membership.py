@@ -11,16 +11,25 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from penstock.broker.followers import Followers
+from penstock.broker.isr import InSyncReplicas
+from penstock.broker.peers import Peers
 from penstock.config import resolve_topic
-from penstock.controller.cluster import ClusterController
+from penstock.controller.cluster import CHUNK, ClusterController, state_ops
+from penstock.controller.elections import PartitionChange
+from penstock.controller.in_sync import WantedIsr, check_sender, plan_isr
 from penstock.controller.office import Office
-from penstock.errors import ApiError
+from penstock.errors import ApiError, InvalidUpdateVersion, NotController
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.store import BadVersion, NoNode, StoreUnavailable
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
+from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 _RETRY_SECONDS = 0.5
+_LONGEST_CHECK_MS = 2_000
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +45,9 @@ class Membership:
         )
         self.controller = ClusterController(self.store, broker.id, broker.clock, config)
         self.office = Office(self.controller, self.store, broker.id, self._unclean)
+        self.peers = Peers(broker)
+        self.followers = Followers(broker)
+        self.isr = InSyncReplicas(broker)
         self._lost = False
         self._renewing: asyncio.Task[None] | None = None
 
@@ -54,6 +66,15 @@ class Membership:
         await self._register()
         self.store.on_session(self._session_changed)
         self.office.start()
+        self._broker.jobs.add("in-sync replicas", self._check_interval_ms, self._check_isr)
+
+    def _check_interval_ms(self) -> int:
+        # Half of the time that a follower has, as with Kafka, and not seldom: one may wait to be let in.
+        half: int = self._broker.config.replica_lag_time_max_ms // 2
+        return max(min(half, _LONGEST_CHECK_MS), 10)
+
+    async def _check_isr(self) -> None:
+        self.isr.check()
 
     def _unclean(self, topic: str) -> bool:
         image = self.controller.image.topics.get(topic)
@@ -68,8 +89,69 @@ class Membership:
     async def leave(self) -> None:
         """Before this broker stops serving."""
         await self.office.stop()
+        await self.followers.close()
+        self.isr.close()
+        self.peers.close()
         if self._renewing is not None:
             self._renewing.cancel()
+
+    # replication
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Applied as a whole: partitions that are here have their new images."""
+        if old.brokers == new.brokers:
+            return
+        for broker_id in old.brokers.keys() | new.brokers.keys():
+            if old.brokers.get(broker_id) != new.brokers.get(broker_id):
+                self.peers.forget(broker_id)
+        for topic in new.topics.values():
+            for partition in topic.partitions:
+                found = self._broker.partitions.get((topic.name, partition.index))
+                if found is not None:
+                    self.followers.update(found, topic.id)
+
+    async def alter_partition(self, request: Message) -> Message:
+        """As the controller: store what a leader asks for about its in-sync replicas."""
+        image = self.controller.image
+        self.office.epoch  # noqa: B018 - NotController unless this broker is
+        check_sender(image, request.broker_id, request.broker_epoch)
+        topics: list[Message] = []
+        changes: list[tuple[PartitionChange, Message]] = []
+        for asked in request.topics:
+            topic = image.topics_by_id.get(asked.topic_id)
+            wanted = [
+                WantedIsr(one.partition_index, one.leader_epoch, one.partition_epoch, _isr_of(one))
+                for one in asked.partitions
+            ]
+            results = []
+            for one, found in zip(wanted, plan_isr(image, request.broker_id, topic, wanted), strict=True):
+                if isinstance(found, PartitionChange):
+                    new = found.new
+                    result = Message(
+                        partition_index=one.index,
+                        error_code=0,
+                        leader_id=new.leader,
+                        leader_epoch=new.leader_epoch,
+                        isr=list(new.isr),
+                        leader_recovery_state=0,
+                        partition_epoch=new.partition_epoch,
+                    )
+                    changes.append((found, result))
+                else:
+                    result = Message(partition_index=one.index, error_code=found.code)
+                results.append(result)
+            topics.append(Message(topic_id=asked.topic_id, partitions=results))
+        for start in range(0, len(changes), CHUNK):
+            chunk = changes[start : start + CHUNK]
+            try:
+                await self.office.write(state_ops(change for change, _ in chunk))
+            except (BadVersion, NoNode):
+                # One of them was changed meanwhile: each leader looks again with the new image.
+                for _, result in chunk:
+                    result.__dict__["error_code"] = InvalidUpdateVersion.code
+            except StoreUnavailable as error:
+                raise NotController(str(error)) from error
+        return Message(throttle_time_ms=0, error_code=0, topics=topics)
 
     # the session
 
@@ -99,3 +181,8 @@ class Membership:
         self._renewing = None
         if not task.cancelled() and task.exception() is not None:
             log.error("the broker is not registered any more", exc_info=task.exception())
+
+
+def _isr_of(one: Message) -> dict[int, int]:
+    with_epochs = {each.broker_id: each.broker_epoch for each in one.new_isr_with_epochs or ()}
+    return with_epochs or dict.fromkeys(one.new_isr or (), -1)

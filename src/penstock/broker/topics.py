@@ -63,6 +63,8 @@ class Topics:
         if config_changed and hasattr(broker, "server"):
             broker.server.max_connections = broker.most_connections(config)
         self.image = image
+        if broker.membership is not None:
+            broker.membership.on_image(old, image)
         # Only now: who waits for a topic that is gone is told what the new image says.
         for key in removed:
             broker.delayed.complete_all(key)
@@ -85,18 +87,27 @@ class Topics:
         self._broker.coordinators.on_replicated(key)
 
     async def _remove(self, topics: list[TopicImage]) -> list[Key]:
-        broker = self._broker
         keys = [
             (topic.name, partition.index)
             for topic in topics
             for partition in topic.partitions
             if (topic.name, partition.index) in self.partitions
         ]
-        for key in keys:
-            del self.partitions[key]
         self.unavailable.difference_update(
             (topic.name, partition.index) for topic in topics for partition in topic.partitions
         )
+        await self._drop(keys)
+        return keys
+
+    async def _drop(self, keys: list[Key]) -> None:
+        """Take these partitions' logs out of use."""
+        broker = self._broker
+        if not keys:
+            return
+        for key in keys:
+            del self.partitions[key]
+            if broker.membership is not None:
+                broker.membership.followers.forget(key)
 
         def delete() -> None:
             for key in keys:
@@ -106,23 +117,32 @@ class Topics:
                     log.error("%s-%d is deleted, but its directory stays: %s", *key, error)
 
         await broker.with_logs(delete)
-        return keys
+        for key in keys:
+            broker.delayed.complete_all(key)
 
     async def _update(self, topic: TopicImage, config: BrokerConfig) -> None:
         broker = self._broker
         log_config = resolve_topic(config, topic.configs)
         missing: list[PartitionImage] = []
+        moved: list[Key] = []  # to other brokers
         for image in topic.partitions:
             partition = self.partitions.get((topic.name, image.index))
             if partition is None:
                 if broker.id in image.replicas:
                     missing.append(image)
                 continue
+            if broker.id not in image.replicas:
+                moved.append((topic.name, image.index))
+                continue
             if partition.log.config is not log_config:
                 partition.log.update_config(log_config)
             if partition.image is not image:
                 partition.update(image)
+                self._roles_changed(partition, topic)
                 broker.delayed.complete_all(partition.key)
+        for key in moved:
+            self.unavailable.discard(key)
+        await self._drop(moved)
         if not missing:
             return
 
@@ -145,4 +165,11 @@ class Topics:
                 self.unavailable.discard(key)
                 # Only in a coordinator's topic does somebody beside readers wait for the high watermark.
                 progressed = self._progressed if topic.is_internal else broker.delayed.wake
-                self.partitions[key] = Partition(image, one, broker.id, progressed)
+                partition = Partition(image, one, broker.id, progressed, broker.clock.now_ms)
+                self.partitions[key] = partition
+                self._roles_changed(partition, topic)
+
+    def _roles_changed(self, partition: Partition, topic: TopicImage) -> None:
+        membership = self._broker.membership
+        if membership is not None:
+            membership.followers.update(partition, topic.id)

@@ -5,7 +5,7 @@ The log keeps the bytes; this knows the leader, its epoch and the replicas, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.errors import (
@@ -19,6 +19,7 @@ from penstock.errors import (
 )
 from penstock.log.files import FileSlice
 from penstock.metadata.image import INTERNAL_TOPICS
+from penstock.replication.progress import Progress, has_caught_up, lagging
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 
 if TYPE_CHECKING:
@@ -38,8 +39,12 @@ def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> in
 
 
 class Partition:
+    """`pending_isr` is what the controller was asked for and has not answered yet; `epoch_start` is where
+    the log ended when this broker began to lead it."""
+
     __slots__ = (
-        "_alone", "_broker_id", "_follower_ends", "_on_change", "image", "is_internal", "key", "log",
+        "_alone", "_broker_id", "_now_ms", "_on_change", "epoch_start", "image", "is_internal", "key", "log",
+        "pending_isr", "progress",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +53,7 @@ class Partition:
         log: PartitionLog,
         broker_id: int,
         on_change: Callable[[tuple[str, int]], None],
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.image = image
         self.log = log
@@ -55,8 +61,12 @@ class Partition:
         self.is_internal = log.topic in INTERNAL_TOPICS
         self._broker_id = broker_id
         self._on_change = on_change
-        self._follower_ends: dict[int, int] = {}
-        self._alone = image.isr == (broker_id,)
+        self._now_ms = now_ms
+        self.progress: dict[int, Progress] = {}
+        self.pending_isr: tuple[int, ...] | None = None
+        self.epoch_start = log.log_end_offset
+        self._alone = image.isr == (broker_id,) and image.leader == broker_id
+        self._take_over(image)
         self._advance()
 
     @property
@@ -65,11 +75,23 @@ class Partition:
 
     def update(self, image: PartitionImage) -> None:
         """The controller has decided something about this partition."""
-        if image.leader_epoch != self.image.leader_epoch:
-            self._follower_ends.clear()
+        new_epoch = image.leader_epoch != self.image.leader_epoch
         self.image = image
-        self._alone = image.isr == (self._broker_id,)
+        self.pending_isr = None
+        self._alone = image.isr == (self._broker_id,) and image.leader == self._broker_id
+        if new_epoch:
+            self.epoch_start = self.log.log_end_offset
+            self._take_over(image)
         self._advance()
+
+    def _take_over(self, image: PartitionImage) -> None:
+        """Followers in sync have the usual time to catch up with a new leader."""
+        now = self._now_ms()
+        self.progress = {
+            replica: Progress(caught_up_ms=now)
+            for replica in image.replicas
+            if replica != self._broker_id and image.leader == self._broker_id
+        }
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """Fence a client that knows an older leader than we do, or a newer one (KIP-320); -1 knows none."""
@@ -103,7 +125,7 @@ class Partition:
             needed = log.config.min_insync_replicas
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
         info = log.append_as_leader(buf, start, end, image.leader_epoch, origin=origin, allowance=allowance)
-        if self._alone:
+        if self._alone and self.pending_isr is None:
             log.update_high_watermark(info.last_offset + 1)
         else:
             self._advance()
@@ -115,13 +137,18 @@ class Partition:
         return self.log.high_watermark > last_offset
 
     def _advance(self) -> None:
-        """Move the high watermark up to what the in-sync replicas have; it never goes back."""
+        """Move the high watermark up to what the in-sync replicas have; it never goes back.
+
+        One that is about to join them counts already: the controller may have let it in without our knowing
+        yet, and may elect it then.
+        """
         log = self.log
-        end = log.log_end_offset
-        if not self._alone:
-            self._follower_ends[self._broker_id] = end
-            end = high_watermark(self.image.isr, self._follower_ends)
-        log.update_high_watermark(end)
+        if self._alone and not self.pending_isr:
+            log.update_high_watermark(log.log_end_offset)
+        elif self.image.leader == self._broker_id:
+            ends = {replica: one.log_end_offset for replica, one in self.progress.items()}
+            ends[self._broker_id] = log.log_end_offset
+            log.update_high_watermark(high_watermark({*self.image.isr, *(self.pending_isr or ())}, ends))
 
     # -- reading
 
@@ -173,7 +200,7 @@ class Partition:
             )
         self.check_fetch(wanted, replica_id)
         if replica_id >= 0:
-            self._follower_fetched(replica_id, wanted.fetch_offset)
+            self.follower_fetched(replica_id, wanted.fetch_offset, wanted.log_start_offset)
         slices: list[FileSlice] = []
         if max_bytes > 0 or min_one:
             slices = self.slices(wanted, max_bytes, min_one, isolation_level, replica_id)
@@ -220,13 +247,73 @@ class Partition:
         found, end_offset = self.log.end_offset_for_epoch(epoch)
         return found, end_offset
 
-    def _follower_fetched(self, replica_id: int, offset: int) -> None:
+    def follower_fetched(self, replica_id: int, offset: int, log_start_offset: int = -1) -> None:
         """A follower that fetches from an offset has all that lies before it."""
-        self._follower_ends[replica_id] = offset
+        progress = self.progress.get(replica_id)
+        if progress is None:
+            progress = self.progress[replica_id] = Progress(caught_up_ms=self._now_ms())
+        progress.fetched(offset, self.log.log_end_offset, self._now_ms())
+        progress.log_start_offset = log_start_offset
         before = self.log.high_watermark
         self._advance()
         if self.log.high_watermark != before:
             self._on_change(self.key)
+
+    # -- following
+
+    def follow(self, high_watermark: int, log_start_offset: int) -> None:
+        """The leader has told how far its followers may let others read, and what is gone there."""
+        log = self.log
+        moved = log.update_high_watermark(high_watermark)
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(log_start_offset, log.high_watermark))
+        if moved:
+            self._on_change(self.key)
+
+    # -- who is in sync
+
+    def wanted_isr(self, max_lag_ms: int, live: Collection[int]) -> tuple[int, ...] | None:
+        """The in-sync replicas as they should be, in the order of the replica list; None if they are."""
+        image, log = self.image, self.log
+        if image.leader != self._broker_id or self.pending_isr is not None:
+            return None
+        late = lagging(
+            image.isr, self._broker_id, self.progress, log.log_end_offset, self._now_ms(), max_lag_ms
+        )
+        joining = [
+            replica
+            for replica, one in self.progress.items()
+            if replica not in image.isr
+            and replica in image.replicas
+            and replica in live
+            and has_caught_up(one, log.high_watermark, self.epoch_start)
+        ]
+        if not late and not joining:
+            return None
+        return tuple(
+            replica
+            for replica in image.replicas
+            if (replica in image.isr and replica not in late) or replica in joining
+        )
+
+    def may_join(self, replica_id: int) -> bool:
+        """Whether a follower that has just fetched is now in sync and does not count as such."""
+        image = self.image
+        one = self.progress.get(replica_id)
+        return (
+            one is not None
+            and self.pending_isr is None
+            and replica_id not in image.isr
+            and has_caught_up(one, self.log.high_watermark, self.epoch_start)
+        )
+
+    def ask_for_isr(self, isr: tuple[int, ...]) -> None:
+        self.pending_isr = isr
+
+    def isr_refused(self) -> None:
+        """The controller has not done what it was asked for; it may be asked again."""
+        self.pending_isr = None
+        self._advance()
 
     # -- truncation from the start
 

@@ -92,6 +92,10 @@ def handle(
 
     results: Results = {}
     outcome = read(params, wanted, results)
+    if params.replica_id >= 0 and broker.membership is not None:
+        for _, found, _ in wanted:
+            if isinstance(found, Partition):
+                broker.membership.isr.follower_fetched(found, params.replica_id)
     if outcome.urgent or outcome.size >= params.min_bytes or request.max_wait_ms <= 0 or not wanted:
         return respond(results)
     return _wait(broker, params, wanted, results, request.max_wait_ms, respond)

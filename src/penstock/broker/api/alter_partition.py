@@ -1,0 +1,33 @@
+"""AlterPartition (key 56), versions 2-3, between brokers.
+
+2  topic ids (KIP-841)   3  the epochs of the in-sync brokers (KIP-903)
+
+A leader asks the controller to change the in-sync replicas of its partitions. Answered when it is stored.
+Left out: leader recovery after an unclean election, which is only told, never used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.errors import NotController
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    if broker.membership is None:
+        raise NotController("this broker is alone")
+    return await broker.membership.alter_partition(request)
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return Message(error_code=code, topics=[])
+
+
+register(ApiKey.ALTER_PARTITION, range(2, 4), handle, error_response)

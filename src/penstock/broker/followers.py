@@ -1,0 +1,330 @@
+"""The partitions that this broker follows: fetched from their leaders, cut where they diverge, kept in step.
+
+One task for each leader, with a fetch session (KIP-227), so that a thousand idle partitions cost one small
+request. A follower cuts its log where the leader's epochs say that the two part (KIP-101, KIP-279), never by
+its high watermark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.broker.peers import PeerUnavailable
+from penstock.errors import (
+    ApiError,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    WireError,
+    error_for_code,
+)
+from penstock.replication.delayed import Key
+from penstock.replication.partition import Partition
+from penstock.wire import replica_fetch
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.replica_fetch import ReplicaPartition, ReplicaResult
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
+_LIST_OFFSETS_VERSION = 7
+_EARLIEST, _LATEST = -2, -1
+# While partitions wait after an error, the others' fetch does not wait longer than that for records.
+_POSTPONED_MS, _LONGEST_WAIT_MS = 100, 30_000
+
+Id = tuple[UUID, int]
+
+
+class Followed:
+    """One partition that is fetched. `due` is when it may be asked for again after an error."""
+
+    __slots__ = ("due", "epoch", "id", "partition", "reason")
+
+    def __init__(self, partition: Partition, topic_id: UUID) -> None:
+        self.partition = partition
+        self.id: Id = (topic_id, partition.key[1])
+        self.epoch = partition.image.leader_epoch
+        self.due = 0.0
+        self.reason = 0  # the error that it waits for the end of
+
+    def wanted(self, max_bytes: int) -> ReplicaPartition:
+        one = self.partition.log
+        return ReplicaPartition(
+            self.id[1],
+            self.partition.image.leader_epoch,
+            one.log_end_offset,
+            one.latest_epoch,
+            one.log_start_offset,
+            max_bytes,
+        )
+
+
+class LeaderFetcher:
+    """Fetches all that one other broker leads and this one follows."""
+
+    def __init__(self, broker: Broker, leader: int) -> None:
+        self._broker = broker
+        self.leader = leader
+        self.followed: dict[Id, Followed] = {}
+        self._session_id = 0
+        self._session_epoch = 0
+        self._asked: dict[Id, ReplicaPartition] = {}  # as the leader's session has it
+        self._dirty: set[Id] = set()
+        self._changed = asyncio.Event()
+        self._task = broker.loop.create_task(self._run())
+
+    def add(self, one: Followed) -> None:
+        self.followed[one.id] = one
+        self._dirty.add(one.id)
+        self._changed.set()
+
+    def remove(self, key: Id) -> None:
+        self.followed.pop(key, None)
+        self._dirty.add(key)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # the loop
+
+    async def _run(self) -> None:
+        config = self._broker.config
+        while True:
+            if not self.followed:
+                self._forget_session()
+                self._changed.clear()
+                await self._changed.wait()
+            try:
+                await self._fetch()
+            except (PeerUnavailable, WireError) as error:
+                log.info("fetching from the leader failed: %s", error)
+                self._forget_session()
+                await asyncio.sleep(config.replica_fetch_backoff_ms / 1000)
+            except Exception:  # the border: one bad answer must not end replication
+                log.exception("fetching from broker %d failed", self.leader)
+                self._forget_session()
+                await asyncio.sleep(config.replica_fetch_backoff_ms / 1000)
+
+    def _forget_session(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._asked.clear()
+        self._dirty = set(self.followed)
+
+    async def _fetch(self) -> None:
+        broker, config = self._broker, self._broker.config
+        topics, forgotten, postponed = self._request()
+        if not self._asked:
+            # All of them wait after an error.
+            await asyncio.sleep(min(config.replica_fetch_backoff_ms, 100) / 1000)
+            self._dirty |= postponed
+            return
+        body = replica_fetch.encode_request(
+            broker.id,
+            broker.epoch,
+            max_wait_ms=min(
+                config.replica_fetch_wait_max_ms, _POSTPONED_MS if postponed else _LONGEST_WAIT_MS
+            ),
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=topics,
+            forgotten=forgotten,
+        )
+        self._dirty |= postponed
+        frame, start = await broker.peers.exchange(
+            self.leader, ApiKey.FETCH, replica_fetch.VERSION, body, purpose="replication"
+        )
+        answer = replica_fetch.decode_answer(frame, start)
+        if answer.error_code:
+            if answer.error_code not in _SESSION_ERRORS:
+                raise PeerUnavailable(self.leader, error_for_code(answer.error_code).kafka_name)
+            self._forget_session()
+            return
+        self._session_id = answer.session_id
+        self._session_epoch = 0 if answer.session_id == 0 else self._session_epoch % 0x7FFFFFFF + 1
+        if answer.session_id == 0:
+            self._asked.clear()
+            self._dirty = set(self.followed)
+        for result in answer.results:
+            one = self.followed.get((result.topic_id, result.partition))
+            if one is not None:
+                await self._take(one, result, frame)
+
+    def _request(self) -> tuple[dict[UUID, list[ReplicaPartition]], dict[UUID, list[int]], set[Id]]:
+        """What the leader has to hear: with a session, only what has changed."""
+        now = self._broker.loop.time()
+        max_bytes = self._broker.config.replica_fetch_max_bytes
+        topics: dict[UUID, list[ReplicaPartition]] = {}
+        forgotten: dict[UUID, list[int]] = {}
+        postponed: set[Id] = set()
+        dirty, self._dirty = self._dirty, set()
+        for key in dirty:
+            one = self.followed.get(key)
+            if one is not None and one.due <= now:
+                wanted = one.wanted(max_bytes)
+                if self._asked.get(key) != wanted:
+                    self._asked[key] = wanted
+                    topics.setdefault(key[0], []).append(wanted)
+                continue
+            if one is not None:
+                postponed.add(key)
+            if self._asked.pop(key, None) is not None and self._session_id:
+                forgotten.setdefault(key[0], []).append(key[1])
+        return topics, forgotten, postponed
+
+    # one answer
+
+    async def _take(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
+        partition = one.partition
+        if partition.image.leader != self.leader or partition.image.leader_epoch != one.epoch:
+            return  # it was handed over while the answer was on its way
+        self._dirty.add(one.id)
+        try:
+            if result.error_code:
+                await self._failed(one, result.error_code)
+            elif result.diverging_epoch is not None:
+                self._diverged(one, *result.diverging_epoch)
+            else:
+                self._append(one, result, frame)
+        except (ApiError, OSError) as error:
+            log.error("%s-%d cannot follow broker %d: %s", *partition.key, self.leader, error)
+            self._postpone(one, error.code if isinstance(error, ApiError) else KafkaStorageError.code)
+
+    def _append(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
+        partition = one.partition
+        one.reason = 0
+        if result.end > result.start:
+            info = partition.log.append_as_follower(frame, result.start, result.end)
+            if info.flush_required:
+                self._broker.flush(partition)
+        partition.follow(result.high_watermark, result.log_start_offset)
+
+    def _diverged(self, one: Followed, epoch: int, end_offset: int) -> None:
+        """Cut where the leader's log and ours part: at the end of the last epoch that both know."""
+        partition = one.partition
+        own_epoch, own_end = partition.log.end_offset_for_epoch(epoch)
+        offset = min(end_offset, own_end) if own_epoch >= 0 else end_offset
+        if own_epoch >= 0 and own_epoch < epoch:
+            offset = own_end  # the leader has an epoch that we never had; ours ends before it
+        self._truncate(one, min(offset, partition.log.log_end_offset))
+
+    def _truncate(self, one: Followed, offset: int) -> None:
+        partition = one.partition
+        end = partition.log.log_end_offset
+        if offset < end:
+            log.warning(
+                "%s-%d is cut from %d to %d to follow broker %d", *partition.key, end, offset, self.leader
+            )
+            partition.log.truncate_to(offset)
+
+    async def _failed(self, one: Followed, code: int) -> None:
+        if code == OffsetOutOfRange.code:
+            await self._out_of_range(one)
+            return
+        if one.reason != code:
+            log.info(
+                "%s-%d: broker %d answers %s",
+                *one.partition.key,
+                self.leader,
+                error_for_code(code).kafka_name,
+            )
+        self._postpone(one, code)
+
+    def _postpone(self, one: Followed, code: int) -> None:
+        one.reason = code
+        one.due = self._broker.loop.time() + self._broker.config.replica_fetch_backoff_ms / 1000
+
+    async def _out_of_range(self, one: Followed) -> None:
+        """Our end lies before the leader's start (its records are gone by retention), or past its end."""
+        partition = one.partition
+        end = await self._leader_offset(one, _LATEST)
+        if end < partition.log.log_end_offset:
+            self._truncate(one, end)
+            return
+        start = await self._leader_offset(one, _EARLIEST)
+        if start > partition.log.log_end_offset:
+            log.warning("%s-%d starts anew at %d, where its leader starts", *partition.key, start)
+            partition.log.truncate_fully_and_start_at(start)
+
+    async def _leader_offset(self, one: Followed, timestamp: int) -> int:
+        topic, index = one.partition.key
+        request = Message(
+            replica_id=self._broker.id,
+            isolation_level=0,
+            topics=[
+                Message(
+                    name=topic,
+                    partitions=[
+                        Message(
+                            partition_index=index,
+                            current_leader_epoch=one.partition.image.leader_epoch,
+                            timestamp=timestamp,
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = await self._broker.peers.call(
+            self.leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request
+        )
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            raise error_for_code(found.error_code)()
+        offset: int = found.offset
+        return offset
+
+
+class Followers:
+    """Which partitions are fetched from whom, as the image says."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._where: dict[Key, tuple[int, Followed]] = {}
+
+    def update(self, partition: Partition, topic_id: UUID) -> None:
+        """The image of a partition that is here has changed, or the partition is new here."""
+        image = partition.image
+        key = partition.key
+        leader = image.leader if image.leader in self._broker.controller.image.brokers else -1
+        current = self._where.get(key)
+        if leader < 0 or leader == self._broker.id:
+            self.forget(key)
+            return
+        if (
+            current is not None
+            and current[0] == leader
+            and current[1].partition is partition
+            and current[1].epoch == image.leader_epoch
+        ):
+            return
+        self.forget(key)
+        one = Followed(partition, topic_id)
+        self._where[key] = (leader, one)
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = LeaderFetcher(self._broker, leader)
+        fetcher.add(one)
+
+    def forget(self, key: Key) -> None:
+        current = self._where.pop(key, None)
+        if current is not None:
+            leader, one = current
+            self._fetchers[leader].remove(one.id)
+
+    async def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            await fetcher.stop()
+        self._fetchers.clear()
+        self._where.clear()

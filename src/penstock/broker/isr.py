@@ -1,0 +1,136 @@
+"""Keeps the in-sync replicas of what is led here true: asks the controller to let followers in and out.
+
+Nothing changes here before the controller has stored it: then the new image says so. A leader that cannot
+reach the controller keeps its in-sync replicas, and what they do not have is not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.peers import PeerUnavailable
+from penstock.errors import ApiError, error_for_code
+from penstock.replication.delayed import Key
+from penstock.replication.partition import Partition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+VERSION = 3
+_TIMEOUT_MS = 10_000
+_RETRY_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class InSyncReplicas:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._wishes: dict[Key, Partition] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def check(self) -> None:
+        """Look at everything that is led here: who has fallen behind, and who has caught up."""
+        config, live = self._broker.config, self._broker.controller.image.brokers.keys()
+        for partition in list(self._broker.partitions.values()):
+            if partition.is_leader and len(partition.image.replicas) > 1:
+                isr = partition.wanted_isr(config.replica_lag_time_max_ms, live)
+                if isr is not None:
+                    self._ask(partition, isr)
+
+    def follower_fetched(self, partition: Partition, replica_id: int) -> None:
+        """A follower may have caught up; it need not wait for the next check."""
+        if partition.may_join(replica_id) and replica_id in self._broker.controller.image.brokers:
+            image = partition.image
+            isr = tuple(one for one in image.replicas if one in image.isr or one == replica_id)
+            if replica_id in isr:
+                self._ask(partition, isr)
+
+    def _ask(self, partition: Partition, isr: tuple[int, ...]) -> None:
+        partition.ask_for_isr(isr)
+        self._wishes[partition.key] = partition
+        if self._task is None and not self._closed:
+            self._task = self._broker.loop.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while self._wishes and not self._closed:
+                wishes, self._wishes = self._wishes, {}
+                try:
+                    refused = await self._send(wishes)
+                except (PeerUnavailable, ApiError) as error:
+                    log.info("the in-sync replicas stay for now: %s", error)
+                    refused = wishes
+                    await asyncio.sleep(_RETRY_SECONDS)
+                for partition in refused.values():
+                    partition.isr_refused()
+        finally:
+            self._task = None
+
+    async def _send(self, wishes: dict[Key, Partition]) -> dict[Key, Partition]:
+        """Those that were refused; they are looked at again with the next check."""
+        broker = self._broker
+        topics: dict[str, list[Partition]] = {}
+        for partition in wishes.values():
+            topics.setdefault(partition.key[0], []).append(partition)
+        images = broker.controller.image.topics
+        request = Message(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            topics=[
+                Message(
+                    topic_id=images[name].id,
+                    partitions=[_wish(broker, partition) for partition in partitions],
+                )
+                for name, partitions in topics.items()
+                if name in images
+            ],
+        )
+        controller = broker.controller.image.controller_id
+        if controller == broker.id:
+            assert broker.membership is not None
+            answer = await broker.membership.alter_partition(request)
+        else:
+            answer = await broker.peers.call(
+                controller, ApiKey.ALTER_PARTITION, VERSION, request, timeout_ms=_TIMEOUT_MS
+            )
+        if answer.error_code:
+            raise error_for_code(answer.error_code)()
+        by_id = {topic.id: topic.name for topic in images.values()}
+        refused: dict[Key, Partition] = dict(wishes)
+        for topic in answer.topics:
+            for result in topic.partitions:
+                key = (by_id.get(topic.topic_id, ""), result.partition_index)
+                if key not in wishes:
+                    continue
+                if result.error_code:
+                    log.info(
+                        "%s-%d: the controller answers %s", *key, error_for_code(result.error_code).kafka_name
+                    )
+                else:
+                    del refused[key]  # the image that says so is on its way
+        return refused
+
+    def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _wish(broker: Broker, partition: Partition) -> Message:
+    brokers = broker.controller.image.brokers
+    return Message(
+        partition_index=partition.key[1],
+        leader_epoch=partition.image.leader_epoch,
+        new_isr_with_epochs=[
+            Message(broker_id=one, broker_epoch=brokers[one].epoch if one in brokers else -1)
+            for one in partition.pending_isr or ()
+        ],
+        leader_recovery_state=0,
+        partition_epoch=partition.image.partition_epoch,
+    )
