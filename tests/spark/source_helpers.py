@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,27 +90,31 @@ def failure(error: PySparkException) -> str:
     return str(error)
 
 
-@functools.lru_cache(maxsize=8)
-def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+def admin(broker: PenstockBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
 
 def add_partitions(broker: PenstockBroker, topic: str, count: int) -> None:
-    (done,) = admin(broker.bootstrap).create_partitions([NewPartitions(topic, count)]).values()
+    (done,) = admin(broker).create_partitions([NewPartitions(topic, count)]).values()
     done.result(30)
 
 
 def delete_records(broker: PenstockBroker, topic: str, partition: int, before: int) -> None:
     from confluent_kafka import TopicPartition
 
-    (done,) = admin(broker.bootstrap).delete_records([TopicPartition(topic, partition, before)]).values()
+    (done,) = admin(broker).delete_records([TopicPartition(topic, partition, before)]).values()
     done.result(30)
 
 
 def transaction(broker: PenstockBroker, topic: str, values: list[str], *, commit: bool) -> None:
     """Records of one transaction in partition 0, and its marker."""
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"t-{commit}", "linger.ms": 0}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": f"t-{commit}",
+            "linger.ms": 0,
+            "log_level": 0,
+        }
     )
     producer.init_transactions(30)
     producer.begin_transaction()

@@ -163,9 +163,8 @@ def test_a_query_is_the_consumer_group_of_its_name(
     [
         ({"kafka.group.id": "mine"}, "mine"),
         ({"groupIdPrefix": "team"}, "team-{name}"),
-        ({"kafka.group.id": "mine", "groupIdPrefix": "team"}, "mine"),
     ],
-    ids=["kafka.group.id", "groupIdPrefix", "both"],
+    ids=["kafka.group.id", "groupIdPrefix"],
 )
 def test_the_group_can_be_named(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path, options: dict[str, str], group: str

@@ -6,16 +6,19 @@ task of the first batch commits where its range starts to the group that it can 
 reader as the commit's metadata; and the reader looks for its token among the groups with that prefix.
 
 Spark's checkpoint stays the truth: nothing is ever read back from the group, and a commit that fails is only
-told. Kafka refuses these commits while the group has members, so a group in use is not disturbed.
+told. Kafka refuses these commits while the group has members, so a group in use is not disturbed. A batch
+waits for its coordinator only shortly, and not at all for a while after it did not answer.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
-from penstock.client import ClientError, Cluster
+from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.client.groups import committed_metadata, list_groups
 from penstock.errors import ApiError, IllegalGeneration, UnknownMemberId
 from penstock.spark.offsets import Offsets, TopicPartition
@@ -25,12 +28,29 @@ from penstock.spark.plan import Range
 log = logging.getLogger("penstock.spark")
 
 _ATTEMPTS = 3
+_TIMEOUT_MS = 5_000
+_PAUSE_AFTER_FAILURE = 30.0
+
+
+def group_settings(options: SourceOptions) -> ClientSettings:
+    """The client's settings, with patience for a matter of seconds."""
+    settings = ClientSettings.from_kafka(options.client_settings)
+    return dataclasses.replace(
+        settings,
+        api_timeout_ms=min(settings.api_timeout_ms, _TIMEOUT_MS),
+        request_timeout_ms=min(settings.request_timeout_ms, _TIMEOUT_MS),
+    )
 
 
 class GroupProgress:
     """The driver's side. `token` tells this reader from all others."""
 
-    def __init__(self, options: SourceOptions, token: str) -> None:
+    def __init__(
+        self, options: SourceOptions, token: str, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = Cluster(group_settings(options))
+        self._monotonic = monotonic
+        self._not_before = monotonic()
         self._prefix = options.group_id_prefix
         self._token = token
         self._group = options.group_id
@@ -46,28 +66,36 @@ class GroupProgress:
         self._announced = (wanted.topic, wanted.partition)
         return self._token
 
-    def commit(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> None:
+    def close(self) -> None:
+        self._cluster.close()
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Everything before `offsets` has been processed."""
+        if self._monotonic() < self._not_before:
+            return
         try:
-            if self._group is None and not self._find(cluster):
+            if self._group is None and not self._find():
                 return
             changed = {
                 place: offset for place, offset in offsets.items() if self._committed.get(place) != offset
             }
             if changed and self._group is not None:
-                cluster.commit_offsets(self._group, changed)
+                self._cluster.commit_offsets(self._group, changed)
                 self._committed.update(changed)
                 self._told = ""
-        except (ClientError, ApiError) as error:
+        except ClientError as error:
+            self._not_before = self._monotonic() + _PAUSE_AFTER_FAILURE
+            self._tell(error)
+        except ApiError as error:
             self._tell(error)
 
-    def _find(self, cluster: Cluster) -> bool:
+    def _find(self) -> bool:
         if self._announced is None or not self._attempts:
             return False
         place, self._announced = self._announced, None
-        for group in list_groups(cluster):
+        for group in list_groups(self._cluster):
             if group.startswith(f"{self._prefix}-"):
-                if committed_metadata(cluster, group, [place]).get(place) == self._token:
+                if committed_metadata(self._cluster, group, [place]).get(place) == self._token:
                     self._group = group
                     return True
         self._attempts -= 1
@@ -89,15 +117,17 @@ class GroupProgress:
             )
 
 
-def announce(cluster: Cluster, wanted: Range, prefix: str, token: str) -> None:
+def announce(options: SourceOptions, wanted: Range, token: str) -> None:
     """The task's side: tells the reader the group of the query by committing where this range starts."""
     name = query_name()
     if name is None:
         return
+    group = f"{options.group_id_prefix}-{name}"
     try:
-        cluster.commit_offsets(f"{prefix}-{name}", {(wanted.topic, wanted.partition): wanted.start}, token)
+        with Cluster(group_settings(options)) as cluster:
+            cluster.commit_offsets(group, {(wanted.topic, wanted.partition): wanted.start}, token)
     except (ClientError, ApiError) as error:
-        log.warning("the group %s-%s could not be announced: %s", prefix, name, error)
+        log.warning("the group %s could not be announced: %s", group, error)
 
 
 def query_name() -> str | None:

@@ -49,6 +49,9 @@ def session(
     builder, a session that is running already is given back, and takes those settings that can still change.
     """
     prepare_environment()
+    if master.startswith("local"):
+        # All of it runs here: no port of Spark needs to be open to others.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)

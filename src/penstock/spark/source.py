@@ -195,8 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = from_json(start)
         lookup = self._lookup()
         # Spark asks for the next batch when the last one is done, so all before `start` has been processed.
-        assert self._cluster is not None
-        self._progress().commit(self._cluster, offsets)
+        self._progress().commit(offsets)
         if self._target is None:
             moved = self._look(lookup, offsets)
             if moved is not None:
@@ -284,12 +283,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        assert self._lookup() and self._cluster is not None
-        self._progress().commit(self._cluster, from_json(end))
+        self._progress().commit(from_json(end))
 
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
+        if self._progress_made is not None:
+            self._progress_made.close()
 
     # ---- inside ----
 
@@ -351,7 +351,7 @@ def _read(partition: RangePartition, options: SourceOptions) -> Iterator[pa.Reco
         if partition.token is not None:
             from penstock.spark.group import announce
 
-            announce(cluster, partition.wanted, options.group_id_prefix, partition.token)
+            announce(options, partition.wanted, partition.token)
         wanted = partition.wanted
         if partition.open_end and task.in_streaming_query():
             wanted = task.as_of_now(cluster, wanted, earliest=partition.open_start)

@@ -1,0 +1,171 @@
+"""The stream reader by itself, as Spark drives it, on a real broker: what is hard to time through a query."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from penstock.client import ClientSettings, Cluster, ClusterTimeout
+from penstock.spark.errors import DataLoss
+from penstock.spark.lookup import Lookup
+from penstock.spark.options import parse_source_options
+from penstock.spark.source import StreamReader
+from penstock.testing import PenstockBroker
+from tests.spark.source_helpers import add_partitions, delete_records
+
+
+def reader(broker: PenstockBroker, **options: str) -> StreamReader:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    return StreamReader(parse_source_options({**given, **named}, streaming=True))
+
+
+def read_between(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    return [
+        value.decode()
+        for partition in source.partitions(start, end)
+        for batch in source.read(partition)
+        for value in batch.column("value").to_pylist()
+    ]
+
+
+def test_the_same_offsets_are_the_same_text(penstock: PenstockBroker) -> None:
+    """Spark takes a difference in the text for new data, and would run empty batches for ever."""
+    penstock.create_topic("b", partitions=12)
+    penstock.create_topic("a")
+    source = reader(penstock, subscribe="b,a")
+    first = source.initialOffset()
+    end = source.latestOffset(json.loads(json.dumps(first)), ReadAllAvailable())
+    assert json.dumps(end) == json.dumps(first)
+    assert list(end) == ["a", "b"]
+    assert list(end["b"]) == [str(partition) for partition in range(12)]
+    source.stop()
+
+
+def test_a_limit_does_not_bind_a_trigger_that_asks_for_all(penstock: PenstockBroker) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["a", "b", "c"])
+    source = reader(penstock, subscribe="t", maxOffsetsPerTrigger="2")
+    start = source.initialOffset()
+    assert source.getDefaultReadLimit() == ReadMaxRows(2)
+    assert source.latestOffset(start, ReadMaxRows(2)) == {"t": {"0": 2}}
+    assert source.reportLatestOffset() == {"t": {"0": 3}}
+    assert source.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 3}}
+    source.stop()
+
+
+def test_a_batch_is_read_again_the_same(penstock: PenstockBroker) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["a", "b", "c"])
+    source = reader(penstock, subscribe="t")
+    penstock.produce("t", ["d"])
+    for _ in range(2):
+        assert read_between(source, {"t": {"0": 1}}, {"t": {"0": 3}}) == ["b", "c"]
+    assert source.partitions({"t": {"0": 3}}, {"t": {"0": 3}}) == []
+    source.stop()
+
+
+def test_the_partitions_are_remembered_for_as_long_as_is_asked(penstock: PenstockBroker) -> None:
+    penstock.create_topic("t")
+    often = reader(penstock, subscribe="t")
+    seldom = reader(penstock, subscribe="t", partition__metadata__cache__ttl__ms="3600000")
+    start = often.initialOffset()
+    assert seldom.initialOffset() == start
+    add_partitions(penstock, "t", 2)
+    assert often.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 0, "1": 0}}
+    assert seldom.latestOffset(start, ReadAllAvailable()) == start
+    often.stop()
+    seldom.stop()
+
+
+def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) -> None:
+    """A leader that has just been elected may tell an older end than the one before."""
+    penstock.create_topic("t")
+    penstock.produce("t", ["a"])
+    options = parse_source_options(
+        {
+            "kafka.bootstrap.servers": penstock.bootstrap,
+            "subscribe": "t",
+            "fetchOffset.numRetries": "4",
+            "fetchOffset.retryIntervalMs": "7",
+        },
+        streaming=True,
+    )
+    pauses: list[float] = []
+    with Cluster(ClientSettings.from_kafka(options.client_settings)) as cluster:
+        lookup = Lookup(cluster, options, sleep=pauses.append)
+        assert lookup.latest_not_before([("t", 0)], {("t", 0): 1}) == {("t", 0): 1}
+        assert pauses == []
+        assert lookup.latest_not_before([("t", 0)], {("t", 0): 5}) == {("t", 0): 1}
+        assert pauses == [0.007] * 3
+    assert penstock.requests["ListOffsets"] == 5
+
+
+def test_a_topic_deleted_under_a_task(penstock: PenstockBroker, caplog: pytest.LogCaptureFixture) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["a"])
+    options = {"subscribe": "t", "kafkaConsumer__pollTimeoutMs": "1000"}
+    strict = reader(penstock, **options)
+    planned = list(strict.partitions({"t": {"0": 0}}, {"t": {"0": 1}}))
+    penstock.delete_topic("t")
+    with pytest.raises(DataLoss, match="topic t was deleted before t-0 was read up to 1"):
+        list(strict.read(planned[0]))
+    lenient = reader(penstock, **options, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "penstock.spark"):
+        assert list(lenient.read(planned[0])) == []
+    assert "going on, because failOnDataLoss is false" in caplog.text
+    strict.stop()
+
+
+def test_a_loss_that_is_accepted_is_told_once(
+    penstock: PenstockBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["a", "b", "c", "d"])
+    source = reader(penstock, subscribe="t", failOnDataLoss="false")
+    start = source.initialOffset()
+    penstock.delete_topic("t")
+    penstock.create_topic("t")
+    penstock.produce("t", ["new"] * 6)
+    delete_records(penstock, "t", 0, 1)
+    with caplog.at_level(logging.WARNING, "penstock.spark"):
+        # A batch of its own puts the new position into the checkpoint, before anything is read from there.
+        moved = source.latestOffset({"t": {"0": 4}}, ReadAllAvailable())
+        assert moved == {"t": {"0": 1}}
+        assert source.partitions({"t": {"0": 4}}, moved) == []
+        end = source.latestOffset(moved, ReadAllAvailable())
+    assert end == {"t": {"0": 6}}
+    assert read_between(source, moved, end) == ["new"] * 5
+    assert caplog.text.count("topic t has been deleted and made again; going on") == 1
+    assert start == {"t": {"0": 0}}
+    source.stop()
+
+
+def test_an_option_without_effect_is_told(penstock: PenstockBroker, caplog: pytest.LogCaptureFixture) -> None:
+    penstock.create_topic("t")
+    with caplog.at_level(logging.WARNING, "penstock.spark"):
+        source = reader(penstock, subscribe="t", kafka__group__id="g", groupIdPrefix="p", mergeSchema="true")
+        source.initialOffset()
+    assert "groupIdPrefix is ignored" in caplog.text
+    assert "mergeschema is not known here" in caplog.text
+    source.stop()
+
+
+def test_a_broker_that_hangs_is_given_up(penstock: PenstockBroker) -> None:
+    penstock.create_topic("t")
+    source = reader(
+        penstock, subscribe="t", kafka__request__timeout__ms="300", kafka__default__api__timeout__ms="1000"
+    )
+    start = source.initialOffset()
+    penstock.pause()
+    try:
+        with pytest.raises(ClusterTimeout, match=f"did not succeed within 1000 ms.*{penstock.bootstrap}"):
+            source.latestOffset(start, ReadAllAvailable())
+    finally:
+        penstock.resume()
+    assert source.latestOffset(start, ReadAllAvailable()) == start
+    source.stop()
