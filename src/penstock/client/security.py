@@ -82,11 +82,9 @@ class Security:
 
     def context(self) -> ssl.SSLContext:
         """The TLS context of these settings."""
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
         try:
-            if self.ca is not None:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-                context.load_verify_locations(cadata=self.ca)
+            # With `cadata` only those certificates are trusted, without it the machine's.
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=self.ca)
             context.check_hostname = self.check_hostname
             if self.tls_versions:
                 versions = sorted(_TLS_VERSIONS[name] for name in self.tls_versions)
