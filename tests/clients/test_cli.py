@@ -23,6 +23,7 @@ def bootstrap(tmp_path_factory):
         "-m",
         "penstock",
         "up",
+        "--no-registry",
         "--json",
         "--port",
         "0",

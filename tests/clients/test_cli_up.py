@@ -18,6 +18,8 @@ def start(tmp_path):
     processes = []
 
     def start(*arguments, **environment):
+        if arguments[0] == "up":
+            arguments += ("--no-registry",)  # tests/registry/test_up.py has it
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *arguments],
             stdout=subprocess.PIPE,

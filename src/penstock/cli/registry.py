@@ -99,7 +99,9 @@ from penstock.errors import PenstockError
     type=click.Path(dir_okay=False),
     help="Written as JSON (registry, pid, topic) when it listens.",
 )
-@click.option("--from-parent", is_flag=True, hidden=True)
+@click.option(
+    "--from-parent", is_flag=True, hidden=True, help="Of `penstock up`: the broker is named on stdin."
+)
 @json_option
 def registry(
     bootstrap: str,

@@ -106,7 +106,7 @@ class Store:
                 self._call(_succeed, asked, found[1])
 
     def _read(self) -> None:
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         consumer = None
         try:
@@ -124,7 +124,8 @@ class Store:
                 },
                 logger=librdkafka_log,
             )
-            consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
+            # By number: librdkafka takes half a second longer to find out where the beginning is.
+            consumer.assign([TopicPartition(self.topic, 0, 0)])
             while not self._stopping.is_set():
                 self._read_some(consumer)
                 self._tell_end(consumer)
