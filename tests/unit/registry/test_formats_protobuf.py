@@ -535,7 +535,11 @@ def test_a_child_that_dies_is_replaced_and_one_text_is_refused_at_most() -> None
 
 
 def test_a_text_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protoc, "TIME_LIMIT", 0.0)
+    assert proto3("message StartsTheChild {}")
+    child = protoc._compiler._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGSTOP)
+    monkeypatch.setattr(protoc, "TIME_LIMIT", 0.2)
     with pytest.raises(InvalidSchema, match="took more than"):
         proto3("message TakesTooLong {}")
     monkeypatch.undo()

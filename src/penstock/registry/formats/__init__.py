@@ -71,6 +71,8 @@ def check(new: ParsedSchema, old: ParsedSchema, direction: Direction, *, policy:
     """
     if new.schema_type != old.schema_type:
         return [DIFFERENT_TYPE]
+    if new.references == old.references and new.canonical() == old.canonical():
+        return []
     try:
         if direction == BACKWARD:
             return new.differences(old, Words("new", "old"), policy)

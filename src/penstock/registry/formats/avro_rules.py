@@ -8,6 +8,7 @@ which belongs to which; hence this one.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import NamedTuple
 
 from penstock.registry.formats.avro_model import (
@@ -22,10 +23,8 @@ from penstock.registry.formats.avro_model import (
     Union,
     same,
 )
+from penstock.registry.formats.pairs import MAX_COMPARISONS, PairChecker, TooComplex
 from penstock.registry.formats.schema import Words
-
-MAX_COMPARISONS = 300_000
-"""Pairs of types looked at before a check gives up: beyond any real schema, and a few seconds of work."""
 
 _PROMOTIONS = {
     "long": {"int"},
@@ -71,55 +70,46 @@ def incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibilit
     """Every place where the reader cannot take what the writer writes; none when it can."""
     if same(reader, writer):
         return []
-    return list(dict.fromkeys(_Checker().compare(reader, writer, ())))
+    try:
+        return _Checker().run(reader, writer)
+    except TooComplex:
+        return [Incompatibility("TOO_COMPLEX", (), f"more than {MAX_COMPARISONS} pairs of types")]
 
 
-class _Checker:
+Rule = Generator[tuple[AvroType, AvroType], list[Incompatibility], list[Incompatibility]]
+
+
+class _Checker(PairChecker[AvroType, Incompatibility]):
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], list[Incompatibility] | None] = {}
-        self._order: list[tuple[int, int]] = []
+        super().__init__()
         self._branches: dict[int, dict[str, list[AvroType]]] = {}
 
-    def compare(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Incompatibility]:
-        pair = (id(reader), id(writer))
-        if pair in self._known:
-            # A pair that is being compared further up counts as compatible here: the answer is found there.
-            return self._known[pair] or []
-        if len(self._order) >= MAX_COMPARISONS:
-            return [Incompatibility("TOO_COMPLEX", path, f"more than {MAX_COMPARISONS} pairs of types")]
-        self._known[pair] = None
-        mark = len(self._order)
-        self._order.append(pair)
-        found = self._compare(reader, writer, path)
-        if found:
-            # What was compatible on the belief that this pair is may not be: forget it, so that another
-            # branch of a union finds out for itself.
-            for later in self._order[mark + 1 :]:
-                if later in self._known and not self._known[later]:
-                    del self._known[later]
-        self._known[pair] = found
-        return found
+    def compare(self, reader: AvroType, writer: AvroType, *path: str) -> Rule:
+        found = yield reader, writer
+        return [item._replace(path=(*path, *item.path)) for item in found] if path else found
 
-    def _compare(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[Incompatibility]:
+    def rule(self, reader: AvroType, writer: AvroType) -> Rule:
         if isinstance(writer, Union):
-            return self._writer_union(reader, writer, path)
+            return (yield from self._writer_union(reader, writer))
         if isinstance(reader, Union):
-            if any(not self.compare(branch, writer, path) for branch in self._candidates(reader, writer)):
-                return []
-            return [_missing_branch(writer, path)]
+            for branch in self._candidates(reader, writer):
+                if not (yield from self.compare(branch, writer)):
+                    return []
+            return [_missing_branch(writer, ())]
         if reader.type != writer.type:
             if writer.type in _PROMOTIONS.get(reader.type, ()):
                 return []
-            detail = (
-                f"reader type: {reader.type.upper()} not compatible with writer type: {writer.type.upper()}"
-            )
-            return [Incompatibility("TYPE_MISMATCH", path, detail)]
+            types = reader.type.upper(), writer.type.upper()
+            detail = "reader type: {} not compatible with writer type: {}".format(*types)
+            return [Incompatibility("TYPE_MISMATCH", (), detail)]
         if isinstance(reader, Array) and isinstance(writer, Array):
-            return self.compare(reader.items, writer.items, (*path, "items"))
+            return (yield from self.compare(reader.items, writer.items, "items"))
         if isinstance(reader, Map) and isinstance(writer, Map):
-            return self.compare(reader.values, writer.values, (*path, "values"))
+            return (yield from self.compare(reader.values, writer.values, "values"))
+        if isinstance(reader, Record) and isinstance(writer, Record):
+            return _names(reader, writer) + (yield from self._fields(reader, writer))
         if isinstance(reader, Named) and isinstance(writer, Named):
-            return _names(reader, writer, path) + self._named(reader, writer, path)
+            return _names(reader, writer) + _contents(reader, writer)
         return []
 
     def _candidates(self, union: Union, writer: AvroType) -> list[AvroType]:
@@ -139,57 +129,53 @@ class _Checker:
         exact = [b for b in by_name if isinstance(b, Named) and b.name.full == writer.name.full]
         return [*exact, *by_name, *index.get(f"alias {writer.name.full}", [])]
 
-    def _writer_union(self, reader: AvroType, writer: Union, path: tuple[str, ...]) -> list[Incompatibility]:
+    def _writer_union(self, reader: AvroType, writer: Union) -> Rule:
         found: list[Incompatibility] = []
         for i, branch in enumerate(writer.branches):
-            here = (*path, str(i))
-            below = self.compare(reader, branch, here)
+            below = yield from self.compare(reader, branch, str(i))
             if not isinstance(reader, Union):
                 found += below
             elif below:
-                found.append(_missing_branch(branch, here))
+                found.append(_missing_branch(branch, (str(i),)))
         return found
 
-    def _named(self, reader: Named, writer: Named, path: tuple[str, ...]) -> list[Incompatibility]:
-        if isinstance(reader, Fixed) and isinstance(writer, Fixed):
-            if reader.size == writer.size:
-                return []
-            detail = f"expected: {writer.size}, found: {reader.size}"
-            return [Incompatibility("FIXED_SIZE_MISMATCH", (*path, "size"), detail)]
-        if isinstance(reader, Enum) and isinstance(writer, Enum):
-            missing = sorted(set(writer.symbols) - set(reader.symbols))
-            if not missing or reader.default is not None:
-                return []
-            return [Incompatibility("MISSING_ENUM_SYMBOLS", (*path, "symbols"), f"[{', '.join(missing)}]")]
-        if isinstance(reader, Record) and isinstance(writer, Record):
-            return self._fields(reader, writer, path)
-        return []
-
-    def _fields(self, reader: Record, writer: Record, path: tuple[str, ...]) -> list[Incompatibility]:
+    def _fields(self, reader: Record, writer: Record) -> Rule:
         found: list[Incompatibility] = []
         written = {field.name: field for field in writer.fields or ()}
         for i, field in enumerate(reader.fields or ()):
-            here = (*path, "fields", str(i))
-            sources = [written[name] for name in (field.name, *field.aliases) if name in written]
-            if len(sources) > 1 and len({source.name for source in sources}) > 1:
+            here = ("fields", str(i))
+            sources = [
+                written[name] for name in dict.fromkeys((field.name, *field.aliases)) if name in written
+            ]
+            if len(sources) > 1:
                 found.append(Incompatibility("AMBIGUOUS_FIELD_ALIAS", here, field.name))
             elif sources:
-                found += self.compare(field.type, sources[0].type, (*here, "type"))
+                found += yield from self.compare(field.type, sources[0].type, *here, "type")
             elif field.default is MISSING:
                 found.append(Incompatibility("READER_FIELD_MISSING_DEFAULT_VALUE", here, field.name))
         return found
 
 
-def _names(reader: Named, writer: Named, path: tuple[str, ...]) -> list[Incompatibility]:
+def _contents(reader: Named, writer: Named) -> list[Incompatibility]:
+    if isinstance(reader, Fixed) and isinstance(writer, Fixed) and reader.size != writer.size:
+        detail = f"expected: {writer.size}, found: {reader.size}"
+        return [Incompatibility("FIXED_SIZE_MISMATCH", ("size",), detail)]
+    if isinstance(reader, Enum) and isinstance(writer, Enum) and reader.default is None:
+        missing = sorted(set(writer.symbols) - set(reader.symbols))
+        if missing:
+            return [Incompatibility("MISSING_ENUM_SYMBOLS", ("symbols",), f"[{', '.join(missing)}]")]
+    return []
+
+
+def _names(reader: Named, writer: Named) -> list[Incompatibility]:
     """Names match without their namespaces, or where an alias of the reader is the writer's full name."""
     if reader.name.short == writer.name.short:
         return []
     if any(alias.full == writer.name.full for alias in reader.aliases):
         return []
-    return [Incompatibility("NAME_MISMATCH", (*path, "name"), f"expected: {writer.name.full}")]
+    return [Incompatibility("NAME_MISMATCH", ("name",), f"expected: {writer.name.full}")]
 
 
 def _missing_branch(writer: AvroType, path: tuple[str, ...]) -> Incompatibility:
-    return Incompatibility(
-        "MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {writer.type.upper()}"
-    )
+    detail = f"reader union lacking writer type: {writer.type.upper()}"
+    return Incompatibility("MISSING_UNION_BRANCH", path, detail)

@@ -8,6 +8,7 @@ data that was valid would no longer be. As there, a oneOf that gets more branche
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -28,10 +29,8 @@ from penstock.registry.formats.json_schema_model import (
     Values,
 )
 from penstock.registry.formats.json_schema_patterns import matches
+from penstock.registry.formats.pairs import PairChecker, TooComplex
 from penstock.registry.formats.schema import Words
-
-MAX_COMPARISONS = 100_000
-"""Pairs of schemas looked at before a check gives up: beyond any real schema, and a few seconds of work."""
 
 Path = tuple[str, ...]
 
@@ -44,131 +43,90 @@ class Difference(NamedTuple):
         return sentence(self.kind, "#/" + "/".join(self.path), words)
 
 
+Rule = Generator[tuple[Node, Node], list[Difference], list[Difference]]
+Count = Generator[tuple[Node, Node], list[Difference], int]
+
+
 def incompatibilities(old: Node, new: Node, *, lenient: bool = False) -> list[Difference]:
     """What in the new schema refuses data that the old one took."""
-    checker = _Checker(COMPATIBLE_LENIENT if lenient else COMPATIBLE)
-    found = checker.compare(old, new)
-    return list(dict.fromkeys(d for d in found if d.kind not in checker.compatible))
+    try:
+        return _Checker(COMPATIBLE_LENIENT if lenient else COMPATIBLE).run(followed(old), followed(new))
+    except TooComplex:
+        return [Difference("TOO_COMPLEX", ())]
 
 
-class _Checker:
+class _Checker(PairChecker[Node, Difference]):
+    """Rules tell every difference by its name; the compatible ones are dropped where a pair ends."""
+
     def __init__(self, compatible: frozenset[str]) -> None:
-        self.compatible = compatible
-        self._known: dict[tuple[int, int], list[Difference] | None] = {}
-        self._order: list[tuple[int, int]] = []
+        super().__init__()
+        self._compatible = compatible
 
-    def compare(self, old: Node | None, new: Node | None, path: Path = ()) -> list[Difference]:
-        """The differences of a pair, at `path`. None on one side: a schema was added or taken away."""
+    def rule(self, old: Node, new: Node) -> Rule:
+        found = yield from self._compare(old, new)
+        return [difference for difference in found if difference.kind not in self._compatible]
+
+    def compare(self, old: Node | None, new: Node | None, path: Path = ()) -> Rule:
+        """The incompatible differences at `path`. None on one side: a schema was added or taken away."""
         if old is None and new is None:
             return []
         if old is None:
             return [Difference("SCHEMA_ADDED", path)]
         if new is None:
             return [Difference("SCHEMA_REMOVED", path)]
-        old, new = _followed(old), _followed(new)
-        pair = (id(old), id(new))
-        if pair not in self._known:
-            if len(self._order) >= MAX_COMPARISONS:
-                return [Difference("TOO_COMPLEX", path)]
-            self._known[pair] = None
-            mark = len(self._order)
-            self._order.append(pair)
-            found = list(self._compare(old, new))
-            if not self.is_compatible(found):
-                # What was compatible on the belief that this pair is may not be: it is looked at again.
-                for later in self._order[mark + 1 :]:
-                    if later in self._known and self.is_compatible(self._known[later] or []):
-                        del self._known[later]
-            self._known[pair] = found
-        # A pair that is being compared further up counts as compatible here: the answer is found there.
-        return [Difference(kind, (*path, *below)) for kind, below in self._known[pair] or ()]
+        found = yield followed(old), followed(new)
+        return [Difference(kind, (*path, *below)) for kind, below in found] if path else found
 
-    def is_compatible(self, found: list[Difference]) -> bool:
-        return all(difference.kind in self.compatible for difference in found)
-
-    def _compare(self, old: Node, new: Node) -> list[Difference]:
+    def _compare(self, old: Node, new: Node) -> Rule:
         if old is new:
             return []
-        combined = self._one_combined(old, new)
+        combined = yield from self._one_combined(old, new)
         if combined is not None:
             return combined
-        if type(old) is not type(new) or (
-            isinstance(old, Simple) and isinstance(new, Simple) and old.type != new.type
-        ):
+        if not _same_kind(old, new):
             if isinstance(old, Nothing) or isinstance(new, Anything):
                 return []
             return [Difference("TYPE_CHANGED", ())]
         if isinstance(old, Text) and isinstance(new, Text):
-            return self._text(old, new)
+            return _text(old, new)
         if isinstance(old, Number) and isinstance(new, Number):
-            return self._number(old, new)
+            return _number(old, new)
         if isinstance(old, Values) and isinstance(new, Values):
-            return self._values(old, new)
+            return _values(old, new)
         if isinstance(old, Combined) and isinstance(new, Combined):
-            return self._combined(old, new)
+            return (yield from self._combined(old, new))
         if isinstance(old, Not) and isinstance(new, Not):
             # What must not match may only shrink.
-            shrunk = self.is_compatible(self.compare(new.inner, old.inner))
-            return [Difference("NOT_TYPE_NARROWED" if shrunk else "NOT_TYPE_EXTENDED", ("not",))]
+            grown = yield from self.compare(new.inner, old.inner)
+            return [Difference("NOT_TYPE_EXTENDED" if grown else "NOT_TYPE_NARROWED", ("not",))]
         if isinstance(old, Conditional) and isinstance(new, Conditional):
             return [] if old.source == new.source else [Difference("CONDITION_CHANGED", ("if",))]
         if isinstance(old, Object) and isinstance(new, Object):
-            return self._object(old, new)
+            return (yield from self._object(old, new))
         if isinstance(old, Array) and isinstance(new, Array):
-            return self._array(old, new)
+            return (yield from self._array(old, new))
         return []
 
-    def _one_combined(self, old: Node, new: Node) -> list[Difference] | None:
+    def _one_combined(
+        self, old: Node, new: Node
+    ) -> Generator[tuple[Node, Node], list[Difference], list[Difference] | None]:
         """A plain schema beside a combined one; None when that alone does not decide."""
         if isinstance(new, Combined) and not isinstance(old, Combined):
-            alone, kind = len(new.parts) == 1, "SUM_TYPE_EXTENDED"
-            if not alone and new.criterion == "allOf":
+            if len(new.parts) > 1 and new.criterion == "allOf":
                 return None
             candidates = [(old, part) for part in new.parts]
         elif isinstance(old, Combined) and not isinstance(new, Combined):
-            alone, kind = len(old.parts) == 1, "PRODUCT_TYPE_NARROWED"
-            if not alone and old.criterion != "allOf":
+            if len(old.parts) > 1 and old.criterion != "allOf":
                 return None
             candidates = [(part, new) for part in old.parts]
         else:
             return None
         for was, becomes in candidates:
-            found = self.compare(was, becomes)
-            if self.is_compatible(found):
-                return found if alone else [*found, Difference(kind, ())]
+            if not (yield from self.compare(was, becomes)):
+                return []
         return None
 
-    # Each kind of node.
-
-    def _text(self, old: Text, new: Text) -> list[Difference]:
-        found = _limits(old.limits, new.limits, "maxLength", "minLength") + _typed(old.typed, new.typed)
-        if old.pattern is None and new.pattern is not None:
-            found.append(Difference("PATTERN_ADDED", ("pattern",)))
-        elif old.pattern is not None and new.pattern is None:
-            found.append(Difference("PATTERN_REMOVED", ("pattern",)))
-        elif old.pattern != new.pattern:
-            found.append(Difference("PATTERN_CHANGED", ("pattern",)))
-        return found
-
-    def _number(self, old: Number, new: Number) -> list[Difference]:
-        found = _limits(old.limits, new.limits, "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
-        found += _multiple_of(old.limits.get("multipleOf"), new.limits.get("multipleOf"))
-        if old.integer != new.integer:
-            found.append(Difference("TYPE_EXTENDED" if old.integer else "TYPE_NARROWED", ()))
-        return found + _typed(old.typed, new.typed)
-
-    def _values(self, old: Values, new: Values) -> list[Difference]:
-        if old.keys == new.keys:
-            return []
-        if new.keys >= old.keys:
-            kind = "ENUM_ARRAY_EXTENDED"
-        elif old.keys >= new.keys:
-            kind = "ENUM_ARRAY_NARROWED"
-        else:
-            kind = "ENUM_ARRAY_CHANGED"
-        return [Difference(kind, ("const" if old.const and new.const else "enum",))]
-
-    def _combined(self, old: Combined, new: Combined) -> list[Difference]:
+    def _combined(self, old: Combined, new: Combined) -> Rule:
         found: list[Difference] = []
         if old.criterion != new.criterion:
             single = len(old.parts) == 1, len(new.parts) == 1
@@ -181,46 +139,59 @@ class _Checker:
                 found.append(Difference("COMBINED_TYPE_EXTENDED", ()))
             else:
                 return [Difference("COMBINED_TYPE_CHANGED", ())]
-        before = list(dict(zip(old.sources, old.parts)).values())
-        after = list(dict(zip(new.sources, new.parts)).values())
+        before, after = dict(zip(old.sources, old.parts)), dict(zip(new.sources, new.parts))
         if len(before) < len(after):
             kind = "PRODUCT_TYPE_EXTENDED" if new.criterion == "allOf" else "SUM_TYPE_EXTENDED"
             found.append(Difference(kind, ()))
         elif len(before) > len(after):
             kind = "PRODUCT_TYPE_NARROWED" if old.criterion == "allOf" else "SUM_TYPE_NARROWED"
             found.append(Difference(kind, ()))
-        edges: list[dict[int, list[Difference]]] = []
-        for i, was in enumerate(before):
-            edges.append({})
-            for j, becomes in enumerate(after):
-                below = self.compare(was, becomes, (old.criterion, str(i)))
-                if self.is_compatible(below):
-                    edges[i][j] = below
-        matching = _matching(edges)
-        for i, j in matching.items():
-            found += edges[i][j]
-        if len(matching) < min(len(before), len(after)):
+        smaller = min(len(before), len(after))
+        if (yield from self._kept(before, after)) < smaller and (
+            yield from self._matched(list(before.values()), list(after.values()))
+        ) < smaller:
             found.append(Difference("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ()))
         return found
 
-    def _object(self, old: Object, new: Object) -> list[Difference]:
+    def _kept(self, before: dict[str, Node], after: dict[str, Node]) -> Count:
+        """How many parts are written the same on both sides, and are compatible where they refer to others."""
+        count = 0
+        for source, was in before.items():
+            if source in after and not (yield from self.compare(was, after[source])):
+                count += 1
+        return count
+
+    def _matched(self, before: list[Node], after: list[Node]) -> Count:
+        """How many parts can be paired with one that takes all of their data, each used once."""
+        edges: list[list[int]] = []
+        for was in before:
+            fitting = []
+            for j, becomes in enumerate(after):
+                if not (yield from self.compare(was, becomes)):
+                    fitting.append(j)
+            edges.append(fitting)
+        return _matching(edges)
+
+    def _object(self, old: Object, new: Object) -> Rule:
         found = self._required(old, new)
         for name in {**old.properties, **new.properties}:
             here = ("properties", name)
             was, becomes = old.properties.get(name), new.properties.get(name)
             if becomes is None:
                 assert was is not None
-                found += self._property_removed(was, name, new, here)
+                found += yield from self._property_removed(was, name, new, here)
             elif was is None:
-                found += self._property_added(becomes, name, old, new, here)
+                found += yield from self._property_added(becomes, name, old, new, here)
             else:
-                found += self.compare(was, becomes, here)
-        found += self._patterns(old, new)
-        found += self._dependencies(old, new)
-        found += self._rest(old.additional, new.additional, "additionalProperties", "ADDITIONAL_PROPERTIES")
-        found += self._unevaluated(old.unevaluated, new.unevaluated, "Properties")
+                found += yield from self.compare(was, becomes, here)
+        found += yield from self._patterns(old, new)
+        found += yield from self._dependencies(old, new)
+        found += yield from self._rest(
+            old.additional, new.additional, "additionalProperties", "ADDITIONAL_PROPERTIES"
+        )
+        found += yield from self._unevaluated(old.unevaluated, new.unevaluated, "Properties")
         if new.names is not None:
-            found += self.compare(old.names, new.names, ("propertyNames",))
+            found += yield from self.compare(old.names, new.names, ("propertyNames",))
         found += _limits(old.limits, new.limits, "maxProperties", "minProperties")
         return found + _typed(old.typed, new.typed)
 
@@ -240,27 +211,25 @@ class _Checker:
                 found.append(Difference(kind, ("required", name)))
         return found
 
-    def _property_removed(self, was: Node, name: str, new: Object, path: Path) -> list[Difference]:
+    def _property_removed(self, was: Node, name: str, new: Object, path: Path) -> Rule:
         if _is_open(new):
             return [Difference("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", path)]
         covering = _covering(new, name)
         if covering is not None:
-            found = self.compare(was, covering, path)
-            covers = "IS" if self.is_compatible(found) else "NOT"
+            found = yield from self.compare(was, covering, path)
+            covers = "NOT" if found else "IS"
             return [
                 *found,
                 Difference(f"PROPERTY_REMOVED_{covers}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path),
             ]
-        if isinstance(_followed(was), Nothing):
+        if isinstance(followed(was), Nothing):
             return [Difference("PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)]
         return [Difference("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)]
 
-    def _property_added(
-        self, becomes: Node, name: str, old: Object, new: Object, path: Path
-    ) -> list[Difference]:
+    def _property_added(self, becomes: Node, name: str, old: Object, new: Object, path: Path) -> Rule:
         is_required = name in new.required and name not in old.required
         if _is_open(old):
-            if isinstance(_followed(becomes), Anything) and not is_required:
+            if isinstance(followed(becomes), Anything) and not is_required:
                 kind = "PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL"
             elif is_required:
                 middle = "_WITH_DEFAULT" if becomes.default else ""
@@ -271,8 +240,8 @@ class _Checker:
         found: list[Difference] = []
         covering = _covering(old, name)
         if covering is not None:
-            found += self.compare(covering, becomes, path)
-            covers = "IS" if self.is_compatible(found) else "NOT"
+            found += yield from self.compare(covering, becomes, path)
+            covers = "NOT" if found else "IS"
             found.append(Difference(f"PROPERTY_ADDED_{covers}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path))
         if is_required:
             middle = "_WITH_DEFAULT" if becomes.default else ""
@@ -281,25 +250,25 @@ class _Checker:
             found.append(Difference("OPTIONAL_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", path))
         return found
 
-    def _patterns(self, old: Object, new: Object) -> list[Difference]:
+    def _patterns(self, old: Object, new: Object) -> Rule:
         found: list[Difference] = []
         for pattern, becomes in new.patterns.items():
             here = ("patternProperties", pattern)
             if pattern in old.patterns:
-                found += self.compare(old.patterns[pattern], becomes, here)
+                found += yield from self.compare(old.patterns[pattern], becomes, here)
             elif isinstance(old.additional, Nothing) and not old.patterns:
                 # Only the listed properties could have been there.
                 for name, was in old.properties.items():
                     if matches(pattern, name) is not False:
-                        found += self.compare(was, becomes, here)
-            elif not isinstance(_followed(becomes), Anything):
+                        found += yield from self.compare(was, becomes, here)
+            elif not isinstance(followed(becomes), Anything):
                 found.append(Difference("PATTERN_PROPERTY_ADDED", here))
         for pattern, was in old.patterns.items():
             if pattern not in new.patterns and new.additional is not None:
-                found += self.compare(was, new.additional, ("patternProperties", pattern))
+                found += yield from self.compare(was, new.additional, ("patternProperties", pattern))
         return found
 
-    def _dependencies(self, old: Object, new: Object) -> list[Difference]:
+    def _dependencies(self, old: Object, new: Object) -> Rule:
         found: list[Difference] = []
         for name in {**old.needs, **new.needs}:
             here = ("dependencies", name)
@@ -318,10 +287,10 @@ class _Checker:
             elif name not in old.dependent:
                 found.append(Difference("DEPENDENCY_SCHEMA_ADDED", here))
             else:
-                found += self.compare(old.dependent[name], new.dependent[name], here)
+                found += yield from self.compare(old.dependent[name], new.dependent[name], here)
         return found
 
-    def _rest(self, old: Node | None, new: Node | None, keyword: str, kind: str) -> list[Difference]:
+    def _rest(self, old: Node | None, new: Node | None, keyword: str, kind: str) -> Rule:
         """additionalProperties or additionalItems; None takes anything."""
         here = (keyword,)
         if isinstance(old, Nothing) != isinstance(new, Nothing):
@@ -332,81 +301,112 @@ class _Checker:
             return [Difference(f"{kind}_NARROWED", here)]
         if new is None:
             return [Difference(f"{kind}_EXTENDED", here)]
-        return self.compare(old, new, here)
+        return (yield from self.compare(old, new, here))
 
-    def _unevaluated(self, old: Node | None, new: Node | None, what: str) -> list[Difference]:
+    def _unevaluated(self, old: Node | None, new: Node | None, what: str) -> Rule:
         if isinstance(old, Anything):
             old = None
         if isinstance(new, Anything):
             new = None
-        return self._rest(old, new, f"unevaluated{what}", f"UNEVALUATED_{what.upper()}")
+        return (yield from self._rest(old, new, f"unevaluated{what}", f"UNEVALUATED_{what.upper()}"))
 
-    def _array(self, old: Array, new: Array) -> list[Difference]:
-        found = self._every(old, new)
+    def _array(self, old: Array, new: Array) -> Rule:
+        found = yield from self._every(old, new)
         for i in range(max(len(old.items), len(new.items))):
             here = ("items", str(i))
             if i >= len(new.items):
-                found += self._item_removed(old.items[i], new, here)
+                found += yield from self._item_removed(old.items[i], new, here)
             elif i >= len(old.items):
-                found += self._item_added(new.items[i], old, here)
+                found += yield from self._item_added(new.items[i], old, here)
             else:
-                found += self.compare(old.items[i], new.items[i], here)
+                found += yield from self.compare(old.items[i], new.items[i], here)
         was = old.every if old.every is not None else old.additional
         if new.additional is not None or new.every is None:
-            found += self._rest(was, new.additional, "additionalItems", "ADDITIONAL_ITEMS")
-        found += self._unevaluated(old.unevaluated, new.unevaluated, "Items")
+            found += yield from self._rest(was, new.additional, "additionalItems", "ADDITIONAL_ITEMS")
+        found += yield from self._unevaluated(old.unevaluated, new.unevaluated, "Items")
         if new.contains is not None:
-            found += self.compare(old.contains, new.contains, ("contains",))
+            found += yield from self.compare(old.contains, new.contains, ("contains",))
         found += _limits(old.limits, new.limits, "maxItems", "minItems", "maxContains", "minContains")
         if old.unique != new.unique:
             kind = "UNIQUE_ITEMS_REMOVED" if old.unique else "UNIQUE_ITEMS_ADDED"
             found.append(Difference(kind, ("uniqueItems",)))
         return found + _typed(old.typed, new.typed)
 
-    def _every(self, old: Array, new: Array) -> list[Difference]:
+    def _every(self, old: Array, new: Array) -> Rule:
         """The one schema of all items; the schemas of single places are compared place by place."""
         if new.every is not None and old.every is None and old.items:
             # A list of places became one schema: each place, and what may follow, must fit it.
             found = []
             for i, item in enumerate(old.items):
-                found += self.compare(item, new.every, ("items", str(i)))
+                found += yield from self.compare(item, new.every, ("items", str(i)))
             if not isinstance(old.additional, Nothing):
-                found += self.compare(old.additional, new.every, ("items",))
+                found += yield from self.compare(old.additional, new.every, ("items",))
             return found
-        return self.compare(old.every, new.every, ("items",))
+        return (yield from self.compare(old.every, new.every, ("items",)))
 
-    def _item_removed(self, was: Node, new: Array, path: Path) -> list[Difference]:
+    def _item_removed(self, was: Node, new: Array, path: Path) -> Rule:
         if new.every is not None and not new.items:
             return []  # told by _every
         if _is_open_array(new):
             return [Difference("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", path)]
         covering = _covering_items(new)
         if covering is not None:
-            found = self.compare(was, covering, path)
-            covers = "IS" if self.is_compatible(found) else "NOT"
+            found = yield from self.compare(was, covering, path)
+            covers = "NOT" if found else "IS"
             return [
                 *found,
                 Difference(f"ITEM_REMOVED_{covers}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path),
             ]
-        if isinstance(_followed(was), Nothing):
+        if isinstance(followed(was), Nothing):
             return [Difference("ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)]
         return [Difference("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", path)]
 
-    def _item_added(self, becomes: Node, old: Array, path: Path) -> list[Difference]:
+    def _item_added(self, becomes: Node, old: Array, path: Path) -> Rule:
         covering = old.every if old.every is not None else _covering_items(old)
         if covering is None and _is_open_array(old):
-            empty = isinstance(_followed(becomes), Anything)
+            empty = isinstance(followed(becomes), Anything)
             return [
                 Difference(f"ITEM_{'WITH_EMPTY_SCHEMA_' if empty else ''}ADDED_TO_OPEN_CONTENT_MODEL", path)
             ]
         if covering is not None:
-            found = self.compare(covering, becomes, path)
-            covers = "IS" if self.is_compatible(found) else "NOT"
+            found = yield from self.compare(covering, becomes, path)
+            covers = "NOT" if found else "IS"
             return [*found, Difference(f"ITEM_ADDED_{covers}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)]
         return [Difference("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", path)]
 
 
-def _followed(node: Node) -> Node:
+def _text(old: Text, new: Text) -> list[Difference]:
+    found = _limits(old.limits, new.limits, "maxLength", "minLength") + _typed(old.typed, new.typed)
+    if old.pattern is None and new.pattern is not None:
+        found.append(Difference("PATTERN_ADDED", ("pattern",)))
+    elif old.pattern is not None and new.pattern is None:
+        found.append(Difference("PATTERN_REMOVED", ("pattern",)))
+    elif old.pattern != new.pattern:
+        found.append(Difference("PATTERN_CHANGED", ("pattern",)))
+    return found
+
+
+def _number(old: Number, new: Number) -> list[Difference]:
+    found = _limits(old.limits, new.limits, "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
+    found += _multiple_of(old.limits.get("multipleOf"), new.limits.get("multipleOf"))
+    if old.integer != new.integer:
+        found.append(Difference("TYPE_EXTENDED" if old.integer else "TYPE_NARROWED", ()))
+    return found + _typed(old.typed, new.typed)
+
+
+def _values(old: Values, new: Values) -> list[Difference]:
+    if old.keys == new.keys:
+        return []
+    if new.keys >= old.keys:
+        kind = "ENUM_ARRAY_EXTENDED"
+    elif old.keys >= new.keys:
+        kind = "ENUM_ARRAY_NARROWED"
+    else:
+        kind = "ENUM_ARRAY_CHANGED"
+    return [Difference(kind, ("const" if old.const and new.const else "enum",))]
+
+
+def followed(node: Node) -> Node:
     """Through references to the schema they name; a circle of nothing but references takes anything."""
     seen: set[int] = set()
     while isinstance(node, Ref):
@@ -415,6 +415,12 @@ def _followed(node: Node) -> Node:
         seen.add(id(node))
         node = node.target
     return node
+
+
+def _same_kind(old: Node, new: Node) -> bool:
+    if isinstance(old, Simple) and isinstance(new, Simple):
+        return old.type == new.type
+    return type(old) is type(new)
 
 
 def _is_open(node: Object) -> bool:
@@ -497,19 +503,23 @@ def _divides(divisor: Decimal, number: Decimal) -> bool:
     return (a * d) % (b * c) == 0
 
 
-def _matching(edges: list[dict[int, list[Difference]]]) -> dict[int, int]:
-    """The largest set of pairs in which no schema is used twice (augmenting paths)."""
+def _matching(edges: list[list[int]]) -> int:
+    """How many pairs there can be in which no schema is used twice (augmenting paths, kept on a list)."""
     taken: dict[int, int] = {}
-
-    def place(i: int, tried: set[int]) -> bool:
-        for j in edges[i]:
-            if j not in tried:
-                tried.add(j)
-                if j not in taken or place(taken[j], tried):
-                    taken[j] = i
-                    return True
-        return False
-
-    for i in range(len(edges)):
-        place(i, set())
-    return {i: j for j, i in sorted(taken.items(), key=lambda item: item[1])}
+    for start in range(len(edges)):
+        came_from: dict[int, int] = {}
+        todo, end = [start], None
+        while todo and end is None:
+            i = todo.pop()
+            for j in edges[i]:
+                if j not in came_from:
+                    came_from[j] = i
+                    if j not in taken:
+                        end = j
+                        break
+                    todo.append(taken[j])
+        placed = {i: j for j, i in taken.items()}
+        while end is not None:
+            i = came_from[end]
+            taken[end], end = i, placed.get(i)
+    return len(taken)

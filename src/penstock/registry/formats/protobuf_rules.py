@@ -19,6 +19,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
+from penstock.registry.formats.pairs import MAX_DIFFERENCES
 from penstock.registry.formats.schema import Reference, Words
 
 _F = FieldDescriptorProto
@@ -132,7 +133,7 @@ def incompatibilities(original: Schema, update: Schema) -> list[Difference]:
     if old.file.package != new.file.package:
         checker.add("PACKAGE_CHANGED", ())
     checker.types(old.file.message_type, new.file.message_type, (), old.file, new.file)
-    return list(dict.fromkeys(checker.found))
+    return list(dict.fromkeys(checker.found))[:MAX_DIFFERENCES]
 
 
 class _Checker:
