@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.transactions import verify_or_add
+from penstock.broker.transactions import Verification, unverified, verify
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicSpec
@@ -25,6 +25,7 @@ from penstock.errors import (
     TransactionAbortable,
 )
 from penstock.fs import REAL_FS, FaultyFs, Fs
+from penstock.replication.delayed import Key
 from penstock.transactions.state import State
 from penstock.wire.codec import Message
 from penstock.wire.records import Record, build_batch
@@ -52,6 +53,15 @@ async def running(directory: Path, fs: Fs = REAL_FS, **settings: str) -> AsyncIt
         await broker.stop()
 
 
+def verify_or_add(
+    broker: Broker, transactional_id: str, producer: Producer, *, add: bool, abortable: bool
+) -> Mapping[Key, ApiError]:
+    asked = unverified(broker, Verification(transactional_id, producer, [KEY], add, abortable))
+    refused = verify(broker, asked) if isinstance(asked, Verification) else asked
+    assert isinstance(refused, Mapping), "nothing is to be waited for on one broker"
+    return refused
+
+
 async def init(broker: Broker, transactional_id: str = "x") -> Producer:
     await broker.transactions.producer_ids.filled()
     request = Message(
@@ -66,7 +76,7 @@ async def init(broker: Broker, transactional_id: str = "x") -> Producer:
 
 
 def write(broker: Broker, producer: Producer) -> None:
-    refused = verify_or_add(broker, "x", producer, [KEY], add=True, abortable=True)
+    refused = verify_or_add(broker, "x", producer, add=True, abortable=True)
     assert not refused
     batch = bytearray(
         build_batch(
@@ -174,7 +184,7 @@ def test_a_partition_outside_the_transaction_is_refused_as_the_client_understand
             producer = await init(broker)
 
             def refused(name: str, *, add: bool, abortable: bool) -> type[ApiError]:
-                answer = verify_or_add(broker, name, producer, [KEY], add=add, abortable=abortable)
+                answer = verify_or_add(broker, name, producer, add=add, abortable=abortable)
                 return type(answer[KEY])
 
             assert refused("x", add=False, abortable=False) is InvalidTxnState
@@ -189,7 +199,7 @@ def test_verification_of_older_clients_can_be_switched_off(tmp_path: Path) -> No
     async def main() -> None:
         async with running(tmp_path, transaction_partition_verification_enable="false") as broker:
             producer = await init(broker)
-            assert not verify_or_add(broker, "x", producer, [KEY], add=False, abortable=False)
+            assert not verify_or_add(broker, "x", producer, add=False, abortable=False)
             assert state(broker) == State.EMPTY
 
     asyncio.run(main())

@@ -9,10 +9,11 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.coordination import InternalTopic, ShardHost
+from penstock.broker.peers import PeerUnavailable
 from penstock.coordinator import Producer
 from penstock.errors import (
     ApiError,
@@ -25,14 +26,19 @@ from penstock.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     ProducerFenced,
+    TransactionAbortable,
+    error_for_code,
 )
 from penstock.log.partition_log import AppendInfo
+from penstock.metadata.image import NO_LEADER
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.replication.producing import ProduceWait
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.shard import TransactionShard, WriteMarkers
 from penstock.transactions.state import TV_2
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 from penstock.wire.produce import ProduceRequest
 from penstock.wire.records import HEADER_SIZE, control_marker
 
@@ -43,6 +49,7 @@ TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 
 _PRODUCE_KNOWS_ABORTABLE, _PRODUCE_ADDS = 11, 12
+_ADD_PARTITIONS_VERSION = 5
 _PRODUCER = struct.Struct(">qh")
 _PRODUCER_AT = 43  # in the header of a batch
 _IDS_AT_HAND = 32
@@ -96,6 +103,7 @@ class TransactionHost(ShardHost[TransactionShard]):
     def __init__(self, broker: Broker) -> None:
         config = broker.config
         self.producer_ids = ReadyProducerIds(broker)
+        self._sending: set[asyncio.Task[None]] = set()
         topic = InternalTopic(
             TRANSACTION_STATE,
             config.transaction_state_log_num_partitions,
@@ -115,6 +123,8 @@ class TransactionHost(ShardHost[TransactionShard]):
 
     def close(self) -> None:
         self.producer_ids.close()
+        for task in self._sending:
+            task.cancel()
         super().close()
 
     def _write_markers(self, shard: TransactionShard, markers: WriteMarkers) -> None:
@@ -126,11 +136,15 @@ class TransactionHost(ShardHost[TransactionShard]):
         batch = marker_batch(broker, producer, markers.commit, markers.coordinator_epoch)
         written: set[Key] = set()
         behind: dict[Key, tuple[Partition, int]] = {}
+        elsewhere: dict[int, list[Key]] = {}
         for key in markers.partitions:
             partition = broker.partitions.get(key)
-            if partition is None:
-                if not _exists(broker, key):
+            if partition is None or not partition.is_leader:
+                image = broker.image.partition(*key)
+                if image is None:
                     written.add(key)  # deleted: nothing is left to be marked
+                elif image.leader not in (NO_LEADER, broker.id):
+                    elsewhere.setdefault(image.leader, []).append(key)
                 continue
             try:
                 info = append_marker(broker, partition, batch, producer, markers.commit)
@@ -151,6 +165,20 @@ class TransactionHost(ShardHost[TransactionShard]):
             sent = set(behind)
             wait = ProduceWait(behind, lambda missing: self._report(markers, sent - missing))
             broker.delayed.watch(wait, list(behind), _MARKERS_TIMEOUT_MS)
+        for leader, keys in elsewhere.items():
+            task = broker.loop.create_task(self._send_markers(leader, markers, keys))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send_markers(self, leader: int, markers: WriteMarkers, keys: list[Key]) -> None:
+        """To the broker that leads these partitions; what it did not write, the shard asks for again."""
+        try:
+            written = await write_markers_at(self._broker, leader, markers, keys)
+        except PeerUnavailable as error:
+            log.info("%s has no markers on it yet: %s", markers.transactional_id, error)
+            return
+        if written:
+            self._report(markers, written)
 
     def _report(self, markers: WriteMarkers, written: set[Key]) -> None:
         try:
@@ -171,11 +199,6 @@ def _read(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-def _exists(broker: Broker, key: Key) -> bool:
-    topic = broker.image.topics.get(key[0])
-    return topic is not None and key[1] < len(topic.partitions)
-
-
 def marker_batch(broker: Broker, producer: Producer, commit: bool, coordinator_epoch: int) -> bytearray:
     now = broker.clock.now_ms()
     return bytearray(control_marker("commit" if commit else "abort", coordinator_epoch, *producer, now))
@@ -192,10 +215,20 @@ def append_marker(
     return info
 
 
-def refused_partitions(
+class Verification(NamedTuple):
+    """What a produce or a commit in a transaction has to ask the coordinator before anything is written."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: list[Key]
+    add: bool
+    abortable: bool
+
+
+def needed_verification(
     broker: Broker, request: ProduceRequest, buf: bytearray, version: int
-) -> Mapping[Key, ApiError]:
-    """The partitions of a produce with a transactional id that are refused before anything is written."""
+) -> Verification | Mapping[Key, ApiError]:
+    """For a produce with a transactional id: what is to be verified, or what is refused at once."""
     producers: set[Producer] = set()
     keys: list[Key] = []
     for name, topic_id, partitions in request.topics:
@@ -213,14 +246,17 @@ def refused_partitions(
         return _NONE_REFUSED
     if len(producers) > 1:
         return dict.fromkeys(keys, InvalidProducerIdMapping("one transaction, but more than one producer id"))
-    return verify_or_add(
-        broker,
-        request.transactional_id or "",
-        producers.pop(),
-        keys,
-        add=version >= _PRODUCE_ADDS,
-        abortable=version >= _PRODUCE_KNOWS_ABORTABLE,
-    )
+    add, abortable = version >= _PRODUCE_ADDS, version >= _PRODUCE_KNOWS_ABORTABLE
+    asked = Verification(request.transactional_id or "", producers.pop(), keys, add, abortable)
+    return unverified(broker, asked)
+
+
+def unverified(broker: Broker, asked: Verification) -> Verification | Mapping[Key, ApiError]:
+    """Without the partitions that have records of the transaction already."""
+    unknown = [key for key in asked.partitions if not _has_open(broker.partitions.get(key), asked.producer)]
+    if not unknown or not (asked.add or broker.config.transaction_partition_verification_enable):
+        return _NONE_REFUSED
+    return asked._replace(partitions=unknown)
 
 
 def is_transactional(buf: bytearray, start: int, stop: int) -> bool:
@@ -228,43 +264,120 @@ def is_transactional(buf: bytearray, start: int, stop: int) -> bool:
     return stop - start >= HEADER_SIZE and buf[start + 16] == 2 and buf[start + 22] & 0x10 != 0
 
 
-def verify_or_add(
-    broker: Broker,
-    transactional_id: str,
-    producer: Producer,
-    partitions: Iterable[Key],
-    *,
-    add: bool,
-    abortable: bool,
-) -> Mapping[Key, ApiError]:
+def verify(
+    broker: Broker, asked: Verification
+) -> Mapping[Key, ApiError] | Coroutine[Any, Any, Mapping[Key, ApiError]]:
     """Which of these partitions the producer may not write to in a transaction, and why.
 
     With `add` (transaction version 2) they become part of the transaction; otherwise they must be part of it.
-    A client that knows TRANSACTION_ABORTABLE (`abortable`) is told so where they are not.
+    A client that knows TRANSACTION_ABORTABLE (`abortable`) is told so where they are not. Where another
+    broker coordinates the transaction, that one is asked (KIP-890).
     """
-    unknown = [key for key in partitions if not _has_open(broker.partitions.get(key), producer)]
-    if not unknown or not (add or broker.config.transaction_partition_verification_enable):
-        return _NONE_REFUSED
+    host = broker.transactions
+    transactional_id, producer = asked.transactional_id, asked.producer
     try:
-        host = broker.transactions
-        if not add:
-            refused = host.shard_for(transactional_id).verify_partitions(transactional_id, *producer, unknown)
-            if abortable:
-                return refused
-            return {key: InvalidTxnState(error.message) for key, error in refused.items()}
+        coordinator = host.leader_of(transactional_id)
+        if coordinator != broker.id:
+            return _verify_elsewhere(broker, coordinator, asked)
+        if not asked.add:
+            shard = host.shard_for(transactional_id)
+            refused = shard.verify_partitions(transactional_id, *producer, asked.partitions)
+            return _as_told(refused, asked)
         answer = host.call(
             transactional_id,
             lambda shard, token, now: shard.add_partitions(
-                transactional_id, *producer, frozenset(unknown), TV_2, token, now
+                transactional_id, *producer, frozenset(asked.partitions), TV_2, token, now
             ),
         )
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(_read)
-            raise CoordinatorLoadInProgress("the transaction is not replicated yet")
     except ApiError as error:
-        failure = _for_producers(error, add)
-        return dict.fromkeys(unknown, failure)
+        return _all_refused(asked, error)
+    if isinstance(answer, asyncio.Future):
+        return _added(asked, answer)
     return _NONE_REFUSED
+
+
+async def _added(asked: Verification, answer: asyncio.Future[Message]) -> Mapping[Key, ApiError]:
+    try:
+        await answer
+    except ApiError as error:
+        return _all_refused(asked, error)
+    return _NONE_REFUSED
+
+
+async def _verify_elsewhere(broker: Broker, coordinator: int, asked: Verification) -> Mapping[Key, ApiError]:
+    topics: dict[str, list[int]] = {}
+    for name, index in asked.partitions:
+        topics.setdefault(name, []).append(index)
+    request = Message(
+        transactions=[
+            Message(
+                transactional_id=asked.transactional_id,
+                producer_id=asked.producer.producer_id,
+                producer_epoch=asked.producer.epoch,
+                verify_only=not asked.add,
+                topics=[Message(name=name, partitions=indexes) for name, indexes in topics.items()],
+            )
+        ]
+    )
+    try:
+        answer = await broker.peers.call(
+            coordinator, ApiKey.ADD_PARTITIONS_TO_TXN, _ADD_PARTITIONS_VERSION, request
+        )
+    except PeerUnavailable as error:
+        return _all_refused(asked, CoordinatorNotAvailable(str(error)))
+    if answer.error_code:
+        return _all_refused(asked, error_for_code(answer.error_code)())
+    refused: dict[Key, ApiError] = {}
+    for topic in answer.results_by_transaction[0].topic_results:
+        for result in topic.results_by_partition:
+            if result.partition_error_code:
+                found = error_for_code(result.partition_error_code)()
+                refused[topic.name, result.partition_index] = _for_producers(found, asked.add)
+    return refused if asked.add else _as_told(refused, asked)
+
+
+def _as_told(refused: Mapping[Key, ApiError], asked: Verification) -> Mapping[Key, ApiError]:
+    if asked.abortable:
+        return refused
+    return {
+        key: InvalidTxnState(error.message) if isinstance(error, TransactionAbortable) else error
+        for key, error in refused.items()
+    }
+
+
+def _all_refused(asked: Verification, error: ApiError) -> Mapping[Key, ApiError]:
+    return dict.fromkeys(asked.partitions, _for_producers(error, asked.add))
+
+
+async def write_markers_at(
+    broker: Broker, leader: int, markers: WriteMarkers, keys: Iterable[Key]
+) -> set[Key]:
+    """The partitions that have the marker now, or need none."""
+    topics: dict[str, list[int]] = {}
+    for name, index in keys:
+        topics.setdefault(name, []).append(index)
+    request = Message(
+        markers=[
+            Message(
+                producer_id=markers.producer_id,
+                producer_epoch=markers.producer_epoch,
+                transaction_result=markers.commit,
+                topics=[Message(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+                coordinator_epoch=markers.coordinator_epoch,
+                transaction_version=0,
+            )
+        ]
+    )
+    answer = await broker.peers.call(
+        leader, ApiKey.WRITE_TXN_MARKERS, 1, request, timeout_ms=_MARKERS_TIMEOUT_MS + 5_000
+    )
+    return {
+        (topic.name, result.partition_index)
+        for topic in answer.markers[0].topics
+        for result in topic.partitions
+        # Records of a newer epoch: the transaction has ended there.
+        if result.error_code in (0, InvalidProducerEpoch.code)
+    }
 
 
 def _has_open(partition: Partition | None, producer: Producer) -> bool:

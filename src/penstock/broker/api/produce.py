@@ -18,15 +18,15 @@ the partition is put there (KIP-890, `broker.transactions`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import CloseConnection
 from penstock.broker.produce_wait import Appended, wait
 from penstock.broker.registry import register
-from penstock.broker.transactions import is_transactional, refused_partitions
+from penstock.broker.transactions import Verification, is_transactional, needed_verification, verify
 from penstock.errors import (
     ApiError,
     InvalidRecord,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 def handle(
     broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
-) -> bytes | asyncio.Future[bytes] | None:
+) -> bytes | asyncio.Future[bytes] | Coroutine[Any, Any, bytes | None] | None:
     version = context.version
     request = parse_produce(buf, pos, end, version)
     acks = request.acks
@@ -66,7 +66,38 @@ def handle(
         allowance = Allowance()
     refused: Mapping[Key, ApiError] | None = None
     if request.transactional_id is not None:
-        refused = refused_partitions(broker, request, buf, version)
+        asked = needed_verification(broker, request, buf, version)
+        found = verify(broker, asked) if isinstance(asked, Verification) else asked
+        if isinstance(found, Coroutine):
+            # It takes another broker, or replicas, to say so; and the buffer is the connection's.
+            copy = bytearray(memoryview(buf)[pos:end])
+            return _verified(broker, context, copy, allowance, found)
+        refused = found
+    return _append(broker, context, request, buf, allowance, refused)
+
+
+async def _verified(
+    broker: Broker,
+    context: RequestContext,
+    buf: bytearray,
+    allowance: Allowance | None,
+    verification: Coroutine[Any, Any, Mapping[Key, ApiError]],
+) -> bytes | None:
+    refused = await verification
+    request = parse_produce(buf, 0, len(buf), context.version)
+    answer = _append(broker, context, request, buf, allowance, refused)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _append(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    buf: bytearray,
+    allowance: Allowance | None,
+    refused: Mapping[Key, ApiError] | None,
+) -> bytes | asyncio.Future[bytes] | None:
+    version, acks = context.version, request.acks
     topics: list[TopicResult] = []
     unfinished: Appended = []
     leaders: set[int] = set()

@@ -10,15 +10,17 @@ transaction that it is open.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.context import RequestContext
 from penstock.broker.registry import register
-from penstock.broker.transactions import verify_or_add
+from penstock.broker.transactions import Verification, unverified, verify
 from penstock.coordinator import Producer
-from penstock.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotEnoughReplicas
+from penstock.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotEnoughReplicas
 from penstock.groups.group import Caller
 from penstock.groups.offsets_requests import commit_error
+from penstock.replication.delayed import Key
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -28,26 +30,48 @@ if TYPE_CHECKING:
 _KNOWS_ABORTABLE, _ADDS = 4, 5
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(
+    broker: Broker, context: RequestContext, request: Message
+) -> Message | asyncio.Future[Message] | Coroutine[Any, Any, Message]:
     version, groups = context.version, broker.groups
     groups.shard_for(request.group_id)  # raises where the group is coordinated elsewhere
     offsets = (groups.topic.name, groups.partition_of(request.group_id))
-    refused = verify_or_add(
+    asked = unverified(
         broker,
-        request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
-        [offsets],
-        add=version >= _ADDS,
-        abortable=version >= _KNOWS_ABORTABLE,
+        Verification(
+            request.transactional_id,
+            Producer(request.producer_id, request.producer_epoch),
+            [offsets],
+            add=version >= _ADDS,
+            abortable=version >= _KNOWS_ABORTABLE,
+        ),
     )
-    if refused:
-        error = refused[offsets]
+    refused = verify(broker, asked) if isinstance(asked, Verification) else asked
+    if isinstance(refused, Coroutine):
+        return _verified(broker, context, request, refused)
+    return _commit(broker, context, request, refused)
+
+
+async def _verified(
+    broker: Broker,
+    context: RequestContext,
+    request: Message,
+    verification: Coroutine[Any, Any, Mapping[Key, ApiError]],
+) -> Message:
+    answer = _commit(broker, context, request, await verification)
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _commit(
+    broker: Broker, context: RequestContext, request: Message, refused: Mapping[Key, ApiError]
+) -> Message | asyncio.Future[Message]:
+    for error in refused.values():
         if isinstance(error, NotEnoughReplicas):
             # Kafka's choice: clients try again without looking for another coordinator.
-            error = CoordinatorLoadInProgress(error.message)
+            raise CoordinatorLoadInProgress(error.message)
         raise error
-    who = Caller(context.client_id or "", context.peer, version)
-    return groups.call(
+    who = Caller(context.client_id or "", context.peer, context.version)
+    return broker.groups.call(
         request.group_id, lambda shard, token, now: shard.txn_offset_commit(request, who, token, now)
     )
 
