@@ -186,8 +186,8 @@ class DeltaWriter:
         last = table.transaction_version(app_id)
         if last is not None and last > batch_id:
             raise BatchChanged(
-                f"{self._path} has batch {last} of {app_id} already, and this is batch {batch_id}: either this"
-                " is a run left over, or the checkpoint is older than the table. To write those batches again,"
+                f"{self._path} has batch {last} of {app_id} already, and this is batch {batch_id}: either a"
+                " run was left over, or the checkpoint is older than the table. To write those batches again,"
                 " begin with a new checkpoint or give another app_id"
             )
         return last == batch_id

@@ -244,7 +244,7 @@ class TaskProducer:
                 return
             except KafkaException as error:
                 why: KafkaError = error.args[0]
-                self._producer.poll(0)
+                self._serve()
                 self._check_hopeless()
                 if not why.retriable() or time.monotonic() > deadline:
                     raise self._failure(why, f"transactional id {self.transactional_id}") from None
@@ -259,7 +259,7 @@ class TaskProducer:
                 return
             except KafkaException as error:
                 why: KafkaError = error.args[0]
-                self._producer.poll(0)
+                self._serve()
                 if not why.retriable() or time.monotonic() > deadline:
                     raise self._failure(why, f"transactional id {self.transactional_id}") from None
 
@@ -281,7 +281,7 @@ class TaskProducer:
                 self._producer.list_topics(topic, timeout=_SLICE_S)
                 return
             except KafkaException as error:
-                self._producer.poll(0)
+                self._serve()
                 self._check_hopeless()
                 if time.monotonic() > deadline:
                     raise self._failure(error.args[0], f"topic {topic}") from None
@@ -294,10 +294,10 @@ class TaskProducer:
         for start in range(0, len(rows.values), step):
             end = min(start + step, len(rows.values))
             while len(self._producer) + end - start > room:
-                self._producer.poll(0.005)
+                self._serve(0.005)
                 self._check_refused()
             self._queue(rows, start, end)
-            self._producer.poll(0)
+            self._serve()
             self._check_refused()
 
     def _queue(self, rows: Rows, start: int, end: int) -> None:
@@ -344,11 +344,25 @@ class TaskProducer:
 
     def flush(self) -> None:
         """Wait until a broker has taken all that was sent. `delivery.timeout.ms` bounds it."""
-        while self._producer.flush(_SLICE_S):
+        while self._flush():
             self._check_refused()
         self._check_refused()
 
+    def _flush(self) -> int:
+        try:
+            return self._producer.flush(_SLICE_S)
+        except KafkaException as error:
+            raise self._failure(error.args[0], f"transactional id {self.transactional_id}") from None
+
     # ---- failures ----
+
+    def _serve(self, seconds: float = 0) -> None:
+        """Let librdkafka call back with what failed."""
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:  # what is fatal is raised here as well as where it happened
+            if self._refused is None:
+                self._refused = (error.args[0], f"transactional id {self.transactional_id}")
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._connection is None:

@@ -1,0 +1,237 @@
+"""The sink's parts without Spark: marks, rows to records, a Java producer's settings."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.errors import BadOption, BadRow
+from penstock.spark.librdkafka_names import translate
+from penstock.spark.marks import Mark, MarksReader, MarksView, mark_key, partition_of
+from penstock.spark.producing import BY_KEY, Layout, ProducerSettings, Rows, TaskProducer, split
+from penstock.testing import PenstockBroker
+from penstock.wire.records import Record, build_batch, control_marker
+
+# ---- marks ----
+
+
+class Log:
+    """A partition of the marks topic, as bytes."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.offset = 0
+
+    def mark(self, producer: int, query: str, task: int, batch: int) -> Log:
+        record = Record(0, 0, mark_key(query, task), Mark(batch, "run", 1, 0).encode())
+        self.data += build_batch(
+            [record], base_offset=self.offset, producer_id=producer, producer_epoch=0, transactional=True
+        )
+        self.offset += 1
+        return self
+
+    def end(self, producer: int, how: str) -> Log:
+        assert how in ("commit", "abort")
+        self.data += control_marker(how, 0, producer, 0, 0, base_offset=self.offset)  # type: ignore[arg-type]
+        self.offset += 1
+        return self
+
+
+def batches(view: MarksView, query: str = "q") -> tuple[dict[int, int], dict[int, int]]:
+    found = view.of_query(query)
+    return {t: m.batch for t, m in found.settled.items()}, {t: m.batch for t, m in found.open.items()}
+
+
+def test_a_committed_mark_counts_although_another_task_writes_before_it() -> None:
+    log = Log().mark(1, "q", 0, 7).mark(2, "q", 1, 7).end(2, "commit")
+    view = MarksView()
+    view.feed(memoryview(log.data))
+    # read_committed would end before the first mark, and see neither.
+    assert batches(view) == ({1: 7}, {0: 7})
+
+
+def test_an_aborted_mark_never_counts_and_the_last_committed_one_does() -> None:
+    log = Log().mark(1, "q", 0, 1).end(1, "commit").mark(1, "q", 0, 2).end(1, "abort")
+    view = MarksView()
+    view.feed(memoryview(log.data))
+    assert batches(view) == ({0: 1}, {})
+
+
+def test_marks_are_those_of_the_query_alone() -> None:
+    log = Log().mark(1, "q", 0, 1).end(1, "commit").mark(1, "q/1", 0, 5).end(1, "commit")
+    log.mark(3, "other", 0, 9).end(3, "commit")
+    view = MarksView()
+    view.feed(memoryview(log.data))
+    assert batches(view) == ({0: 1}, {})
+    assert batches(view, "other") == ({0: 9}, {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_are_the_same_however_the_log_is_cut_into_fetches(seed: int) -> None:
+    chance = random.Random(seed)
+    log, writing = Log(), set()
+    for batch in range(60):
+        producer = chance.randrange(4)
+        if producer in writing:
+            log.end(producer, chance.choice(["commit", "abort"]))
+            writing.remove(producer)
+        else:
+            log.mark(producer, "q", producer, batch)
+            writing.add(producer)
+    whole = MarksView()
+    whole.feed(memoryview(log.data))
+    starts = [0]
+    while starts[-1] < len(log.data):
+        starts.append(starts[-1] + 12 + int.from_bytes(log.data[starts[-1] + 8 : starts[-1] + 12], "big"))
+    pieces = MarksView()
+    while pieces.position < log.offset:
+        # A fetch may begin before what was asked for, has one whole batch at least, and may end within one.
+        first = max(0, pieces.position - chance.randrange(3))
+        end = starts[pieces.position + 1] + chance.randrange(400)
+        pieces.feed(memoryview(log.data)[starts[first] : end])
+    assert batches(pieces) == batches(whole)
+
+
+def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> None:
+    settings = {"bootstrap.servers": penstock.bootstrap}
+    reader = MarksReader(settings, "__penstock_marks")
+    assert reader.read("q").settled == {}
+    producers = ProducerSettings.from_kafka(settings, transactional=True)
+    held = TaskProducer(producers, "held")
+    held.take_over()
+    held.send_mark("__penstock_marks", partition_of("q"), mark_key("q", 9), Mark(0, "r", 1, 0).encode())
+    held.flush()
+    for batch in range(3):
+        for task in range(2):
+            producer = TaskProducer(producers, f"q-{task}")
+            producer.take_over()
+            producer.send_mark(
+                "__penstock_marks", partition_of("q"), mark_key("q", task), Mark(batch, "r", 1, 0).encode()
+            )
+            producer.commit()
+        found = reader.read("q")
+        assert {task: mark.batch for task, mark in found.settled.items()} == {0: batch, 1: batch}
+        assert set(found.open) == {9}
+    held.abandon()
+    assert reader.read("q").open == {}
+    assert MarksReader(settings, "__penstock_marks").read("q").settled == found.settled
+    penstock.create_topic("small")
+    with pytest.raises(BadOption, match="has 1 partitions and must have 8"):
+        MarksReader(settings, "small").read("q")
+
+
+def test_of_two_attempts_of_a_task_only_the_later_can_commit(penstock: PenstockBroker) -> None:
+    from penstock.spark.errors import Fenced
+
+    penstock.create_topic("out")
+    producers = ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True)
+    rows = Rows("out", BY_KEY, None, [b"x"], None, 1, 0)
+    first, second = TaskProducer(producers, "t"), TaskProducer(producers, "t")
+    first.take_over()
+    first.send(rows)
+    first.flush()
+    second.take_over()
+    second.send(rows)
+    with pytest.raises(Fenced, match="another task has taken it over"):
+        first.commit()
+    second.commit()
+    assert len(penstock.consume("out", isolation="read_committed")) == 1
+
+
+# ---- rows ----
+
+
+def test_rows_are_split_by_topic_and_partition_in_their_order() -> None:
+    batch = pa.record_batch(
+        {
+            "value": pa.array([b"0", b"1", b"2", b"3", None]),
+            "topic": pa.array(["b", "a", "b", "a", "b"]),
+            "partition": pa.array([1, None, 1, None, 0], pa.int32()),
+            "key": pa.array(["k0", None, "k2", "k3", "k4"]),
+        }
+    )
+    found = {(r.topic, r.partition): r for r in split(batch, Layout(value=0, topic=1, partition=2, key=3))}
+    assert {place: rows.values for place, rows in found.items()} == {
+        ("b", 1): [b"0", b"2"],
+        ("a", BY_KEY): [b"1", b"3"],
+        ("b", 0): [None],
+    }
+    assert found["a", BY_KEY].keys == [None, b"k3"]
+    assert sum(rows.key_bytes for rows in found.values()) == 8
+
+
+def test_a_null_topic_and_a_negative_partition_are_refused() -> None:
+    batch = pa.record_batch({"value": pa.array([b"0"]), "topic": pa.array([None], pa.string())})
+    with pytest.raises(BadRow, match="null topic"):
+        list(split(batch, Layout(value=0, topic=1)))
+    batch = pa.record_batch({"value": pa.array([b"0"]), "partition": pa.array([-1], pa.int32())})
+    with pytest.raises(BadRow, match="partition -1"):
+        list(split(batch, Layout(value=0, partition=1, fixed_topic="t")))
+
+
+# ---- settings ----
+
+
+def test_java_names_become_librdkafkas() -> None:
+    assert translate(
+        {
+            "bootstrap.servers": "b:1",
+            "delivery.timeout.ms": "1000",
+            "max.request.size": "2000000",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            ' username="u\\"x" password=\'p w;\';',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "ca.pem",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "me.pem",
+            "ssl.endpoint.identification.algorithm": "",
+            "metrics.num.samples": "2",
+            "compression.type": "zstd",
+        }
+    ) == {
+        "bootstrap.servers": "b:1",
+        "message.timeout.ms": "1000",
+        "message.max.bytes": "2000000",
+        "sasl.mechanisms": "SCRAM-SHA-256",
+        "sasl.username": 'u"x',
+        "sasl.password": "p w;",
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "me.pem",
+        "ssl.key.location": "me.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+        "compression.type": "zstd",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"sasl.jaas.config": "Krb5LoginModule required;"}, "PlainLoginModule or Scram"),
+        ({"sasl.jaas.config": "x.plain.PlainLoginModule required username=u;"}, "no username or no password"),
+        ({"sasl.jaas.config": "plain.PlainLoginModule required username=u password=p;"}, "sasl.mechanism"),
+        ({"ssl.truststore.location": "x.jks"}, "convert it"),
+        ({"ssl.keystore.type": "JKS"}, "convert it"),
+        ({"partitioner.class": "com.example.Mine"}, "column partition"),
+        ({"key.serializer": "x"}, "use DataFrame operations"),
+    ],
+)  # fmt: skip
+def test_what_librdkafka_cannot_do_is_refused(settings: dict[str, str], says: str) -> None:
+    with pytest.raises(BadOption, match=says):
+        translate(settings)
+
+
+def test_a_broker_that_goes_away_in_a_transaction_does_not_break_it(penstock: PenstockBroker) -> None:
+    penstock.create_topic("out")
+    producers = ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True)
+    producer = TaskProducer(producers, "t")
+    producer.take_over()
+    producer.send(Rows("out", BY_KEY, None, [b"1"], None, 1, 0))
+    producer.flush()
+    penstock.kill()
+    penstock.restart()
+    producer.send(Rows("out", BY_KEY, None, [b"2"], None, 1, 0))
+    producer.commit()
+    assert [r.value for r in penstock.consume("out", isolation="read_committed")] == [b"1", b"2"]
