@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 METADATA_FILE = "metadata.sqlite"
+_INTERNAL_REPLICAS = 3
 # Descriptors that are kept for segment files when the process cannot have as many as it likes.
 _FILES_SHARE = 4
 
@@ -288,6 +289,9 @@ class Broker:
         self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]
     ) -> None:
         """When this returns, the topic is there and its partitions have leaders."""
+        if self.membership is not None and replication_factor == 1:
+            # What groups and transactions rest on is never in one place where there are several.
+            replication_factor = min(_INTERNAL_REPLICAS, max(len(self.controller.image.brokers), 2))
         spec = TopicSpec(name, partitions, replication_factor, configs=configs)
         for result in await self.controller.create_topics([spec]):
             if result.error is not None and not isinstance(result.error, TopicAlreadyExists):

@@ -20,8 +20,9 @@ from penstock.controller.elections import PartitionChange
 from penstock.controller.in_sync import WantedIsr, check_sender, plan_isr
 from penstock.controller.office import Office
 from penstock.errors import ApiError, InvalidUpdateVersion, NotController
+from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
-from penstock.metadata.store import BadVersion, NoNode, StoreUnavailable
+from penstock.metadata.store import BadVersion, NodeExists, NoNode, StoreUnavailable
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
 from penstock.wire.codec import Message
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS = 0.5
 _LONGEST_CHECK_MS = 2_000
+_HAND_OVER_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class Membership:
         self.peers = Peers(broker)
         self.followers = Followers(broker)
         self.isr = InSyncReplicas(broker)
+        self._leaving = False
         self._lost = False
         self._renewing: asyncio.Task[None] | None = None
 
@@ -87,13 +90,50 @@ class Membership:
         log.info("broker %d is registered with epoch %d", info.id, info.epoch)
 
     async def leave(self) -> None:
-        """Before this broker stops serving."""
+        """Before this broker stops serving: let others lead, then end all that goes on with them."""
+        self._leaving = True
+        if self._renewing is not None:
+            self._renewing.cancel()
+        if self._broker.config.controlled_shutdown_enable:
+            await self._hand_over()
         await self.office.stop()
         await self.followers.close()
         self.isr.close()
         self.peers.close()
-        if self._renewing is not None:
-            self._renewing.cancel()
+
+    async def _hand_over(self) -> None:
+        """Ask for other leaders, and wait until they lead what they can."""
+        try:
+            await self.store.create(layout.leaving_path(self._broker.id), b"{}", ephemeral=True)
+        except NodeExists:
+            pass
+        except StoreUnavailable as error:
+            log.warning("stopping without a hand-over: %s", error)
+            return
+        moved = asyncio.Event()
+        self.controller.subscribe(lambda old, new: moved.set())
+        end = self._broker.loop.time() + _HAND_OVER_SECONDS
+        while (left := self._still_led()) and self._broker.loop.time() < end:
+            moved.clear()
+            try:
+                await asyncio.wait_for(moved.wait(), _RETRY_SECONDS)
+            except TimeoutError:
+                continue  # an image may have come between the look and the wait
+        if left:
+            log.warning("%d partitions are still led here, and stop with this broker", left)
+        # The others have the new leaders from the same image; what was sent here meanwhile is answered so.
+        await self._broker.caught_up()
+
+    def _still_led(self) -> int:
+        """How many partitions this broker leads that another could."""
+        image = self.controller.image
+        others = image.brokers.keys() - image.leaving - {self._broker.id}
+        return sum(
+            1
+            for topic in image.topics.values()
+            for partition in topic.partitions
+            if partition.leader == self._broker.id and not others.isdisjoint(partition.isr)
+        )
 
     # replication
 
@@ -162,7 +202,7 @@ class Membership:
             self.office.session_lost()
         elif state is SessionState.SUSPENDED:
             log.warning("the connection to ZooKeeper is lost")
-        elif self._renewing is None:
+        elif self._renewing is None and not self._leaving:
             # Also without a lost session: ZooKeeper may have ended it while nobody here could hear of it.
             self._renewing = self._broker.loop.create_task(self._renew())
             self._renewing.add_done_callback(self._renewed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.errors import ApiError, RequestTimedOut
+from penstock.errors import ApiError, NotEnoughReplicasAfterAppend, NotLeaderOrFollower, RequestTimedOut
 from penstock.log.partition_log import AppendInfo
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 Appended = list[tuple[Partition, AppendInfo, PartitionResult]]
+
+
+def _shortfall(partition: Partition, info: AppendInfo, is_behind: bool) -> ApiError | None:
+    """Why acks=all cannot be said of records that were appended here."""
+    if not partition.is_leader or partition.epoch_start > info.base_offset:
+        # The lead has changed hands since, maybe more than once: the records may be gone.
+        return NotLeaderOrFollower()
+    if is_behind:
+        return RequestTimedOut()
+    if len(partition.image.isr) < partition.log.config.min_insync_replicas:
+        return NotEnoughReplicasAfterAppend()
+    return None
 
 
 def wait(
@@ -35,10 +47,10 @@ def wait(
             answer.set_result(encode_produce_response(version, topics))
 
     def replicated(behind: set[Key]) -> None:
-        for partition, _, result in unfinished:
-            if partition.key in behind:
-                result.error_code = RequestTimedOut.code
-                result.base_offset = -1
+        for partition, info, result in unfinished:
+            error = _shortfall(partition, info, partition.key in behind)
+            if error is not None:
+                result.error_code, result.base_offset = error.code, -1
         respond()
 
     def flushed(done: asyncio.Future[list[None | BaseException]]) -> None:

@@ -137,9 +137,13 @@ class Topics:
             if partition.log.config is not log_config:
                 partition.log.update_config(log_config)
             if partition.image is not image:
+                new_epoch = partition.image.leader_epoch != image.leader_epoch
                 partition.update(image)
                 self._roles_changed(partition, topic)
-                broker.delayed.complete_all(partition.key)
+                if new_epoch:
+                    broker.delayed.complete_all(partition.key)
+                else:
+                    partition.announce()
         for key in moved:
             self.unavailable.discard(key)
         await self._drop(moved)

@@ -259,6 +259,10 @@ class Partition:
         if self.log.high_watermark != before:
             self._on_change(self.key)
 
+    def announce(self) -> None:
+        """Other replicas are in sync now, and with them the high watermark may have moved."""
+        self._on_change(self.key)
+
     # -- following
 
     def follow(self, high_watermark: int, log_start_offset: int) -> None:
