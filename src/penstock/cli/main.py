@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("penstock.cli.demo", "demo", "Start it with real flights streaming through Spark."),
     "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
     "registry": ("penstock.cli.registry", "registry", "Run a schema registry on a Kafka cluster."),
+    "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds a cluster's metadata."),
     "topics": ("penstock.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.configs", "configs", "Show and change settings of topics and brokers."),
     "produce": ("penstock.cli.produce", "produce", "Write records to a topic."),
