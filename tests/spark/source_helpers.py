@@ -95,14 +95,16 @@ def admin(broker: PenstockBroker) -> AdminClient:
 
 
 def add_partitions(broker: PenstockBroker, topic: str, count: int) -> None:
-    (done,) = admin(broker).create_partitions([NewPartitions(topic, count)]).values()
+    client = admin(broker)  # answers come only as long as it lives
+    (done,) = client.create_partitions([NewPartitions(topic, count)]).values()
     done.result(30)
 
 
 def delete_records(broker: PenstockBroker, topic: str, partition: int, before: int) -> None:
     from confluent_kafka import TopicPartition
 
-    (done,) = admin(broker).delete_records([TopicPartition(topic, partition, before)]).values()
+    client = admin(broker)
+    (done,) = client.delete_records([TopicPartition(topic, partition, before)]).values()
     done.result(30)
 
 
