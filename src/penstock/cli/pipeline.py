@@ -137,7 +137,9 @@ def init(name: str, bootstrap: str, source: str, sink: str, as_json: bool) -> No
     metavar="HOST:PORT",
     help="Brokers whose topic __penstock_queries gets the progress, or none.  [default: the project's]",
 )
-@click.option("--run-seconds", metavar="N", type=click.FloatRange(min=0), help="Stop after so long.")
+@click.option(
+    "--run-seconds", metavar="N", type=click.FloatRange(min=0), help="Stop so long after its start."
+)
 @json_option
 def run(
     project: Path,
@@ -185,10 +187,6 @@ def run(
                     "wait for it, or end it"
                 )
             with _signals() as stop, _spark_log(state) as out:
-                if run_seconds is not None:
-                    timer = threading.Timer(run_seconds, stop.set)
-                    timer.daemon = True
-                    timer.start()
                 if once or dry_run:
                     arguments = ["dry-run" if dry_run else "run"]
                     arguments += [f"--full-refresh={tables}" for tables in full_refresh]
@@ -216,6 +214,7 @@ def run(
                         as_json,
                         metrics_port,
                         progress_to,
+                        run_seconds,
                     )
         finally:
             state.release()
@@ -268,6 +267,7 @@ def _keep_running(
     as_json: bool,
     metrics_port: int | None,
     progress_to: str | None,
+    run_seconds: float | None,
 ) -> None:
     from penstock.pipelines.service import serve
 
@@ -290,6 +290,10 @@ def _keep_running(
 
     def running(status: Any) -> Any:
         nonlocal live
+        if run_seconds is not None:
+            timer = threading.Timer(run_seconds, stop.set)
+            timer.daemon = True
+            timer.start()
         if as_json or not out.isatty():
             return None
         live = LiveTable(out, status)

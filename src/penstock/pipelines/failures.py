@@ -15,6 +15,7 @@ _JAVA_FRAME = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^Driver stacktrace:|^JVM 
 _PYTHON_CAUSE = re.compile(r"^(?P<type>[A-Za-z_][\w.]*): (?P<text>.*)$", re.MULTILINE)
 _JAVA_CAUSE = re.compile(r"^Caused by: (?P<type>[\w.$]+): (?P<text>.*)$", re.MULTILINE)
 _FIRST_JAVA = re.compile(r"^: (?P<type>[\w.$]+): (?P<text>.*)$", re.MULTILINE)
+_NAMED = re.compile(r"\[[A-Z][A-Z_]+(?:\.[A-Z_]+)*\] ")
 _LONGEST = 600
 
 # Errors of Spark that mean: the state on disk is of another query.
@@ -57,9 +58,11 @@ def shorten(text: str) -> str:
             kind = last["type"].rpartition(".")[2]
             words = last["text"] if _JAVA_FRAME.search(following) else f"{last['text']} {following}"
             text = words if kind in ("PySparkRuntimeError", "Exception") else f"{kind}: {words}"
+    elif (first := _FIRST_JAVA.search(text)) and _NAMED.match(first["text"]):
+        text = text[first.start("text") :]  # an error that Spark has a name for says more than what caused it
     elif found := list(_JAVA_CAUSE.finditer(text)):
         text = found[-1]["text"] if found[-1]["text"] else found[-1]["type"]
-    elif first := _FIRST_JAVA.search(text):
+    elif first:
         text = text[first.start("text") :]
     frame = _JAVA_FRAME.search(text)
     if frame:

@@ -123,7 +123,6 @@ class Runner:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop`, after `load`. Whatever goes wrong from here on is shown, and does not end the run."""
-        self._phase = "running"
         try:
             while not stop.is_set():
                 self.step()
@@ -137,6 +136,7 @@ class Runner:
         resolution = self.resolver.resolve(load_graph(self.project, self.spark))
         rebuild = self._named(resolution, self.options.rebuild)
         self._plan_and_apply(resolution, agreed=set(rebuild), rebuild=rebuild)
+        self._phase = "running"
 
     def step(self) -> None:
         """Whatever is due now."""
@@ -240,10 +240,10 @@ class Runner:
         flow.query = None
 
     def _inputs_ready(self, flow: FlowState) -> bool:
-        """A stream that looks up a materialized view starts when that has been computed, not while it is."""
+        """A stream that looks up a materialized view starts when that has been computed."""
         for name in flow.resolved.print.looks_up:
             view = self._view_of(name)
-            if view and (view.refreshed == 0 or view.state == "refreshing"):
+            if view and view.refreshed == 0:
                 return False
         return True
 
@@ -274,15 +274,6 @@ class Runner:
         marker = tuple(self._progress_of(table) for table in inputs)
         if flow.seen == marker and flow.error is None:
             return
-        for reader in self.flows.values():
-            if (
-                not reader.is_view
-                and flow.resolved.print.target in reader.resolved.print.looks_up
-                and reader.query
-            ):
-                # The files that it looks up are about to be replaced.
-                self._stop(reader)
-                reader.state, reader.due = "waiting", 0.0
         flow.state, flow.seen, flow.since = "refreshing", marker, now
         definition = flow.resolved.definition
         tables = [".".join(f"`{part}`" for part in flow.graph.qualify(table)) for table in inputs]
@@ -304,6 +295,12 @@ class Runner:
         flow.state, flow.error, flow.failures = "up to date", None, 0
         flow.refreshed += 1
         flow.due = now + self.options.refresh_every
+        for reader in self.flows.values():
+            looks_up = flow.resolved.print.target in reader.resolved.print.looks_up
+            if looks_up and not reader.is_view and reader.query:
+                # It sees what it looks up as that was when it started.
+                self._stop(reader)
+                reader.state, reader.due = "waiting", now
         self.report({"event": "refreshed", "flow": name, "seconds": round(now - flow.since, 1)})
 
     def on_progress(self, progress: QueryProgress) -> None:
@@ -392,7 +389,7 @@ class Runner:
             flow = self.flows.get(change.flow)
             if flow and change.flow in may and change.action in (Action.STOP, Action.RESTART, Action.REBUILD):
                 self._stop(flow)
-        self._rebuild(resolution, rebuilds)
+        other_columns = self._rebuild(resolution, rebuilds)
         states: dict[str, FlowState] = {}
         for change in changes:
             name = change.flow
@@ -420,14 +417,15 @@ class Runner:
         order = [name for name in resolution.flows if name in states]
         self.flows = {name: states[name] for name in [*order, *(n for n in states if n not in order)]}
         self.state.write_prints(self.applied)
-        if rebuilds and resolution.replaced:
-            # Tables have other columns now: what reads them is looked at again.
+        if other_columns:
+            # What reads the tables is looked at again.
             self._new_version(agreed=[change.flow for change in rebuilds])
 
-    def _rebuild(self, resolution: Resolution, rebuilds: list[Change]) -> None:
-        """Empties the tables, or makes them anew with other columns, and begins new checkpoints."""
+    def _rebuild(self, resolution: Resolution, rebuilds: list[Change]) -> bool:
+        """Empties the tables and begins new checkpoints; gives whether a table has other columns now."""
         graph = resolution.graph
         emptied: set[tuple[str, ...]] = set()
+        changed = False
         for change in rebuilds:
             resolved = resolution.flows[change.flow]
             definition, dataset = resolved.definition, graph.target_of(resolved.definition)
@@ -435,11 +433,10 @@ class Runner:
             if dataset.kind is not Kind.STREAMING_TABLE or dataset.name in emptied:
                 continue
             emptied.add(dataset.name)
-            if graph.short(dataset.name) in resolution.replaced:
-                schemas = [self.resolver.evaluate(flow).schema for flow in graph.flows_into(dataset.name)]
-                self.tables.replace(dataset, wanted_schema(graph, dataset, schemas))
-            else:
-                self.tables.empty(dataset)
+            schemas = [self.resolver.evaluate(flow).schema for flow in graph.flows_into(dataset.name)]
+            if self.tables.start_again(dataset, wanted_schema(graph, dataset, schemas)):
+                changed = True
+        return changed
 
     def apply_pending(self, flows: Collection[str]) -> None:
         """Somebody agrees to what waits: to the named flows, or to all of it."""

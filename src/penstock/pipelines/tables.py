@@ -7,6 +7,7 @@ storage, and is found there again.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.errors import BadDefinition
@@ -16,7 +17,7 @@ from penstock.pipelines.project import Project
 from penstock.pipelines.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 DEFAULT_FORMAT = "parquet"
@@ -37,6 +38,8 @@ class Tables:
         wanted = wanted_schema(graph, dataset, schemas)
         if not self.spark.catalog.tableExists(dataset.sql_name):
             wanted = self._with_files_found(dataset, wanted)
+            if dataset.kind is Kind.MATERIALIZED_VIEW and not self.lasts:
+                self.storage.delete(self._default_location(dataset))
             self._create(dataset, wanted)
         existing = self.spark.table(dataset.sql_name).schema
         missing, reason = compare(existing, wanted)
@@ -49,22 +52,59 @@ class Tables:
             self._do(dataset, f"ALTER TABLE {dataset.sql_name} ADD COLUMNS ({columns})")
         return reason
 
-    def empty(self, dataset: Dataset) -> None:
-        """Removes all rows, and the log of the batches that wrote them."""
-        self._do(dataset, f"TRUNCATE TABLE {dataset.sql_name}")
-        self.storage.delete(f"{self.location(dataset)}/_spark_metadata")
+    def start_again(self, dataset: Dataset, schema: StructType) -> bool:
+        """Removes all rows; gives whether the table has other columns now."""
+        existing = self.spark.table(dataset.sql_name).schema
+        columns = [(field.name.lower(), field.dataType.simpleString()) for field in existing.fields]
+        if columns != [(field.name.lower(), field.dataType.simpleString()) for field in schema.fields]:
+            self.replace(dataset, schema)
+            return True
+        self._empty(dataset)
+        return False
+
+    def _empty(self, dataset: Dataset) -> None:
+        """With the rows goes the log of the batches that wrote them."""
+        location = self.location(dataset)
+        self.storage.delete(location)
+        self.storage.make_directory(location)
         self.spark.catalog.refreshTable(dataset.sql_name)
 
     def replace(self, dataset: Dataset, schema: StructType) -> None:
         """Drops the table with its rows and makes it again with other columns."""
-        location = self.location(dataset)
+        root, _ = self._version(dataset)
         self._do(dataset, f"DROP TABLE IF EXISTS {dataset.sql_name}")
-        self.storage.delete(location)
+        self.storage.delete(root)
         self._create(dataset, schema)
 
     def location(self, dataset: Dataset) -> str:
         rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {dataset.sql_name}").collect()
         return next(str(row.data_type) for row in rows if row.col_name == "Location")
+
+    def put(self, dataset: Dataset, frame: DataFrame) -> None:
+        """Puts the rows of a DataFrame in the place of those that a materialized view has.
+
+        They go to a new directory, to which the table is then pointed, so that a reader sees the old rows or
+        the new ones. The directory before is kept for those who are reading, until the next time.
+        """
+        root, number = self._version(dataset)
+        columns = [f"`{field.name}`" for field in self.spark.table(dataset.sql_name).schema.fields]
+        writer = frame.select(*columns).write.format(dataset.format or DEFAULT_FORMAT).mode("overwrite")
+        if dataset.partition_by:
+            writer = writer.partitionBy(*dataset.partition_by)
+        writer.save(f"{root}/v{number + 1}")
+        self._do(dataset, f"ALTER TABLE {dataset.sql_name} SET LOCATION {_quoted(f'{root}/v{number + 1}')}")
+        self.spark.catalog.refreshTable(dataset.sql_name)
+        for name in self.storage.names(root):
+            if name not in (f"v{number}", f"v{number + 1}"):
+                self.storage.delete(f"{root}/{name}")
+
+    def _version(self, dataset: Dataset) -> tuple[str, int]:
+        """The directory of a table without the version that `put` added, and the number of that."""
+        location = self.location(dataset).rstrip("/")
+        found = re.fullmatch(r"(.*)/v(\d+)", location)
+        if dataset.kind is Kind.MATERIALIZED_VIEW and found:
+            return found[1], int(found[2])
+        return location, 0
 
     def _default_location(self, dataset: Dataset) -> str:
         _, database, table = dataset.name
@@ -96,6 +136,7 @@ class Tables:
         if dataset.cluster_by:
             statement += " CLUSTER BY (" + ", ".join(f"`{name}`" for name in dataset.cluster_by) + ")"
         if not self.lasts:
+            self.storage.make_directory(self._default_location(dataset))  # a stream wants it to be there
             statement += f" LOCATION {_quoted(self._default_location(dataset))}"
         if dataset.comment:
             statement += f" COMMENT {_quoted(dataset.comment)}"

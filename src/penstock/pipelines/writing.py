@@ -104,12 +104,7 @@ class Writer:
         for name in inputs:
             # Files that streams have added since the table was last read are not seen otherwise.
             self.spark.catalog.refreshTable(name)
-        frame = self.resolver.evaluate(flow)
-        columns = [field.name for field in self.spark.table(dataset.sql_name).schema.fields]
-        frame.select(*[f"`{column}`" for column in columns]).write.insertInto(
-            dataset.sql_name, overwrite=True
-        )
-        self.spark.catalog.refreshTable(dataset.sql_name)
+        self.tables.put(dataset, self.resolver.evaluate(flow))
 
 
 def _delta_writer(dataset: Dataset) -> Any:

@@ -19,8 +19,18 @@ from penstock.pipelines.fingerprint import (
 )
 
 RAW = FlowPrint("raw", "streaming table", ("penstock(subscribe=a)",), (), ("v string",), "p1")
-COUNTS = FlowPrint("counts", "streaming table", ("parquet(path=raw)",), ("Aggregate [k]",), ("n bigint",), "p2", reads=("raw",))
-ALERTS = FlowPrint("alerts", "sink", ("parquet(path=counts)",), (), ("value string",), "p3", reads=("counts",))
+COUNTS = FlowPrint(
+    "counts",
+    "streaming table",
+    ("parquet(path=raw)",),
+    ("Aggregate [k]",),
+    ("n bigint",),
+    "p2",
+    reads=("raw",),
+)
+ALERTS = FlowPrint(
+    "alerts", "sink", ("parquet(path=counts)",), (), ("value string",), "p3", reads=("counts",)
+)
 TOTALS = FlowPrint("totals", "materialized view", (), (), ("n bigint",), "p4", looks_up=("counts",))
 ALL = {"raw": RAW, "counts": COUNTS, "alerts": ALERTS, "totals": TOTALS}
 
@@ -58,7 +68,9 @@ def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
     changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, plan="other", state=("Aggregate [j]",))})
     assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
     assert reasons(changes, "counts") == "its state changed from Aggregate [k] to Aggregate [j]"
-    assert reasons(changes, "alerts") == "'counts', which it reads, is rebuilt; its sink gets the records again"
+    assert (
+        reasons(changes, "alerts") == "'counts', which it reads, is rebuilt; its sink gets the records again"
+    )
 
 
 def test_another_topic_rebuilds_the_whole_chain():
@@ -70,7 +82,9 @@ def test_another_topic_rebuilds_the_whole_chain():
 def test_a_table_that_cannot_hold_the_new_columns_is_rebuilt_with_all_flows_into_it():
     one = replace(RAW, shared=True)
     two = replace(RAW, shared=True, plan="p9")
-    changes = plan_changes({"one": one, "two": two}, {"one": one, "two": two}, replaced_tables={"raw": "v is int now"})
+    changes = plan_changes(
+        {"one": one, "two": two}, {"one": one, "two": two}, replaced_tables={"raw": "v is int now"}
+    )
     assert actions(changes) == {"one": "rebuild", "two": "rebuild"}
     assert reasons(changes, "one") == "v is int now"
 
@@ -136,8 +150,8 @@ def test_options_that_say_how_to_read_are_not_part_of_what_is_read():
     plain = source_identity("penstock", {"subscribe": "a", "kafka.bootstrap.servers": "b:1"})
     tuned = source_identity(
         "Penstock",
-        {"Subscribe": "a", "kafka.bootstrap.servers": "b:1", "maxOffsetsPerTrigger": "5", "kafka.group.id": "g",
-         "startingOffsets": "earliest", "failOnDataLoss": "false"},
+        {"Subscribe": "a", "kafka.bootstrap.servers": "b:1", "maxOffsetsPerTrigger": "5",
+         "kafka.group.id": "g", "startingOffsets": "earliest", "failOnDataLoss": "false"},
     )  # fmt: skip
     assert plain == tuned
     assert plain != source_identity("penstock", {"subscribe": "b", "kafka.bootstrap.servers": "b:1"})
