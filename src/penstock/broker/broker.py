@@ -11,7 +11,7 @@ import os
 import random
 import resource
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +34,7 @@ from penstock.broker.topics import Topics
 from penstock.broker.transactions import TransactionHost
 from penstock.clock import Clock, SystemClock
 from penstock.config import BrokerConfig, LogConfig, resolve_topic
+from penstock.config.broker import INTERNAL, Listener
 from penstock.controller import Controller, TopicSpec
 from penstock.controller.topics import check_topic_name
 from penstock.errors import TopicAlreadyExists
@@ -189,13 +190,12 @@ class Broker:
             lambda: self.config.share_coordinator_state_topic_prune_interval_ms,
             lambda: prune(self, self.share),
         )
-        ports = [self.server.bind(listener.host, listener.port) for listener in config.listeners]
-        self.port = ports[0]
-        host, port = _reachable(config.listeners[0].host), self.port
-        if config.advertised_listeners:
-            host = config.advertised_listeners[0].host
-            port = config.advertised_listeners[0].port or self.port
-        self.host = host
+        ports = {listener: self.server.bind(listener.host, listener.port) for listener in config.listeners}
+        self.host, self.port = _address("PLAINTEXT", config, ports)
+        host, port = self.host, self.port
+        if self.membership is not None and any(listener.name == INTERNAL for listener in ports):
+            if config.inter_broker_listener_name != "PLAINTEXT":
+                self.membership.controller.peer_listener = _address(INTERNAL, config, ports)
         if self.membership is not None:
             await self.membership.register()
         else:
@@ -303,6 +303,16 @@ class Broker:
         return [
             (one.id, one.host, one.port, one.rack) for one in map(brokers.get, sorted(ids)) if one is not None
         ]
+
+
+def _address(name: str, config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[str, int]:
+    """The host and port that others are told for this listener."""
+    listener = next(one for one in bound if one.name == name)
+    host, port = _reachable(listener.host), bound[listener]
+    for advertised in config.advertised_listeners:
+        if advertised.name == name:
+            return advertised.host, advertised.port or port
+    return host, port
 
 
 def _reachable(host: str) -> str:

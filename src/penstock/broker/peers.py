@@ -152,17 +152,18 @@ class Peers:
         info = broker.controller.image.brokers.get(broker_id)
         if info is None:
             raise PeerUnavailable(broker_id, "it is not registered")
+        host, port = info.peer_address
         try:
             _, connection = await asyncio.wait_for(
                 broker.loop.create_connection(
                     lambda: PeerConnection(broker_id, f"broker-{broker.id}-{purpose}", broker.loop),
-                    info.host,
-                    info.port,
+                    host,
+                    port,
                 ),
                 _CONNECT_SECONDS,
             )
         except (OSError, TimeoutError) as error:
-            raise PeerUnavailable(broker_id, f"{info.host}:{info.port}: {error or 'no answer'}") from error
+            raise PeerUnavailable(broker_id, f"{host}:{port}: {error or 'no answer'}") from error
         return connection
 
     def forget(self, broker_id: int) -> None:

@@ -59,16 +59,23 @@ _LISTENER = re.compile(
 )
 
 
+INTERNAL = "INTERNAL"
+"""The listener of brokers among themselves."""
+
+
 class Listeners:
-    """Every item is PLAINTEXT://host:port (no other security protocol is served), no address twice."""
+    """Every item is PLAINTEXT://host:port (no other security protocol is served), no address twice.
+
+    INTERNAL is plain text too, and only for the other brokers of the cluster.
+    """
 
     def allows(self, value: Any) -> bool:
         parsed = [Listener.parse(item) for item in value]
         addresses = [(item.host, item.port) for item in parsed if item is not None and item.port]
         return (
-            all(item is not None and item.name == "PLAINTEXT" for item in parsed)
+            all(item is not None and item.name in ("PLAINTEXT", INTERNAL) for item in parsed)
             and len(set(addresses)) == len(addresses)
-            and len(parsed) > 0
+            and any(item is not None and item.name == "PLAINTEXT" for item in parsed)
         )
 
     def __str__(self) -> str:
@@ -227,6 +234,8 @@ _CLUSTER = (
          "Give partitions back to their preferred leaders from time to time."),
     _row("controlled.shutdown.enable", BOOLEAN, True, None,
          "Move leaders to other brokers before this one stops."),
+    _row("inter.broker.listener.name", STRING, None, OneOf("PLAINTEXT", INTERNAL),
+         "The listener that other brokers use; by default INTERNAL where there is one."),
     _row("leader.imbalance.check.interval.seconds", LONG, 300, Range(1),
          "How often the controller looks whether preferred leaders lead."),
     _row("leader.imbalance.per.broker.percentage", INT, 10, Range(0, 100),

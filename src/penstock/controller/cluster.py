@@ -66,6 +66,7 @@ class ClusterController(Controller):
         self._reader = layout.ImageReader()
         self._mirrored = _Versions(store.nodes)
         self.broker_epoch = -1
+        self.peer_listener: tuple[str, int] | None = None  # set before registering, where there is one
 
     @property
     def _versions(self) -> Mapping[str, int]:
@@ -120,7 +121,8 @@ class ClusterController(Controller):
 
     async def _register_broker(self, host: str, port: int, rack: str | None) -> BrokerInfo:
         epoch = self._versions[layout.BROKER_EPOCH] + 1
-        broker = BrokerInfo(self._broker_id, host, port, rack, epoch)
+        peer_host, peer_port = self.peer_listener or (None, 0)
+        broker = BrokerInfo(self._broker_id, host, port, rack, epoch, peer_host, peer_port)
         path, value = layout.broker_path(broker.id), layout.broker_value(broker)
         leaving = layout.leaving_path(broker.id)
         ops: list[Op] = [Set(layout.BROKER_EPOCH, b"{}", epoch - 1)]

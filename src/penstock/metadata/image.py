@@ -21,6 +21,13 @@ class BrokerInfo:
     port: int
     rack: str | None = None
     epoch: int = 0
+    peer_host: str | None = None
+    peer_port: int = 0
+
+    @property
+    def peer_address(self) -> tuple[str, int]:
+        """Where the other brokers reach it."""
+        return (self.host, self.port) if self.peer_host is None else (self.peer_host, self.peer_port)
 
 
 @dataclass(frozen=True, slots=True)

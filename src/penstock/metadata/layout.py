@@ -6,7 +6,8 @@
     /cluster/controller             ephemeral; {"broker", "epoch"}: who is the elected controller
     /cluster/controller-epoch       its version is the epoch of the newest controller
     /cluster/leaving/1              broker 1 is shutting down and should lead nothing more
-    /brokers/1                      ephemeral; {"host", "port", "rack", "epoch"}
+    /brokers/1                      ephemeral; {"host", "port", "rack", "epoch"}; with a listener for
+                                    brokers only, its {"peer_host", "peer_port"} too
     /topics/NAME                    {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
                                     "adding" and "removing" {"0": [3]} while partitions are reassigned
     /topics/NAME/state/0            {"leader", "leader_epoch", "isr"}; the version is the partition epoch
@@ -144,7 +145,10 @@ def _put_configs(path: str, configs: Mapping[str, str], versions: Versions) -> I
 
 
 def broker_value(broker: BrokerInfo) -> bytes:
-    return encode({"host": broker.host, "port": broker.port, "rack": broker.rack, "epoch": broker.epoch})
+    value = {"host": broker.host, "port": broker.port, "rack": broker.rack, "epoch": broker.epoch}
+    if broker.peer_host is not None:
+        value |= {"peer_host": broker.peer_host, "peer_port": broker.peer_port}
+    return encode(value)
 
 
 def _topic_value(topic: TopicImage) -> bytes:
