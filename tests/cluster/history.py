@@ -1,0 +1,169 @@
+"""Load in the background, and the check afterwards: what was acknowledged is there, once, in order.
+
+A value is `writer:number`; numbers of a writer grow. Each record goes to the partition that its number says,
+so that the order within a partition is known.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tests.cluster.harness import PATIENCE, Cluster
+
+
+@dataclass
+class History:
+    """What the writers were told. `acknowledged` is value → (partition, offset)."""
+
+    acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    failed: list[tuple[bytes, KafkaError]] = field(default_factory=list)
+    sent: int = 0
+
+
+class Writer:
+    """Writes with acks=all and idempotence until it is told to stop. Use as a context manager."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: int = 3, *, name: str = "w", **settings: object
+    ) -> None:
+        self.history = History()
+        self._topic = topic
+        self._partitions = partitions
+        self._name = name
+        self._stopping = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "message.timeout.ms": int(PATIENCE * 2000),
+                "retry.backoff.max.ms": 200,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 2000,
+                "log_level": 0,
+                **settings,
+            }
+        )
+        self._thread = threading.Thread(target=self._write, name=f"writer-{name}", daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> History:
+        """No more records; what was sent is acknowledged or has failed when this returns."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._thread.join()
+            assert self._producer.flush(PATIENCE * 2) == 0, "records are still under way"
+        return self.history
+
+    def wait_for_progress(self, more: int = 50) -> None:
+        """Until so many more records are acknowledged: the load goes on."""
+        wanted = len(self.history.acknowledged) + more
+        end = time.monotonic() + PATIENCE
+        while len(self.history.acknowledged) < wanted:
+            assert time.monotonic() < end, f"nothing is acknowledged any more: {self.history.failed[-3:]}"
+            time.sleep(0.02)
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            value = f"{self._name}:{number}".encode()
+            try:
+                self._producer.produce(
+                    self._topic, value, partition=number % self._partitions, on_delivery=self._delivered
+                )
+            except BufferError:
+                self._producer.poll(0.05)
+                continue
+            except KafkaException as error:  # fatal: the producer is of no more use, and the check tells
+                self.history.failed.append((value, error.args[0]))
+                return
+            self.history.sent += 1
+            number += 1
+            self._producer.poll(0)
+            if number % 20 == 0:
+                self._stopping.wait(0.01)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert isinstance(value, bytes)
+        if error is None:
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None
+            self.history.acknowledged[value] = (partition, offset)
+        else:
+            self.history.failed.append((value, error))
+
+
+def read_all(
+    cluster: Cluster, topic: str, *, isolation: str = "read_committed"
+) -> dict[int, list[tuple[int, bytes]]]:
+    """Every partition's (offset, value), read to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "checker",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "log_level": 0,
+        }
+    )
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    try:
+        partitions = list(cluster.metadata(topic).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        found = {number: [] for number in partitions}
+        left = set(partitions)
+        end = time.monotonic() + PATIENCE
+        while left:
+            assert time.monotonic() < end, f"partitions {left} cannot be read to their end"
+            for message in consumer.consume(5000, 1.0):
+                error, number = message.error(), message.partition()
+                assert number is not None
+                if error is None:
+                    value, offset = message.value(), message.offset()
+                    assert isinstance(value, bytes) and offset is not None
+                    found[number].append((offset, value))
+                    left.add(number)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(number)
+                elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
+
+
+def check(history: History, log: dict[int, list[tuple[int, bytes]]]) -> None:
+    """Nothing acknowledged is lost or moved, nothing is there twice, each writer's order is kept."""
+    where = {value: (partition, offset) for partition, records in log.items() for offset, value in records}
+    lost = [value for value in history.acknowledged if value not in where]
+    assert not lost, f"{len(lost)} acknowledged records are lost, the first {lost[:5]}"
+    moved = {v: (was, where[v]) for v, was in history.acknowledged.items() if where[v] != was}
+    assert not moved, f"{len(moved)} records lie elsewhere than was said, the first {list(moved.items())[:5]}"
+    counted: dict[bytes, int] = defaultdict(int)
+    for records in log.values():
+        for _, value in records:
+            counted[value] += 1
+    twice = [value for value, count in counted.items() if count > 1]
+    assert not twice, f"{len(twice)} records are there more than once, the first {twice[:5]}"
+    for partition, records in log.items():
+        newest: dict[bytes, int] = {}
+        for offset, value in records:
+            name, _, number = value.partition(b":")
+            before = newest.get(name, -1)
+            assert int(number) > before, f"partition {partition}, offset {offset}: {value!r} after {before}"
+            newest[name] = int(number)
