@@ -55,15 +55,15 @@ class Feeder(threading.Thread):
         self.sent = Sent()
         self.failure: str | None = None
         self.over = False
-        self._bootstrap = bootstrap
+        self._address = bootstrap
         self._events = events
         self._speed = speed
         self._monotonic = monotonic
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
 
     def stop(self) -> None:
         """Returns when what was sent has arrived."""
-        self._stop.set()
+        self._stopping.set()
         self.join(_FLUSH_S + 10)
 
     def run(self) -> None:
@@ -79,7 +79,7 @@ class Feeder(threading.Thread):
 
         producer = Producer(
             {
-                "bootstrap.servers": self._bootstrap,
+                "bootstrap.servers": self._address,
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "log_level": 2,
@@ -91,7 +91,7 @@ class Feeder(threading.Thread):
             self.over = True
             return
         began, first = self._monotonic(), waiting.at
-        while not self._stop.is_set():
+        while not self._stopping.is_set():
             self.sent.now = int(first + (self._monotonic() - began) * self._speed)
             due: list[Event] = []
             while waiting is not None and waiting.at <= self.sent.now:
@@ -101,7 +101,7 @@ class Feeder(threading.Thread):
             if waiting is None:
                 self.over = True
                 break
-            self._stop.wait(_TICK_S)
+            self._stopping.wait(_TICK_S)
         self._flush(producer)
 
     def _send(self, producer: Any, due: list[Event]) -> None:
@@ -123,7 +123,7 @@ class Feeder(threading.Thread):
 
     def _flush(self, producer: Any) -> None:
         if producer.flush(_FLUSH_S) and self.failure is None:
-            self.failure = f"the broker at {self._bootstrap} took no records for {_FLUSH_S:.0f} s"
+            self.failure = f"the broker at {self._address} took no records for {_FLUSH_S:.0f} s"
 
 
 def events_after(

@@ -23,13 +23,13 @@ class ResultReader(threading.Thread):
     ) -> None:
         super().__init__(name="results", daemon=True)
         self.failure: str | None = None
-        self._bootstrap = bootstrap
+        self._address = bootstrap
         self._board = board
         self._show = show
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._stopping.set()
         self.join(30)
 
     def run(self) -> None:
@@ -37,7 +37,7 @@ class ResultReader(threading.Thread):
 
         consumer = Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                "bootstrap.servers": self._address,
                 "group.id": "penstock-demo",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -54,7 +54,7 @@ class ResultReader(threading.Thread):
                     for partition in range(TOPICS[topic][0])
                 ]
             )
-            while not self._stop.is_set():
+            while not self._stopping.is_set():
                 for message in consumer.consume(_BATCH, timeout=_POLL_S):
                     self._take(message)
         except (KafkaException, ValueError, KeyError) as error:

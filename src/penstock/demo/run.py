@@ -127,14 +127,15 @@ class Demo:
             self._show(tick)
             feeder.stop()
             sent = topics.end_offsets(FLIGHTS, WEATHER)
-            drained = self._drain(tick, sum(count for (topic, _), count in sent.items() if topic == FLIGHTS))
+            self._drain(tick, sum(count for (topic, _), count in sent.items() if topic == FLIGHTS))
             view.status(self._status("stopping", bootstrap, feeder, there))
             pipeline.stop(PIPELINE_STOP_S)
             # The last batch may have ended while the pipeline stopped.
             time.sleep(_TICK_S)
             reader.stop()
             view.close()
-            return self._sum_up(sent, drained)
+            # Only a signal is a reason for flights to be left over: what is missing for another fails.
+            return self._sum_up(sent, drained=not self._stop.is_set())
 
     def _start_platform(self, stack: ExitStack) -> tuple[Child, str]:
         # Not in the data directory, which may hold the file of a run that was killed.
@@ -186,12 +187,11 @@ class Demo:
             Path(__file__).parent / "project", target, ignore=shutil.ignore_patterns("__pycache__")
         )
         spec = target / "spark-pipeline.yml"
-        # Quoted as JSON, which YAML reads.
+        # Quoted as JSON, which YAML reads. The file ends with its configuration.
         lines = [
-            f"storage: {json.dumps((self._home.directory / 'storage').as_uri())}",
-            "configuration:",
             f"  penstock.demo.bootstrap: {json.dumps(bootstrap)}",
             f"  penstock.demo.table: {json.dumps(str(self._home.table))}",
+            f"storage: {json.dumps((self._home.directory / 'storage').as_uri())}",
         ]
         spec.write_text(spec.read_text() + "\n".join(lines) + "\n")
 
@@ -211,15 +211,14 @@ class Demo:
             tick("running" if self._first_result_s is not None else "Spark is starting")
             self._stop.wait(_TICK_S)
 
-    def _drain(self, tick: Callable[[str], None], flights: int) -> bool:
-        """Waits until every flight is through; a signal ends the wait. False when some are not."""
+    def _drain(self, tick: Callable[[str], None], flights: int) -> None:
+        """Waits until every flight is through; a signal ends the wait."""
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
         while not self._stop.is_set() and time.monotonic() < deadline:
             if self._is_through(flights):
-                return True
+                return
             tick("finishing")
             self._stop.wait(_TICK_S)
-        return False
 
     def _is_through(self, flights: int) -> bool:
         outcome = self._board.outcome
@@ -252,7 +251,7 @@ class Demo:
             table_rows=rows,
         )
 
-    def _sum_up(self, there: dict[tuple[str, int], int], drained: bool) -> Ended:
+    def _sum_up(self, there: dict[tuple[str, int], int], *, drained: bool) -> Ended:
         """What was sent is told by the topics' ends and the replay, which is the same each time."""
         settings = self._settings
         sent: list[Event] = []

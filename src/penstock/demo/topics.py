@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,13 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
+    @cached_property
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        # Kept: its answers end with it.
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+
     def create(self) -> None:
         """Those that are not there yet."""
         from confluent_kafka import KafkaError, KafkaException
@@ -99,7 +107,7 @@ class Topics:
             _admin_types().NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
             for name, (partitions, settings) in TOPICS.items()
         ]
-        for future in self._admin().create_topics(wanted, operation_timeout=_TIMEOUT_S).values():
+        for future in self._admin.create_topics(wanted, operation_timeout=_TIMEOUT_S).values():
             try:
                 future.result(_TIMEOUT_S)
             except KafkaException as error:
@@ -108,7 +116,7 @@ class Topics:
 
     def delete(self) -> None:
         """All that are there."""
-        admin = self._admin()
+        admin = self._admin
         there = [name for name in TOPICS if name in admin.list_topics(timeout=_TIMEOUT_S).topics]
         if there:
             for future in admin.delete_topics(there, operation_timeout=_TIMEOUT_S).values():
@@ -122,16 +130,11 @@ class Topics:
         wanted = {
             TopicPartition(name, partition): latest for name in names for partition in range(TOPICS[name][0])
         }
-        answers: dict[Any, Future[Any]] = self._admin().list_offsets(wanted, request_timeout=_TIMEOUT_S)
+        answers: dict[Any, Future[Any]] = self._admin.list_offsets(wanted, request_timeout=_TIMEOUT_S)
         return {
             (place.topic, place.partition): future.result(_TIMEOUT_S).offset
             for place, future in answers.items()
         }
-
-    def _admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
-
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
 
 
 def _admin_types() -> Any:

@@ -49,81 +49,43 @@ def reason() -> Column:
 
 
 @dp.temporary_view
-def records() -> DataFrame:
-    """Every record of the topic, parsed, with the reason why it is no flight."""
-    flight = F.from_json(
-        F.col("value").cast("string"), FLIGHT, {"columnNameOfCorruptRecord": "broken", "mode": "PERMISSIVE"}
-    )
-    return (
-        spark.readStream.format("penstock").options(**topic("flights")).load()
-        .withColumn("f", flight)
-        .withColumn("reason", reason())
-    )  # fmt: skip
-
-
-@dp.temporary_view
 def weather() -> DataFrame:
-    """The compacted topic as a table: read anew for each batch, the last record of a key holds."""
+    """The compacted topic as a table: each batch sees it as it is then; the last record of a key holds."""
     observations = spark.read.format("penstock").options(**topic("weather")).load()
     newest = observations.groupBy("key").agg(F.max_by("value", "offset").alias("value"))
     return newest.select(F.from_json(F.col("value").cast("string"), OBSERVATION).alias("w")).select("w.*")
 
 
 @dp.temporary_view
-def departures() -> DataFrame:
-    """The flights, each with the weather of its airport in the hour in which it left or should have."""
-    flights = (
-        spark.readStream.table("records")
-        .where("reason IS NULL")
+def records() -> DataFrame:
+    """Every record of the topic: why it is no flight, or the flight with the weather of its hour."""
+    flight = F.from_json(
+        F.col("value").cast("string"), FLIGHT, {"columnNameOfCorruptRecord": "broken", "mode": "PERMISSIVE"}
+    )
+    parsed = (
+        spark.readStream.format("penstock").options(**topic("flights")).load()
+        .withColumn("f", flight)
         .select(
+            "key", "value", F.concat_ws("-", "topic", "partition", "offset").alias("source"),
+            reason().alias("reason"),
             "f.id", "f.flight", "f.origin", "f.dest", "f.scheduled", "f.cancelled",
             F.coalesce("f.departed", "f.scheduled").alias("at"),
-            F.col("f.delay_minutes").cast("int").alias("delay_minutes"),
+            F.col("f.delay_minutes").try_cast("int").alias("delay_minutes"),
         )
-        .withWatermark("at", LATENESS)
     )  # fmt: skip
     observed = spark.read.table("weather").withColumnRenamed("origin", "airport")
-    return flights.join(
-        F.broadcast(observed),
-        (F.col("origin") == F.col("airport")) & (F.date_trunc("hour", "at") == F.col("hour")),
-        "left",
-    ).drop("airport")
+    same_hour = (F.col("origin") == F.col("airport")) & (F.date_trunc("hour", "at") == F.col("hour"))
+    return parsed.join(F.broadcast(observed), same_hour, "left").drop("airport")
 
 
-dp.create_sink(
-    "dead",
-    "penstock",
-    {"kafka.bootstrap.servers": BOOTSTRAP, "topic": "flights.dead", "includeHeaders": "true"},
-)
+dp.create_sink("table", "delta", {"path": TABLE})
 
 
-@dp.append_flow(target="dead", name="dead_letters")
-def dead_letters() -> DataFrame:
-    """What is no flight, byte for byte, with the reason and where it came from as headers."""
-    return (
-        spark.readStream.table("records")
-        .where("reason IS NOT NULL")
-        .select(
-            "key",
-            "value",
-            F.array(
-                header("reason", F.col("reason")),
-                header("source", F.concat_ws("-", "topic", "partition", "offset")),
-            ).alias("headers"),
-        )
-    )
-
-
-def header(key: str, value: Column) -> Column:
-    return F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value"))
-
-
-dp.create_sink("table", "penstock_delta", {"path": TABLE})
-
-
-@dp.append_flow(target="table", name="departures_table")
-def departures_table() -> DataFrame:
-    return spark.readStream.table("departures")
+@dp.append_flow(target="table", name="departures")
+def departures() -> DataFrame:
+    """Every flight, in a table."""
+    flights = spark.readStream.table("records").where("reason IS NULL")
+    return flights.drop("key", "value", "source", "reason")
 
 
 dp.create_sink("delays", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "topic": "delays"})
@@ -133,7 +95,9 @@ dp.create_sink("delays", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "top
 def delays_by_airport() -> DataFrame:
     """One record for each airport and hour, when no more flights of that hour are waited for."""
     windows = (
-        spark.readStream.table("departures")
+        spark.readStream.table("records")
+        .where("reason IS NULL")
+        .withWatermark("at", LATENESS)
         .groupBy(F.window("at", WINDOW), "origin")
         .agg(
             F.count("*").alias("flights"),
@@ -144,30 +108,38 @@ def delays_by_airport() -> DataFrame:
             F.min("visibility_miles").alias("visibility_miles"),
         )
     )
-    return windows.select(
-        F.col("origin").cast("binary").alias("key"),
-        F.to_json(
-            F.struct("origin", F.col("window.start").alias("hour"), *windows.columns[2:])
-        ).cast("binary").alias("value"),
-    )  # fmt: skip
+    told = F.to_json(F.struct("origin", F.col("window.start").alias("hour"), *windows.columns[2:]))
+    return windows.select(F.col("origin").cast("binary").alias("key"), told.cast("binary").alias("value"))
 
 
-dp.create_sink("alerts", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "topic": "alerts"})
+# Its rows say which topic they are for: one query is cheaper than two.
+dp.create_sink("notices", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "includeHeaders": "true"})
 
 
-@dp.append_flow(target="alerts", name="alerts")
-def alerts() -> DataFrame:
-    """Flights that left hours late, or not at all."""
-    return (
-        spark.readStream.table("departures")
-        .where((F.col("delay_minutes") >= ALERT_MINUTES) | F.col("cancelled"))
-        .select(
-            F.col("flight").cast("binary").alias("key"),
-            F.to_json(
-                F.struct(
-                    "id", "flight", "origin", "dest", "scheduled", "delay_minutes", "cancelled",
-                    "wind_mph", "visibility_miles", "rain_inches",
-                )
-            ).cast("binary").alias("value"),
+@dp.append_flow(target="notices", name="dead_letters_and_alerts")
+def dead_letters_and_alerts() -> DataFrame:
+    """What someone should look at: records that are no flights, byte for byte with the reason as a header,
+    and flights that left hours late or not at all.
+    """
+    dead = F.col("reason").isNotNull()
+    alert = F.to_json(
+        F.struct(
+            "id", "flight", "origin", "dest", "scheduled", "delay_minutes", "cancelled",
+            "wind_mph", "visibility_miles", "rain_inches",
         )
     )  # fmt: skip
+    return (
+        spark.readStream.table("records")
+        .where(dead | (F.col("delay_minutes") >= ALERT_MINUTES) | F.col("cancelled"))
+        .select(
+            F.when(dead, "flights.dead").otherwise("alerts").alias("topic"),
+            "key",
+            F.when(dead, F.col("value")).otherwise(alert.cast("binary")).alias("value"),
+            F.when(dead, F.array(header("reason"), header("source"))).otherwise(F.array()).alias("headers"),
+        )
+    )
+
+
+def header(name: str) -> Column:
+    """The column of that name as a record's header."""
+    return F.struct(F.lit(name).alias("key"), F.col(name).cast("binary").alias("value"))
