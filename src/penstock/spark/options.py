@@ -41,13 +41,18 @@ SOURCE_OPTIONS = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "targetBatchDuration",
+    "priorityTopics",
     "groupIdPrefix",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
     "partition.metadata.cache.ttl.ms",
 )
-_BATCH_IGNORES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_IGNORES = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "targetBatchDuration", "priorityTopics",
+)  # fmt: skip
 _STREAM_REFUSES = {
     "endingOffsets": "ending offset not valid in streaming queries",
     "endingOffsetsByTimestamp": "ending timestamp not valid in streaming queries",
@@ -111,6 +116,8 @@ class SourceOptions:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    target_batch_ms: int | None
+    priority: tuple[str, ...]
     group_id: str | None
     group_id_prefix: str
     offset_retries: int
@@ -165,7 +172,9 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool | None) 
         max_records_per_partition=given.number("maxRecordsPerPartition"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", _DEFAULT_MAX_TRIGGER_DELAY_MS),
+        max_trigger_delay_ms=_or(given.duration_ms("maxTriggerDelay", None), _DEFAULT_MAX_TRIGGER_DELAY_MS),
+        target_batch_ms=given.duration_ms("targetBatchDuration", None, least=1),
+        priority=_priority(given, subscription),
         group_id=group_id,
         group_id_prefix=(given.get("groupIdPrefix") or "penstock").strip() or "penstock",
         offset_retries=given.number("fetchOffset.numRetries") or 3,
@@ -202,6 +211,19 @@ def _subscription(given: _Given) -> Subscription:
     except re.error as error:
         raise BadOption(f"subscribePattern={pattern} is no regular expression: {error}") from None
     return Subscription(pattern=pattern)
+
+
+def _priority(given: _Given, subscription: Subscription) -> tuple[str, ...]:
+    text = given.get("priorityTopics")
+    if text is None:
+        return ()
+    topics = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not topics or len(set(topics)) != len(topics):
+        raise BadOption(f"priorityTopics: topics, the most urgent first, each once, not '{text}'")
+    read = subscription.topics or {topic for topic, _ in subscription.partitions or ()}
+    if others := [topic for topic in topics if topic not in read] if read else []:
+        raise BadOption(f"priorityTopics: {', '.join(others)} is not read by this query ({subscription})")
+    return topics
 
 
 def _position(given: _Given, side: str, default: Literal["earliest", "latest"]) -> Position:
@@ -314,7 +336,7 @@ class _Given:
             raise BadOption(f"{name} must be {' or '.join(allowed)}, not '{text}'")
         return text
 
-    def duration_ms(self, name: str, default: int) -> int:
+    def duration_ms(self, name: str, default: int | None, least: int = 0) -> int | None:
         """Spark's time strings: 500ms, 30s, 15m, 2h, 1d; a bare number is milliseconds."""
         text = self.get(name)
         if text is None:
@@ -323,7 +345,9 @@ class _Given:
         unit = match and (_TIME_UNITS_MS.get(match.group(2) or "ms"))
         if not match or unit is None:
             raise BadOption(f"{name} must be a time such as 500ms, 30s, 15m, 2h or 1d, not '{text}'")
-        return int(int(match.group(1)) * unit)
+        if (found := int(int(match.group(1)) * unit)) < least:
+            raise BadOption(f"{name} must be {least} ms or more, not '{text}'")
+        return found
 
 
 # The sink's and Spark's own, which come along where one dict of options serves reading and writing.

@@ -6,7 +6,7 @@ give the same batches and about the same tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from penstock.spark.offsets import Offsets, TopicPartition, names
@@ -46,6 +46,32 @@ def limit_rate(limit: int, start: Mapping[TopicPartition, int], end: Mapping[Top
         place: min(until, start[place] + max(limit * sizes[place] // total, 1)) if place in sizes else until
         for place, until in end.items()
     }
+
+
+def limit_rate_by_priority(
+    limit: int,
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    priority: Sequence[str],
+) -> Offsets:
+    """As `limit_rate`, but topics are served one after the other: what one leaves, the next may have.
+
+    Topics that `priority` does not name come last, together. Where nothing is left, each partition that has
+    anything still gets one: what is never urgent would never be read otherwise.
+    """
+    found: Offsets = {}
+    left = limit
+    for rank in range(len(priority) + 1):
+        group = {place: until for place, until in end.items() if rank_of(place[0], priority) == rank}
+        limited = limit_rate(max(left, 0), start, group)
+        left -= sum(until - start.get(place, until) for place, until in limited.items())
+        found.update(limited)
+    return found
+
+
+def rank_of(topic: str, priority: Sequence[str]) -> int:
+    """0 for the topic that is served first."""
+    return priority.index(topic) if topic in priority else len(priority)
 
 
 def is_too_little(least: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> bool:

@@ -24,10 +24,20 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.errors import PenstockError
+from penstock.spark.backpressure import BatchSizer
 from penstock.spark.errors import BadOffsets, BadOption, DataLoss
 from penstock.spark.offsets import Offsets, TopicPartition, from_json, names, to_json
 from penstock.spark.options import SourceOptions, parse_source_options
-from penstock.spark.plan import Range, is_too_little, limit_rate, ranges, restarts, split
+from penstock.spark.plan import (
+    Range,
+    is_too_little,
+    limit_rate,
+    limit_rate_by_priority,
+    ranges,
+    rank_of,
+    restarts,
+    split,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,6 +179,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._last_batch_at: float | None = None
         self._told: set[str] = set()
+        target = options.target_batch_ms
+        self._sizer = None if target is None else BatchSizer(target / 1000, options.max_offsets_per_trigger)
+        self._sent: tuple[Offsets, int, float] | None = None
 
     # ---- where it stands ----
 
@@ -181,8 +194,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # What Spark passes on to latestOffset, which takes the limits from the options: both may be set.
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if (most := self._most()) is not None:
+            return ReadMaxRows(most)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -193,6 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:
         offsets = from_json(start)
+        self._measure(offsets)
         lookup = self._lookup()
         # Spark asks for the next batch when the last one is done, so all before `start` has been processed.
         self._progress().commit(offsets)
@@ -203,7 +217,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._latest = self._target if self._target is not None else self._latest or {}
         if self._available_now:
             self._target = latest
-        return to_json(self._limited(lookup, offsets, latest, limit))
+        end = self._limited(lookup, offsets, latest, limit)
+        size = sum(until - offsets.get(place, 0) for place, until in end.items())
+        self._sent = (end, size, time.monotonic())
+        return to_json(end)
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
         return to_json(self._latest) if self._latest else None
@@ -239,7 +256,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, lookup: Lookup, start: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
         options = self._options
-        least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+        least, most = options.min_offsets_per_trigger, self._most()
         if isinstance(limit, ReadAllAvailable) or (least is None and most is None):
             return latest
         begin = {**lookup.earliest(latest.keys() - start.keys()), **start}
@@ -252,7 +269,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not waited and is_too_little(least, begin, latest):
                 return start
             self._last_batch_at = now
-        return latest if most is None else limit_rate(most, begin, latest)
+        if most is None:
+            return latest
+        if options.priority:
+            return limit_rate_by_priority(most, begin, latest, options.priority)
+        return limit_rate(most, begin, latest)
+
+    def _most(self) -> int | None:
+        return self._options.max_offsets_per_trigger if self._sizer is None else self._sizer.limit
+
+    def _measure(self, start: Offsets) -> None:
+        """Spark asks for the next batch when the last one is done, or later, when the trigger fires."""
+        if self._sizer is not None and self._sent is not None:
+            end, size, sent_at = self._sent
+            if start == end:
+                self._sizer.observe(size, time.monotonic() - sent_at)
+        self._sent = None
 
     # ---- batches ----
 
@@ -274,6 +306,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RangePartition(one)
             for one in split(whole, options.min_partitions, options.max_records_per_partition)
         ]
+        # Spark starts tasks in this order.
+        planned.sort(key=lambda one: rank_of(one.wanted.topic, options.priority))
         if planned:
             planned[0].token = self._progress().token_for(planned[0].wanted)
         return planned

@@ -1,0 +1,53 @@
+"""What stream processing wants beside Spark's own words: small helpers on ordinary DataFrames.
+
+    attempt, divert           a function that may fail, and a dead-letter topic for what it failed on
+    count_windows             windows of N records
+    late_to_topic             records behind the watermark go to a topic instead of nowhere
+    table                     a compacted topic as a table that changes
+    state, stateful_operators what a running query has in its state
+    batches_to_topics         for foreachBatch: update mode into topics, exactly once
+
+All else is Spark's: docs/streams.md has the list. Names are loaded when they are used, as in penstock.spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.spark.streams.batches import batches_to_topics
+    from penstock.spark.streams.counting import count_windows
+    from penstock.spark.streams.dead_letters import attempt, divert
+    from penstock.spark.streams.inspecting import state, stateful_operators
+    from penstock.spark.streams.late import late_to_topic
+    from penstock.spark.streams.tables import table
+
+_HOMES = {
+    "attempt": "dead_letters",
+    "batches_to_topics": "batches",
+    "count_windows": "counting",
+    "divert": "dead_letters",
+    "late_to_topic": "late",
+    "state": "inspecting",
+    "stateful_operators": "inspecting",
+    "table": "tables",
+}
+
+__all__ = [
+    "attempt",
+    "batches_to_topics",
+    "count_windows",
+    "divert",
+    "late_to_topic",
+    "state",
+    "stateful_operators",
+    "table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

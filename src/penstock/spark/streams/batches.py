@@ -1,0 +1,36 @@
+"""Micro-batches into topics from `foreachBatch`, exactly once.
+
+For what Spark lets no Python sink do by itself: update mode, where a batch has the rows that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+def batches_to_topics(
+    options: Mapping[str, str], app_id: str | None = None
+) -> Callable[[DataFrame, int], None]:
+    """What to give to `foreachBatch`: writes each batch with these options of the sink, once.
+
+    The batch is known by the query's id and its number, so it is written once however often it is run. A
+    query that writes several such sets of rows in one batch gives each its own `app_id`.
+    """
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        name = app_id or query
+        if name is None:
+            raise SparkError("this is not called by foreachBatch of a streaming query; give it an app_id")
+        given = {**options, "delivery": "exactly_once", "txnAppId": name, "txnVersion": str(batch_id)}
+        batch.write.format("penstock").options(**given).mode("append").save()
+
+    return write

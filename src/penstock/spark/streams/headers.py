@@ -1,0 +1,31 @@
+"""Where a record came from, as headers of the record that it became."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def with_origin(records: DataFrame, prefix: str, **more: Column) -> Column:
+    """The headers that a record of the source had, if they were read, and after them where it was.
+
+    Numbers and times are text, as tools show them; the timestamp is in milliseconds.
+    """
+    from pyspark.sql import functions as F
+
+    told = {
+        **more,
+        "topic": F.col("topic"),
+        "partition": F.col("partition"),
+        "offset": F.col("offset"),
+        "timestamp": F.unix_millis("timestamp"),
+    }
+    added = F.array(
+        *(
+            F.struct(F.lit(prefix + name).alias("key"), column.cast("string").cast("binary").alias("value"))
+            for name, column in told.items()
+        )
+    )
+    return F.concat("headers", added) if "headers" in records.columns else added

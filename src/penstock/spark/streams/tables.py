@@ -1,0 +1,24 @@
+"""A compacted topic as a table: of each key the newest value, without the keys that were deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def table(records: DataFrame) -> DataFrame:
+    """The newest record of each key, from a batch read of a topic; a null value deletes its key.
+
+    Joined with a stream, it is read anew for each micro-batch, so each sees the table as it is then. The
+    newest is the one with the highest offset: all records of a key are in one partition, as Kafka's
+    partitioners put them and as compaction takes for granted. Whether the topic has been compacted yet makes
+    no difference, except to what has to be read.
+    """
+    from pyspark.sql import functions as F
+
+    columns = [name for name in records.columns if name != "key"]
+    newest = F.max_by(F.struct(*columns), "offset").alias("newest")
+    latest = records.where("key IS NOT NULL").groupBy("key").agg(newest)
+    return latest.where("newest.value IS NOT NULL").select("key", "newest.*")
