@@ -17,6 +17,7 @@ from penstock.client import (
     Cluster,
     ClusterTimeout,
 )
+from penstock.client.groups import committed_metadata, list_groups
 from penstock.errors import (
     GroupAuthorizationFailed,
     InvalidPartitions,
@@ -113,6 +114,16 @@ def test_offsets_of_a_group_are_kept(cluster: Cluster, topic: str) -> None:
         cluster.commit_offsets(group, {(topic, 0): 41})
         cluster.commit_offsets(group, {(topic, 0): 42}, "with a note")
         assert cluster.committed(group, [(topic, 0), (topic, 7)]) == {(topic, 0): 42, (topic, 7): None}
+
+
+def test_groups_are_listed_with_what_was_noted_at_a_commit(cluster: Cluster, topic: str) -> None:
+    group = f"{topic}-noted"
+    with cluster:
+        cluster.commit_offsets(group, {(topic, 0): 1}, "a note")
+        assert group in list_groups(cluster)
+        assert committed_metadata(cluster, group, [(topic, 0), (topic, 7)]) == {(topic, 0): "a note"}
+        cluster.commit_offsets(group, {(topic, 0): 2})
+        assert committed_metadata(cluster, group, [(topic, 0)]) == {(topic, 0): ""}
 
 
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
@@ -263,6 +274,8 @@ def test_the_versions_of_kafka_2_8_do(broker: PenstockBroker, topic_name: Name) 
         assert cluster.fetch(name, 0, 0).data
         cluster.commit_offsets(f"{name}-g", {(name, 0): 1})
         assert cluster.committed(f"{name}-g", [(name, 0), (name, 1)]) == {(name, 0): 1, (name, 1): None}
+        assert committed_metadata(cluster, f"{name}-g", [(name, 0)]) == {(name, 0): ""}
+        assert f"{name}-g" in list_groups(cluster)
 
 
 def test_a_broker_without_an_api_is_told_apart(broker: PenstockBroker) -> None:

@@ -18,6 +18,7 @@ from penstock.client import (
     ClientSettings,
     Cluster,
 )
+from penstock.client.groups import committed_metadata, list_groups
 from penstock.spark.reading import read_range
 from penstock.testing.ports import free_port
 from tests.tools.conftest import JVM_FLAGS, KafkaTools
@@ -135,6 +136,9 @@ def test_committed_offsets(kafka: Kafka) -> None:
         assert cluster.committed("a-group", [("committed", 0)]) == {("committed", 0): None}
         cluster.commit_offsets("a-group", {("committed", 0): 17})
         assert cluster.committed("a-group", [("committed", 0)]) == {("committed", 0): 17}
+        cluster.commit_offsets("a-group", {("committed", 0): 18}, "a note")
+        assert committed_metadata(cluster, "a-group", [("committed", 0)]) == {("committed", 0): "a note"}
+        assert "a-group" in list_groups(cluster)
 
 
 def test_transactions_of_a_kafka_log(kafka: Kafka) -> None:
