@@ -19,7 +19,8 @@ from penstock.pipelines.runner import Event, Runner, RunOptions
 from penstock.pipelines.state import StateDirectory
 from penstock.spark.progress import watch
 
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 150.0
+"""Spark gives up a Python worker that is not up within 10 s, which a busy machine does not always manage."""
 QUICK = {
     "trigger": "100 milliseconds",
     "poll": 0.0,

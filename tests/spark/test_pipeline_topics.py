@@ -1,0 +1,145 @@
+"""The project that `penstock pipeline init` makes, against a real broker; and sinks of Delta tables."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from penstock.pipelines.template import make_project
+from penstock.spark.progress import TOPIC, watch
+from tests.spark.pipeline_runs import WAIT_SECONDS, PipelineRun
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def order(number: int, amount: int) -> bytes:
+    return json.dumps({"id": f"o{number}", "customer": f"c{number % 2}", "amount": amount}).encode()
+
+
+def wait_for(done: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (result := done()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return result
+
+
+def test_the_project_of_init_carries_records_from_topic_to_tables_and_topic_and_tells_its_lag(
+    spark, penstock, tmp_path: Path
+):
+    penstock.create_topic("orders", partitions=2)
+    penstock.create_topic("alerts")
+    make_project(tmp_path, "shop", penstock.bootstrap, "orders", "alerts")
+    run = PipelineRun(spark, tmp_path / "shop")
+    penstock.produce("orders", [order(1, 5), b"no JSON", order(2, 5000)])
+    penstock.produce("orders", [order(3, 1000), order(4, -1)], partition=1)
+    progress = watch(spark, bootstrap=penstock.bootstrap, metrics_port=0, pipeline="shop")
+    try:
+        with run.running():
+            run.until(lambda: run.rows("customers") == [("c0", 1, 5000.0), ("c1", 2, 1005.0)])
+            run.until(lambda: len(penstock.consume("alerts")) == 2)
+            assert len(run.rows("orders")) == 5  # as they came, the broken one too
+            assert len(run.rows("valid_orders")) == 3
+
+            # What runs is told to Prometheus and to the topic, which is made and compacted.
+            latest = run.until(
+                lambda: (run.flow("orders")["progress"] or {}).get("lag") == 0 and run.flow("orders")
+            )
+            assert latest["progress"]["sources"][0]["end_offset"] == {"orders": {"0": 3, "1": 2}}
+            records = wait_for(lambda: [r for r in _progress(penstock) if r["name"] == "shop.orders"])
+            assert records[-1]["pipeline"] == "shop"
+            url = f"http://127.0.0.1:{progress.metrics_port}/metrics"
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                text = answer.read().decode()
+            assert 'penstock_query_lag_records{flow="orders",pipeline="shop"} 0.0' in text
+            assert 'penstock_query_input_rows_total{flow="orders",pipeline="shop"} 5.0' in text
+    finally:
+        progress.stop()
+        run.drop()
+
+
+def _progress(penstock: Any) -> list[dict[str, Any]]:
+    from penstock.errors import UnknownTopicOrPartition
+
+    try:
+        return [json.loads(record.value) for record in penstock.consume(TOPIC)]
+    except UnknownTopicOrPartition:
+        return []
+
+
+def test_a_broker_that_cannot_be_reached_fails_its_flow_and_its_progress_and_nothing_else(
+    spark, tmp_path: Path
+):
+    import socket
+
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{closed.getsockname()[1]}"
+        run = PipelineRun(spark, tmp_path / "shop")
+        run.write(
+            "flows.py",
+            f"""
+from pyspark import pipelines as dp
+
+@dp.table
+def from_topic():
+    return (spark.readStream.format("penstock").option("kafka.bootstrap.servers", "{nowhere}")
+        .option("kafka.default.api.timeout.ms", "1000").option("subscribe", "orders").load())
+
+@dp.table
+def from_files():
+    return spark.readStream.schema("id INT").json("{tmp_path / "shop" / "in"}")
+""",
+        )
+        run.feed("in", {"id": 1})
+        progress = watch(spark, bootstrap=nowhere, pipeline="shop")
+        try:
+            with run.running():
+                run.until(lambda: run.flow("from_topic")["restarts"] >= 2)
+                assert nowhere in run.flow("from_topic")["error"]
+                run.until(lambda: run.rows("from_files") == [(1,)])
+                run.feed("in", {"id": 2})
+                run.until(lambda: run.rows("from_files") == [(1,), (2,)])
+        finally:
+            progress.stop()
+            run.drop()
+
+
+def test_a_sink_of_format_delta_needs_no_jar(spark, tmp_path: Path):
+    from penstock.spark import delta
+
+    run = PipelineRun(spark, tmp_path / "shop")
+    table = tmp_path / "delta"
+    run.write(
+        "flows.py",
+        f"""
+from pyspark import pipelines as dp
+
+dp.create_sink("lake", format="delta", options={{"path": "{table}", "mode": "upsert", "key": "id"}})
+
+@dp.append_flow(target="lake")
+def to_lake():
+    return spark.readStream.schema("id INT, name STRING").json("{tmp_path / "shop" / "in"}")
+""",
+    )
+    run.feed("in", {"id": 1, "name": "a"}, {"id": 2, "name": "b"})
+    try:
+        with run.running():
+            run.until(lambda: (table / "_delta_log").exists() and delta.read(spark, str(table)).count() == 2)
+            run.feed("in", {"id": 1, "name": "c"})
+            run.until(
+                lambda: (
+                    sorted(tuple(row) for row in delta.read(spark, str(table)).collect())
+                    == [(1, "c"), (2, "b")]
+                )
+            )
+    finally:
+        run.drop()
