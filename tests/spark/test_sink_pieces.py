@@ -41,7 +41,7 @@ class Log:
 
 def batches(view: MarksView, query: str = "q") -> tuple[dict[int, int], dict[int, int]]:
     found = view.of_query(query)
-    return {t: m.batch for t, m in found.settled.items()}, {t: m.batch for t, m in found.open.items()}
+    return {t: m.batch for t, m in found.settled.items()}, {t: m.mark.batch for t, m in found.open.items()}
 
 
 def test_a_committed_mark_counts_although_another_task_writes_before_it() -> None:

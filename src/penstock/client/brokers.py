@@ -142,12 +142,14 @@ class Brokers:
         self.metadata([])
         return self.broker(self._controller) if self._controller in self._addresses else self.any()
 
-    def coordinator(self, group: str) -> Connection:
+    def coordinator(self, name: str, *, transactional: bool = False) -> Connection:
+        """The connection to the coordinator of a group, or of a transactional id."""
+        kind, what = (1, "transactional id") if transactional else (0, "group")
         connection = self.any()
-        request = Message(key=group, key_type=0, coordinator_keys=[group])
+        request = Message(key=name, key_type=kind, coordinator_keys=[name])
         answer = connection.request(ApiKey.FIND_COORDINATOR, request)
         found = answer.coordinators[0] if connection.version(ApiKey.FIND_COORDINATOR) >= 4 else answer
-        check(found.error_code, found.error_message or f"the coordinator of group {group}")
+        check(found.error_code, found.error_message or f"the coordinator of {what} {name}")
         return self._connect(found.host, found.port, CONTROL)
 
     def leader(self, topic: str, partition: int) -> tuple[TopicInfo, int]:

@@ -36,6 +36,7 @@ TopicPartition = tuple[str, int]
 
 EARLIEST, LATEST = -2, -1
 _BY_NAME_COMMIT, _BY_NAME_OFFSETS = 9, 9  # the newest versions that name topics by name
+_SAME_EPOCH_END = 4  # KIP-890 has every end of a transaction begin a new epoch
 _NO_OFFSET = -1
 
 
@@ -217,6 +218,20 @@ class Cluster:
             return found
 
         return self._brokers.retry(f"reading the offsets of group {group}", ask) if wanted else {}
+
+    def end_transaction(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """Commit or abort what another process wrote: who knows the producer's id and epoch may end it."""
+        request = Message(
+            transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+        )
+
+        def ask() -> None:
+            coordinator = self._brokers.coordinator(transactional_id, transactional=True)
+            # Up to here ending twice, as after a lost answer, is the same as once; later the epoch goes on.
+            answer = coordinator.request(ApiKey.END_TXN, request, at_most=_SAME_EPOCH_END)
+            check(answer.error_code, f"transactional id {transactional_id}")
+
+        self._brokers.retry(f"ending the transaction of {transactional_id}", ask)
 
     # ---- records ----
 

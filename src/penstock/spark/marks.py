@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from penstock.client import READ_UNCOMMITTED, ClientSettings, Cluster
 from penstock.errors import ApiError
 from penstock.spark.errors import BadOption, NotDelivered
-from penstock.wire.batch import HEADER_SIZE
+from penstock.wire.batch import HEADER_SIZE, BatchHeader
 from penstock.wire.records import iter_records, parse_control, read_header
 
 DEFAULT_TOPIC = "__penstock_marks"
@@ -74,11 +74,20 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenMark:
+    """A mark whose transaction has not ended, and the producer whose transaction it is."""
+
+    mark: Mark
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueryMarks:
     """The marks of one query by task: those that count, and those whose transactions are still open."""
 
     settled: Mapping[int, Mark]
-    open: Mapping[int, Mark]
+    open: Mapping[int, OpenMark]
 
 
 def mark_key(query: str, task: int) -> bytes:
@@ -96,7 +105,7 @@ class MarksView:
     def __init__(self) -> None:
         self.position = 0
         self._settled: dict[bytes, bytes] = {}
-        self._open: dict[int, dict[bytes, bytes | None]] = {}
+        self._open: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
 
     def feed(self, data: memoryview) -> None:
         """Take the batches of one fetch; a part of a batch at the end is left for the next."""
@@ -110,7 +119,7 @@ class MarksView:
                     for record in iter_records(data, pos):
                         self._end(header.producer_id, parse_control(record)[0])
                 else:
-                    self._take(header.producer_id if header.is_transactional else None, data, pos)
+                    self._take(header, data, pos)
                 self.position = header.last_offset + 1
             pos += header.size
 
@@ -118,26 +127,27 @@ class MarksView:
         prefix = f"{query}/".encode()
         settled = {_task(key): Mark.decode(value) for key, value in self._settled.items() if _is(key, prefix)}
         pending = {
-            _task(key): Mark.decode(value)
-            for marks in self._open.values()
-            for key, value in marks.items()
+            _task(key): OpenMark(Mark.decode(value), producer, epoch)
+            for producer, marks in self._open.items()
+            for key, (epoch, value) in marks.items()
             if value is not None and _is(key, prefix)
         }
         return QueryMarks(settled, pending)
 
-    def _take(self, producer: int | None, data: memoryview, pos: int) -> None:
+    def _take(self, header: BatchHeader, data: memoryview, pos: int) -> None:
         for record in iter_records(data, pos):
             if record.key is None:
                 continue
-            if producer is None:
-                self._set(record.key, record.value)
+            if header.is_transactional:
+                marks = self._open.setdefault(header.producer_id, {})
+                marks[record.key] = header.producer_epoch, record.value
             else:
-                self._open.setdefault(producer, {})[record.key] = record.value
+                self._set(record.key, record.value)
 
     def _end(self, producer: int, how: str) -> None:
         marks = self._open.pop(producer, {})
         if how == "commit":
-            for key, value in marks.items():
+            for key, (_, value) in marks.items():
                 self._set(key, value)
 
     def _set(self, key: bytes, value: bytes | None) -> None:
@@ -161,20 +171,20 @@ class MarksReader:
     def __init__(self, settings: Mapping[str, str], topic: str) -> None:
         # A follower in our rack may not have the newest marks yet: only the leader's answer will do.
         asked = {name: value for name, value in settings.items() if name != "client.rack"}
-        self._cluster = Cluster(ClientSettings.from_kafka(asked))
+        self.cluster = Cluster(ClientSettings.from_kafka(asked))
         self._topic = topic
         self._views: dict[tuple[object, int], MarksView] = {}
 
     def close(self) -> None:
-        self._cluster.close()
+        self.cluster.close()
 
     def read(self, query: str) -> QueryMarks:
         """The marks of a query as they are now."""
         partition = partition_of(query)
-        found = self._cluster.partitions([self._topic])
+        found = self.cluster.partitions([self._topic])
         if self._topic not in found:
-            self._cluster.create_topic(self._topic, PARTITIONS, TOPIC_CONFIG, if_absent=True)
-            found = self._cluster.partitions([self._topic])
+            self.cluster.create_topic(self._topic, PARTITIONS, TOPIC_CONFIG, if_absent=True)
+            found = self.cluster.partitions([self._topic])
         info = found[self._topic]
         if info.partition_count < PARTITIONS:
             raise BadOption(
@@ -184,7 +194,7 @@ class MarksReader:
         # By the topic's id: of one that was deleted and made again nothing is known.
         view = self._views.setdefault((info.id, partition), MarksView())
         while True:
-            fetched = self._cluster.fetch(
+            fetched = self.cluster.fetch(
                 self._topic,
                 partition,
                 view.position,

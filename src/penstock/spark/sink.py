@@ -11,19 +11,20 @@ transactional id is that of (query, task), so that of two attempts at most one c
       else                             write the rows and the mark, commit
 
 A batch that is run again after a crash must be cut into tasks as before, or what unmarked tasks hold has
-partly been written by others. So a task that has to write, in a batch of which an earlier run has written a
-part, commits only when every task that was written has been run again and has found the rows that its mark
-tells; each says so by writing its mark anew in the name of this run. Otherwise the batch fails, undoubled.
+partly been written by others. So in a batch of which an earlier run has written a part, tasks that were
+written compare their rows with their marks, and the others write but leave their transactions open: the
+driver commits those (`settling.py`) when all tasks have come to their end and every mark was confirmed.
+Otherwise the batch fails, and nothing of it is doubled.
 
 `delivery=at_least_once`, the default of a batch: no transaction; a task that is run again writes again.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -43,7 +44,16 @@ from penstock.client import ClientError
 from penstock.errors import ApiError
 from penstock.spark import marks
 from penstock.spark.errors import BadOption, BatchChanged, NotDelivered, SparkError
-from penstock.spark.producing import Layout, ProducerSettings, TaskProducer, split
+from penstock.spark.producing import Layout, ProducerSettings, Rows, TaskProducer, split
+from penstock.spark.settling import (
+    State,
+    TaskDone,
+    WhichBatch,
+    batch_changed,
+    finish_batch,
+    transactional_id,
+    written_by_others,
+)
 
 if TYPE_CHECKING:
     from penstock.spark.marks import Mark, QueryMarks
@@ -57,7 +67,6 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"  # a streaming query's jobs are the group of its run
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-_LOOK_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +84,6 @@ class SinkOptions:
     producer: ProducerSettings
 
 
-@dataclass(frozen=True, slots=True)
-class WhichBatch:
-    """What is written: by whom, the how manieth, and in which run of it."""
-
-    query: str
-    batch: int
-    run: str
-
-
 class SinkStreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query; a new object of it lives in every task."""
 
@@ -94,7 +94,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
         context = _task()
         if self._options.delivery == "at_least_once":
             _write_at_least_once(iterator, self._options)
-            return WriterCommitMessage()
+            return TaskDone(None, context.partitionId(), "committed")
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise SparkError(
@@ -102,8 +102,10 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
                 " delivery=at_least_once to go without"
             )
         which = WhichBatch(query, int(batch), context.getLocalProperty(_RUN_ID) or "")
-        _write_exactly_once(iterator, self._options, which, context.partitionId())
-        return WriterCommitMessage()
+        return _write_exactly_once(iterator, self._options, which, context.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        settle(messages, self._options)
 
 
 class SinkBatchWriter(DataSourceArrowWriter):
@@ -114,13 +116,24 @@ class SinkBatchWriter(DataSourceArrowWriter):
         self._run = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        options = self._options
+        options, task = self._options, _task().partitionId()
         if options.delivery == "at_least_once":
             _write_at_least_once(iterator, options)
-        else:
-            which = WhichBatch(options.app_id or self._run, options.app_version or 0, self._run)
-            _write_exactly_once(iterator, options, which, _task().partitionId())
-        return WriterCommitMessage()
+            return TaskDone(None, task, "committed")
+        which = WhichBatch(options.app_id or self._run, options.app_version or 0, self._run)
+        return _write_exactly_once(iterator, options, which, task)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        settle(messages, self._options)
+
+
+def settle(messages: list[WriterCommitMessage | None], options: SinkOptions) -> None:
+    """On the driver, when all tasks have ended well."""
+    finish_batch(
+        [message for message in messages if isinstance(message, TaskDone)],
+        options.prefix,
+        lambda: marks.MarksReader(options.kafka, options.marks_topic),
+    )
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> SinkBatchWriter:
@@ -270,9 +283,9 @@ def _write_at_least_once(batches: Iterator[pa.RecordBatch], options: SinkOptions
 
 def _write_exactly_once(
     batches: Iterator[pa.RecordBatch], options: SinkOptions, which: WhichBatch, task: int
-) -> None:
+) -> TaskDone:
     try:
-        _Task(options, which, task).write(batches)
+        return TaskDone(which, task, _Task(options, which, task).write(batches))
     except (ApiError, ClientError) as error:
         marks.forget_reader(options.kafka, options.marks_topic)
         raise NotDelivered(f"the marks of query {which.query} cannot be read: {error}") from error
@@ -285,16 +298,16 @@ class _Task:
         self._options = options
         self._which = which
         self._index = task
-        self._name = f"{options.prefix}-{which.query}-{task}"
+        self._name = transactional_id(options.prefix, which.query, task)
         self._reader = marks.marks_reader(options.kafka, options.marks_topic)
         self._rows = 0
         self._key_bytes = 0
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> State:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None and not self._wrote_before():
-            return
+            return "empty"
         producer = TaskProducer(self._options.producer, self._name)
         producer.take_over()
         try:
@@ -302,9 +315,13 @@ class _Task:
             found = self._read_settled()
             mine = found.settled.get(self._index)
             if mine is not None and mine.batch == self._which.batch:
-                self._skip(producer, mine, first, filled)
-            else:
-                self._send(producer, found, first, filled)
+                self._compare(mine, first, filled)
+                producer.abandon()
+                return "confirmed"
+            if first is None:
+                producer.abandon()  # the transaction that had rows was aborted
+                return "empty"
+            return self._send(producer, found, first, filled)
         except BaseException:
             producer.abandon()
             raise
@@ -312,8 +329,8 @@ class _Task:
     def _wrote_before(self) -> bool:
         """Whether this batch of this task, which is empty now, was not empty once."""
         found = self._reader.read(self._which.query)
-        marked = (found.settled.get(self._index), found.open.get(self._index))
-        return any(mark is not None and mark.batch == self._which.batch for mark in marked)
+        settled, pending = found.settled.get(self._index), found.open.get(self._index)
+        return pending is not None or (settled is not None and settled.batch == self._which.batch)
 
     def _read_settled(self) -> QueryMarks:
         found = self._reader.read(self._which.query)
@@ -333,61 +350,26 @@ class _Task:
             )
         return found
 
-    def _skip(
-        self,
-        producer: TaskProducer,
-        mine: Mark,
-        first: pa.RecordBatch | None,
-        rest: Iterator[pa.RecordBatch],
-    ) -> None:
-        """Read the rows nevertheless: operators before the sink save their state at the end."""
-        if first is not None:
-            self._count(first)
-        for batch in rest:
-            self._count(batch)
+    def _compare(self, mine: Mark, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
+        # All rows are read in any case: operators before the sink save their state when they reach the end.
+        for batch in chain((first,), rest) if first is not None else ():
+            for rows in split(batch, self._options.layout):
+                self._count(rows)
         now = self._mark()
-        if self._options.rerun_check:
-            if not mine.same_rows(now):
-                raise self._changed(f"task {self._index} wrote {mine.rows} rows, and has {now.rows} now")
-            if mine.run != now.run:
-                self._put_mark(producer)
-                producer.commit()
-                return
-        producer.abandon()
+        if self._options.rerun_check and not mine.same_rows(now):
+            how = f"task {self._index} wrote {mine.rows} rows, and has {now.rows} now"
+            raise batch_changed(self._which, how)
 
     def _send(
-        self,
-        producer: TaskProducer,
-        found: QueryMarks,
-        first: pa.RecordBatch | None,
-        rest: Iterator[pa.RecordBatch],
-    ) -> None:
-        if first is None:
-            return producer.abandon()  # the earlier transaction of what is now empty was aborted
-        self._send_batch(producer, first)
-        for batch in rest:
-            self._send_batch(producer, batch)
-        self._put_mark(producer)
-        if self._options.rerun_check and self._unconfirmed(found):
-            producer.flush()
-            self._await_confirmation()
-        producer.commit()
-
-    def _send_batch(self, producer: TaskProducer, batch: pa.RecordBatch) -> None:
-        for rows in split(batch, self._options.layout):
-            producer.send(rows)
-            self._rows += len(rows.values)
-            self._key_bytes += rows.key_bytes
-
-    def _count(self, batch: pa.RecordBatch) -> None:
-        for rows in split(batch, self._options.layout):
-            self._rows += len(rows.values)
-            self._key_bytes += rows.key_bytes
-
-    def _mark(self) -> Mark:
-        return marks.Mark(self._which.batch, self._which.run, self._rows, self._key_bytes)
-
-    def _put_mark(self, producer: TaskProducer) -> None:
+        self, producer: TaskProducer, found: QueryMarks, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]
+    ) -> State:
+        for batch in chain((first,), rest):
+            for rows in split(batch, self._options.layout):
+                producer.send(rows)
+                self._count(rows)
+        resumed = self._options.rerun_check and bool(written_by_others(found, self._which))
+        if resumed:
+            producer.flush()  # whoever sees the mark may commit: all rows must be there before it
         query = self._which.query
         producer.send_mark(
             self._options.marks_topic,
@@ -395,39 +377,15 @@ class _Task:
             marks.mark_key(query, self._index),
             self._mark().encode(),
         )
+        if resumed:
+            producer.flush()
+            return "prepared"
+        producer.commit()
+        return "committed"
 
-    # ---- a batch of which an earlier run has written a part ----
+    def _count(self, rows: Rows) -> None:
+        self._rows += len(rows.values)
+        self._key_bytes += rows.key_bytes
 
-    def _unconfirmed(self, found: QueryMarks) -> list[int]:
-        """The tasks of this batch that an earlier run wrote, and this one has not compared yet."""
-        which = self._which
-        everyone = [*found.settled.items(), *found.open.items()]
-        return sorted(
-            {
-                task
-                for task, mark in everyone
-                if task != self._index and mark.batch == which.batch and mark.run != which.run
-            }
-        )
-
-    def _await_confirmation(self) -> None:
-        patience = min(self._options.producer.block_s, self._options.producer.transaction_s / 2)
-        deadline = time.monotonic() + patience
-        while waiting := self._unconfirmed(self._reader.read(self._which.query)):
-            if time.monotonic() > deadline:
-                tasks = ", ".join(map(str, waiting))
-                raise self._changed(
-                    f"an earlier run wrote its task(s) {tasks}, which this run has not run again in"
-                    f" {patience:.0f} s: it has fewer tasks, or fewer of them at a time"
-                )
-            time.sleep(_LOOK_AGAIN_S)
-
-    def _changed(self, how: str) -> BatchChanged:
-        which = self._which
-        return BatchChanged(
-            f"batch {which.batch} of query {which.query} was written in part before the query was restarted,"
-            f" and is cut into other tasks now: {how}. To go on without loss or doubles, run it with what it"
-            " had then (the same code, source options such as minPartitions, and number of cores), and change"
-            " that after this batch. If nothing was changed, and the rows differ by themselves (rand() or"
-            " uuid() as key), set rerunCheck=off"
-        )
+    def _mark(self) -> Mark:
+        return marks.Mark(self._which.batch, self._which.run, self._rows, self._key_bytes)
