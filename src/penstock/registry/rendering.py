@@ -65,24 +65,24 @@ def by_id(entry: StoredSchema, full: bool, *, named: bool = False, text: str | N
     }
 
 
-def registered(entry: StoredSchema, full: bool, *, text: str | None = None) -> Json:
-    """The answer to a registration."""
+def registered(entry: StoredSchema, full: bool, *, completed: bool, text: str | None = None) -> Json:
+    """The answer to a registration; with the schema only if the registry `completed` what it was sent.
+
+    confluent-kafka's client remembers the schema of the answer in place of the one it sent. For Protobuf that
+    would be text where its deserializer wants what its serializer sends.
+    """
+    settings = {} if entry.metadata is None else {"metadata": entry.metadata}
+    if entry.rule_set is not None:
+        settings["ruleSet"] = entry.rule_set
     if not full:
-        answer: Json = {"id": entry.id}
-        if entry.metadata is not None:
-            answer["metadata"] = entry.metadata
-        if entry.rule_set is not None:
-            answer["ruleSet"] = entry.rule_set
-        return answer
-    return {
-        "id": entry.id,
-        "version": entry.version,
-        "guid": entry.guid,
-        "schemaType": entry.schema_type,
-        **_body(entry),
-        "schema": entry.schema if text is None else text,
-        **_later(entry, full),
-    }
+        return {"id": entry.id, **settings}
+    answer: Json = {"id": entry.id, "version": entry.version, "guid": entry.guid}
+    if completed or text is not None:
+        answer |= {"schemaType": entry.schema_type, **_body(entry)}
+        answer["schema"] = entry.schema if text is None else text
+    else:
+        answer |= settings
+    return answer | _later(entry, full)
 
 
 def config(value: Json) -> Json:

@@ -77,6 +77,10 @@ async def register(call: Call) -> Answer:
         raise invalid_subject(call.path["subject"])
     subject, body, service = call.subject, schema_body(call.body), call.service
     normalize, force = call.normalize(subject), call.flag("force")
+
+    def completed(entry: StoredSchema) -> bool:
+        return body.empty or (entry.metadata, entry.rule_set) != (body.metadata, body.rule_set)
+
     if not service.leads:
         entry = await call.in_thread(
             lambda: planning.already_registered(
@@ -84,7 +88,11 @@ async def register(call: Call) -> Answer:
             )
         )
         if entry is not None:
-            return Answer(rendering.registered(entry, call.full, text=await formatted(call, entry)))
+            return Answer(
+                rendering.registered(
+                    entry, call.full, completed=completed(entry), text=await formatted(call, entry)
+                )
+            )
 
     def plan() -> planning.Plan:
         existing = planning.already_registered(
@@ -98,7 +106,7 @@ async def register(call: Call) -> Answer:
 
     def render(entry: StoredSchema) -> dict[str, object]:
         stored = service.state.get(entry.subject, entry.version)
-        return rendering.registered(stored or entry, call.full)
+        return rendering.registered(stored or entry, call.full, completed=completed(entry))
 
     return await call.mutate(plan, render)
 
