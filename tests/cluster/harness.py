@@ -225,6 +225,22 @@ class Cluster:
         wait_until("there is a controller", there)
         return self.nodes[found[0]]
 
+    def mend(self) -> None:
+        """Every link heals, every broker runs, every partition has all its replicas in sync."""
+        for node in self.nodes.values():
+            for link in (node.clients, node.peers, node.zookeeper):
+                link.heal()
+            if node.is_running:
+                node.resume()
+            else:
+                node.start(wait=False)
+        for node in self.nodes.values():
+            node.wait_until_ready()
+        wait_until("all brokers are known", lambda: len(self.metadata().brokers) == len(self.nodes))
+        for name in self.metadata().topics:
+            found = self.metadata(name).topics[name]
+            self.wait_in_sync(name, min(len(one.replicas) for one in found.partitions.values()))
+
     def close(self) -> None:
         for node in self.nodes.values():
             node.kill()

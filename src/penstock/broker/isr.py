@@ -31,12 +31,15 @@ class InSyncReplicas:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._wishes: dict[Key, Partition] = {}
+        self._refused: dict[Key, int] = {}  # with this partition epoch, until the next check
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def check(self) -> None:
         """Look at everything that is led here: who has fallen behind, and who has caught up."""
-        config, live = self._broker.config, self._broker.controller.image.brokers.keys()
+        config, image = self._broker.config, self._broker.controller.image
+        live = image.brokers.keys() - image.leaving
+        self._refused.clear()
         for partition in list(self._broker.partitions.values()):
             if partition.is_leader and len(partition.image.replicas) > 1:
                 isr = partition.wanted_isr(config.replica_lag_time_max_ms, live)
@@ -45,10 +48,11 @@ class InSyncReplicas:
 
     def follower_fetched(self, partition: Partition, replica_id: int) -> None:
         """A follower may have caught up; it need not wait for the next check."""
-        if partition.may_join(replica_id) and replica_id in self._broker.controller.image.brokers:
-            image = partition.image
-            isr = tuple(one for one in image.replicas if one in image.isr or one == replica_id)
-            if replica_id in isr:
+        image = self._broker.controller.image
+        if partition.may_join(replica_id) and replica_id in image.brokers and replica_id not in image.leaving:
+            now = partition.image
+            isr = tuple(one for one in now.replicas if one in now.isr or one == replica_id)
+            if replica_id in isr and self._refused.get(partition.key) != now.partition_epoch:
                 self._ask(partition, isr)
 
     def _ask(self, partition: Partition, isr: tuple[int, ...]) -> None:
@@ -67,7 +71,12 @@ class InSyncReplicas:
                     log.info("the in-sync replicas stay for now: %s", error)
                     refused = wishes
                     await asyncio.sleep(_RETRY_SECONDS)
+                except Exception:  # the border: what was asked for must not be pending for ever
+                    log.exception("the controller could not be asked")
+                    refused = wishes
+                    await asyncio.sleep(_RETRY_SECONDS)
                 for partition in refused.values():
+                    self._refused[partition.key] = partition.image.partition_epoch
                     partition.isr_refused()
         finally:
             self._task = None

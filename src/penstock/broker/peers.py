@@ -140,12 +140,18 @@ class Peers:
 
     async def _connection(self, key: tuple[int, str]) -> PeerConnection:
         task = self._connections.get(key)
-        if task is not None and task.done() and (task.exception() or not task.result().is_open):
-            task = None
+        if task is not None and task.done():
+            if task.cancelled() or task.exception() or not task.result().is_open:
+                task = None
         if task is None:
             task = self._connections[key] = self._broker.loop.create_task(self._connect(*key))
             task.add_done_callback(_retrieve)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # the connection was given up, not the one who waits for it
+                raise PeerUnavailable(key[0], "its address has changed") from None
+            raise
 
     async def _connect(self, broker_id: int, purpose: str) -> PeerConnection:
         broker = self._broker
