@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Event = dict[str, Any]
+_START_SECONDS = 10.0
+"""How long one flow's start holds up the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class Runner:
                 and flow.due <= now
                 and not flow.hold
                 and self._inputs_ready(flow)
+                and not self._one_is_starting(now)
             ):
                 self._start(flow, now)
         if self.options.watch and now >= self._next_look:
@@ -188,6 +191,21 @@ class Runner:
             return
         flow.state, flow.since = "running", now
         self.report({"event": "started", "flow": name, "restart": flow.restarts > 0})
+
+    def _one_is_starting(self, now: float) -> bool:
+        """Whether a query is still looking for its first offsets.
+
+        Each query starts a Python process, which Spark gives 10 s to connect: started all at once, on a busy
+        machine none of them makes it.
+        """
+        return any(
+            flow.query is not None
+            and flow.query.isActive
+            and now - flow.since < _START_SECONDS
+            and flow.query.status["message"].startswith(("Initializing", "Getting offsets"))
+            and flow.resolved.definition.name not in self.progress
+            for flow in self.flows.values()
+        )
 
     def _watch(self, flow: FlowState, now: float) -> None:
         """Notices a query that has ended by itself."""
