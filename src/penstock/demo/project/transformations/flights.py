@@ -78,6 +78,39 @@ def records() -> DataFrame:
     return parsed.join(F.broadcast(observed), same_hour, "left").drop("airport")
 
 
+# Its rows say which topic they are for: one query is cheaper than two.
+dp.create_sink("notices", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "includeHeaders": "true"})
+
+
+@dp.append_flow(target="notices", name="dead_letters_and_alerts")
+def dead_letters_and_alerts() -> DataFrame:
+    """What someone should look at: records that are no flights, byte for byte with the reason as a header,
+    and flights that left hours late or not at all.
+    """
+    dead = F.col("reason").isNotNull()
+    alert = F.to_json(
+        F.struct(
+            "id", "flight", "origin", "dest", "scheduled", "delay_minutes", "cancelled",
+            "wind_mph", "visibility_miles", "rain_inches",
+        )
+    )  # fmt: skip
+    return (
+        spark.readStream.table("records")
+        .where(dead | (F.col("delay_minutes") >= ALERT_MINUTES) | F.col("cancelled"))
+        .select(
+            F.when(dead, "flights.dead").otherwise("alerts").alias("topic"),
+            "key",
+            F.when(dead, F.col("value")).otherwise(alert.cast("binary")).alias("value"),
+            F.when(dead, F.array(header("reason"), header("source"))).otherwise(F.array()).alias("headers"),
+        )
+    )
+
+
+def header(name: str) -> Column:
+    """The column of that name as a record's header."""
+    return F.struct(F.lit(name).alias("key"), F.col(name).cast("binary").alias("value"))
+
+
 dp.create_sink("table", "delta", {"path": TABLE})
 
 
@@ -110,36 +143,3 @@ def delays_by_airport() -> DataFrame:
     )
     told = F.to_json(F.struct("origin", F.col("window.start").alias("hour"), *windows.columns[2:]))
     return windows.select(F.col("origin").cast("binary").alias("key"), told.cast("binary").alias("value"))
-
-
-# Its rows say which topic they are for: one query is cheaper than two.
-dp.create_sink("notices", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "includeHeaders": "true"})
-
-
-@dp.append_flow(target="notices", name="dead_letters_and_alerts")
-def dead_letters_and_alerts() -> DataFrame:
-    """What someone should look at: records that are no flights, byte for byte with the reason as a header,
-    and flights that left hours late or not at all.
-    """
-    dead = F.col("reason").isNotNull()
-    alert = F.to_json(
-        F.struct(
-            "id", "flight", "origin", "dest", "scheduled", "delay_minutes", "cancelled",
-            "wind_mph", "visibility_miles", "rain_inches",
-        )
-    )  # fmt: skip
-    return (
-        spark.readStream.table("records")
-        .where(dead | (F.col("delay_minutes") >= ALERT_MINUTES) | F.col("cancelled"))
-        .select(
-            F.when(dead, "flights.dead").otherwise("alerts").alias("topic"),
-            "key",
-            F.when(dead, F.col("value")).otherwise(alert.cast("binary")).alias("value"),
-            F.when(dead, F.array(header("reason"), header("source"))).otherwise(F.array()).alias("headers"),
-        )
-    )
-
-
-def header(name: str) -> Column:
-    """The column of that name as a record's header."""
-    return F.struct(F.lit(name).alias("key"), F.col(name).cast("binary").alias("value"))
