@@ -6,11 +6,14 @@ import random
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.spark.errors import BadOption, BadRow
+from penstock.spark import sink
+from penstock.spark.errors import BadOption, BadRow, BatchChanged, Fenced, NotDelivered
 from penstock.spark.librdkafka_names import translate
 from penstock.spark.marks import Mark, MarksReader, MarksView, mark_key, partition_of
 from penstock.spark.producing import BY_KEY, Layout, ProducerSettings, Rows, TaskProducer, split
+from penstock.spark.settling import TaskDone, WhichBatch
 from penstock.testing import PenstockBroker
 from penstock.wire.records import Record, build_batch, control_marker
 
@@ -123,8 +126,6 @@ def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> No
 
 
 def test_of_two_attempts_of_a_task_only_the_later_can_commit(penstock: PenstockBroker) -> None:
-    from penstock.spark.errors import Fenced
-
     penstock.create_topic("out")
     producers = ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True)
     rows = Rows("out", BY_KEY, None, [b"x"], None, 1, 0)
@@ -138,6 +139,147 @@ def test_of_two_attempts_of_a_task_only_the_later_can_commit(penstock: PenstockB
         first.commit()
     second.commit()
     assert len(penstock.consume("out", isolation="read_committed")) == 1
+
+
+# ---- tasks of a batch, run by run ----
+
+
+class Query:
+    """Runs of a query that writes letters, without Spark: tasks are called as Spark calls them."""
+
+    def __init__(self, penstock: PenstockBroker, **options: str) -> None:
+        penstock.create_topic("out")
+        self._penstock = penstock
+        given = {"kafka.bootstrap.servers": penstock.bootstrap, "topic": "out", **options}
+        self._options = sink.parse_sink_options(
+            StructType([StructField("value", StringType())]), given, streaming=True
+        )
+        self._done: list[TaskDone] = []
+
+    def task(self, run: str, index: int, letters: str, batch: int = 0) -> str:
+        rows = [pa.record_batch({"value": pa.array(list(letters), pa.string())})] if letters else []
+        which = WhichBatch("q", batch, run)
+        done = sink._write_exactly_once(iter(rows), self._options, which, index)
+        self._done.append(done)
+        return done.state
+
+    def end(self) -> None:
+        """What Spark does when all tasks have ended well."""
+        done, self._done = self._done, []
+        sink.settle(list(done), self._options)
+
+    def crash(self) -> None:
+        self._done = []
+
+    def written(self) -> str:
+        records = self._penstock.consume("out", isolation="read_committed")
+        return "".join(sorted(record.value.decode() for record in records if record.value))
+
+
+def test_tasks_of_a_new_batch_commit_at_once(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    assert [query.task("r1", 0, "ab"), query.task("r1", 1, ""), query.task("r1", 2, "c")] == [
+        "committed", "empty", "committed",
+    ]  # fmt: skip
+    query.end()
+    assert query.task("r1", 0, "d", batch=1) == "committed"
+    assert query.written() == "abcd"
+
+
+def test_a_task_that_is_tried_again_in_one_run_writes_nothing(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    assert query.task("r1", 0, "ab") == "committed"
+    assert query.task("r1", 0, "ab") == "confirmed"
+    assert query.written() == "ab"
+
+
+def test_a_batch_written_in_part_is_completed_by_the_next_run(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    query.task("r1", 1, "cd")
+    query.crash()
+    assert [query.task("r2", 0, "ab"), query.task("r2", 1, "cd"), query.task("r2", 2, "e")] == [
+        "prepared", "confirmed", "prepared",
+    ]  # fmt: skip
+    assert query.written() == "cd"
+    query.end()
+    assert query.written() == "abcde"
+    # Should Spark's note of it be lost, the batch is run once more.
+    assert [query.task("r3", 0, "ab"), query.task("r3", 1, "cd"), query.task("r3", 2, "e")] == [
+        "confirmed"
+    ] * 3
+    query.end()
+    assert query.written() == "abcde"
+
+
+def test_a_driver_that_dies_before_it_commits_what_is_prepared_loses_nothing(
+    penstock: PenstockBroker,
+) -> None:
+    query = Query(penstock)
+    query.task("r1", 1, "cd")
+    query.crash()
+    query.task("r2", 0, "ab")
+    query.crash()
+    assert [query.task("r3", 0, "ab"), query.task("r3", 1, "cd")] == ["prepared", "confirmed"]
+    query.end()
+    assert query.written() == "abcd"
+
+
+def test_fewer_tasks_than_were_written_commit_nothing(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    query.task("r1", 2, "ef")
+    query.crash()
+    query.task("r2", 0, "abc")
+    query.task("r2", 1, "def")
+    with pytest.raises(BatchChanged, match=r"its task\(s\) 2 had rows that no such task has now"):
+        query.end()
+    assert query.written() == "ef"
+    # What it had before is still the way on.
+    for index, letters in enumerate(("ab", "cd", "ef")):
+        query.task("r3", index, letters)
+    query.end()
+    assert query.written() == "abcdef"
+
+
+def test_other_rows_than_were_written_are_refused(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    query.task("r1", 0, "abc")
+    query.crash()
+    for letters in ("ab", ""):
+        with pytest.raises(BatchChanged, match=f"task 0 wrote 3 rows, and has {len(letters)} now"):
+            query.task("r2", 0, letters)
+    assert query.written() == "abc"
+
+
+def test_without_the_check_marks_alone_decide(penstock: PenstockBroker) -> None:
+    query = Query(penstock, rerunCheck="off")
+    query.task("r1", 0, "abc")
+    query.crash()
+    assert [query.task("r2", 0, "xy"), query.task("r2", 1, "z")] == ["confirmed", "committed"]
+    assert query.written() == "abcz"
+
+
+def test_a_prepared_task_whose_transaction_is_gone_fails_its_batch(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    query.task("r1", 1, "cd")
+    query.crash()
+    query.task("r2", 0, "ab")
+    query.task("r2", 1, "cd")
+    taken = TaskProducer(
+        ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True),
+        "penstock-q-0",
+    )
+    taken.take_over()
+    with pytest.raises(NotDelivered, match="the transaction of task 0 has ended before its batch"):
+        query.end()
+    assert query.written() == "cd"
+
+
+def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> None:
+    query = Query(penstock)
+    query.task("r1", 0, "a", batch=1)
+    with pytest.raises(BatchChanged, match="has written batch 1 already, and this is batch 0"):
+        query.task("r0", 1, "z", batch=0)
+    assert query.written() == "a"
 
 
 # ---- rows ----
