@@ -53,7 +53,7 @@ def _open(where: Path) -> tuple[Project, StateDirectory]:
 
 @click.group()
 def pipeline() -> None:
-    """Run Spark pipelines: make a project, run it once or keep it running, see how it does.
+    """Run Spark pipelines, once or all the time.
 
     A project is a `spark-pipeline.yml` with Python and SQL files in the format of Spark's
     declarative pipelines; `spark-pipelines` runs it as well. PROJECT is its directory, or one in it;
@@ -433,7 +433,14 @@ def status(project: Path, show_offsets: bool, as_json: bool) -> None:
 
 @pipeline.command()
 @project_argument
-@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=90.0, show_default=True)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=90.0,
+    show_default=True,
+    help="How long to wait for its end.",
+)
 @json_option
 def stop(project: Path, timeout: float, as_json: bool) -> None:
     """Stop a running pipeline in order; it goes on from there when it is run again."""
@@ -477,7 +484,15 @@ def apply(project: Path, flows: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--follow", "-f", is_flag=True, help="Go on as the log grows, until Ctrl-C or the pipeline's end."
 )
-@click.option("--lines", "-n", metavar="N", type=click.IntRange(min=0), default=50, show_default=True)
+@click.option(
+    "--lines",
+    "-n",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many of the last lines.",
+)
 @click.option("--all", "everything", is_flag=True, help="Spark's own lines too, not only the pipeline's.")
 @json_option
 def logs(project: Path, follow: bool, lines: int, everything: bool, as_json: bool) -> None:

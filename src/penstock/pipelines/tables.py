@@ -154,9 +154,12 @@ class Tables:
         try:
             self.spark.sql(statement)
         except (PySparkException, Py4JJavaError) as error:
-            raise BadDefinition(
-                f"{dataset.kind} '{dataset.name[-1]}': {cause(error)}", dataset.where
-            ) from error
+            text = cause(error)
+            if (dataset.format or "").lower() == "delta" and "DATA_SOURCE_NOT_FOUND" in text:
+                text = (
+                    "a table of format delta needs Delta's jar; without it, use create_sink(format='delta')"
+                )
+            raise BadDefinition(f"{dataset.kind} '{dataset.name[-1]}': {text}", dataset.where) from error
 
 
 def wanted_schema(graph: Graph, dataset: Dataset, schemas: list[StructType]) -> StructType:

@@ -1,0 +1,180 @@
+"""`penstock pipeline` as processes: killed and run again, seen and stopped from elsewhere, run once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+pytestmark = pytest.mark.timeout(600)
+WAIT_SECONDS = 240.0
+ROWS = 300
+
+FLOWS = """
+from pyspark import pipelines as dp
+
+@dp.table
+def numbers():
+    return (spark.readStream.schema("n INT").option("maxFilesPerTrigger", 1).json("{source}"))
+"""
+SQL = """CREATE STREAMING TABLE even AS SELECT n FROM STREAM numbers WHERE n % 2 = 0;
+CREATE MATERIALIZED VIEW total AS SELECT sum(n) AS n FROM even;
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "shop"
+    (root / "transformations").mkdir(parents=True)
+    (root / "in").mkdir()
+    (root / "spark-pipeline.yml").write_text(
+        f"name: shop\nstorage: {(root / 'storage').as_uri()}\n"
+        "libraries:\n  - glob:\n      include: transformations/**\n"
+    )
+    (root / "transformations" / "flows.py").write_text(FLOWS.format(source=root / "in"))
+    (root / "transformations" / "more.sql").write_text(SQL)
+    return root
+
+
+def feed(project: Path, first: int, count: int) -> None:
+    hidden = project / "in" / f".{first}"
+    hidden.write_text("".join(f'{{"n": {n}}}\n' for n in range(first, first + count)))
+    hidden.rename(project / "in" / f"{first}.json")
+
+
+def penstock(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "pipeline", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@contextmanager
+def running(project: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "penstock",
+            "pipeline",
+            "run",
+            str(project),
+            "--master",
+            "local[2]",
+            *arguments,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        jvm = runner_of(project).get("jvm")
+        process.kill()
+        process.communicate()
+        wait_for(lambda: not isinstance(jvm, int) or not Path(f"/proc/{jvm}").exists())
+
+
+def runner_of(project: Path) -> dict[str, Any]:
+    path = project / "storage" / "_penstock" / "run.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def status(project: Path) -> dict[str, Any]:
+    path = project / "storage" / "_penstock" / "status.json"
+    return json.loads(path.read_text()) if path.exists() else {"state": "none", "flows": []}
+
+
+def wait_for(done: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (result := done()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return result
+
+
+def batches(project: Path, flow: str) -> int:
+    found = [entry for entry in status(project)["flows"] if entry["name"] == flow]
+    progress = found[0]["progress"] if found else None
+    return progress["batch_id"] + 1 if progress else 0
+
+
+def written(project: Path) -> int:
+    """The rows of the table that batches have committed so far, by the file sink's own log."""
+    log = project / "storage" / "tables" / "even" / "_spark_metadata"
+    return len([name for name in os.listdir(log) if name.isdigit()]) if log.exists() else 0
+
+
+def test_a_killed_run_goes_on_from_its_checkpoints_and_other_terminals_see_and_stop_it(project: Path, spark):
+    for first in range(0, ROWS, 100):
+        feed(project, first, 100)
+    with running(project, "--json", "--progress-to", "none") as process:
+        wait_for(lambda: written(project) >= 1 or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[0]
+        assert "is running already" in penstock("run", str(project), check=False).stderr
+        process.send_signal(signal.SIGKILL)
+        process.wait(WAIT_SECONDS)
+    assert json.loads(penstock("list", str(project.parent), "--json").stdout)[0]["state"] == "died"
+    assert penstock("status", str(project), check=False).returncode == 1
+    assert "is not running" in penstock("stop", str(project), check=False).stderr
+
+    feed(project, ROWS, 100)
+    with running(project, "--json", "--metrics-port", "0", "--progress-to", "none") as process:
+        wait_for(lambda: (batches(project, "even") and written(project) >= 4) or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[0]
+        seen = json.loads(penstock("status", str(project), "--json").stdout)
+        assert (seen["state"], seen["pid"]) == ("running", process.pid)
+        assert seen["metrics_port"] > 0
+        assert {flow["name"] for flow in seen["flows"]} == {"numbers", "even", "total"}
+        assert "even runs" in penstock("logs", str(project)).stdout
+        penstock("stop", str(project))
+        output, _ = process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode == 0
+        events = [json.loads(line)["event"] for line in output.splitlines()]
+        assert events[0] == "ready"
+        assert events[-1] == "stopped"
+    assert status(project)["state"] == "stopped"
+    rows = spark.read.parquet(str(project / "storage" / "tables" / "even"))
+    assert sorted(row.n for row in rows.collect()) == list(range(0, ROWS + 100, 2))
+
+
+def test_once_is_sparks_own_run_and_takes_turns_with_the_runs_that_go_on(project: Path, spark):
+    feed(project, 0, 100)
+    first = penstock("run", str(project), "--once", "--master", "local[2]")
+    assert "Run is COMPLETED." in first.stdout
+    feed(project, 100, 100)
+    with running(project, "--json", "--progress-to", "none") as process:
+        wait_for(lambda: written(project) >= 2 or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[0]
+        process.send_signal(signal.SIGINT)  # Ctrl-C
+        process.communicate(timeout=WAIT_SECONDS)
+        assert process.returncode == 0
+    rows = spark.read.parquet(str(project / "storage" / "tables" / "even"))
+    assert sorted(row.n for row in rows.collect()) == list(range(0, 200, 2))
+
+    (project / "transformations" / "more.sql").write_text(
+        "CREATE MATERIALIZED VIEW m AS SELECT nope FROM numbers"
+    )
+    failed = penstock("run", str(project), "--once", "--master", "local[2]", check=False)
+    assert failed.returncode == 1
+    assert "nope" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert json.loads(penstock("status", str(project), "--json", check=False).stdout)["state"] == "failed"
