@@ -239,6 +239,8 @@ def test_references_cannot_reach_outside(name: str) -> None:
     [
         ("", "empty"),
         (" \n", "empty"),
+        ("// only a comment", "defines nothing"),
+        ('syntax = "proto3";', "defines nothing"),
         ("message {", "1:9: Expected message name"),
         ('syntax = "proto4";', "proto4"),
         (

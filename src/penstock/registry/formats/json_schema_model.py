@@ -371,7 +371,7 @@ class _Parts:
             node.items = [self._sub(item) for item in items]
         else:
             node.every = _open(self._optional("items"))
-        if self._draft < 2020:
+        if self._draft < 2020 and not isinstance(items, (dict, bool)):
             node.additional = _open(self._optional("additionalItems"))
         return node
 

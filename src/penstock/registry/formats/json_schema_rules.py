@@ -154,7 +154,7 @@ class _Checker(PairChecker[Node, Difference]):
         return found
 
     def _kept(self, before: dict[str, Node], after: dict[str, Node]) -> Count:
-        """How many parts are written the same on both sides, and are compatible where they refer to others."""
+        """How many parts are written the same on both sides, and compatible where they refer to others."""
         count = 0
         for source, was in before.items():
             if source in after and not (yield from self.compare(was, after[source])):

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Side = TypeVar("Side")
 Found = TypeVar("Found")
 
-MAX_COMPARISONS = 100_000
+MAX_COMPARISONS = 50_000
 """Pairs asked for before a check gives up: beyond any real schema, and a few seconds of work."""
 
 MAX_DIFFERENCES = 1_000

@@ -29,6 +29,7 @@ from penstock.registry.formats.schema import (
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 _MAIN = "default.proto"
+_NOTHING = {"name", "syntax", "edition", "source_code_info"}
 
 
 class ProtobufSchema(ParsedSchema):
@@ -94,6 +95,8 @@ def _parse(text: str, references: tuple[ResolvedReference, ...]) -> ProtobufSche
     source = _source(text, references)
     main = next(name for name in (_MAIN, *(f"default{i}.proto" for i in range(10_000))) if name not in files)
     compiled = FileDescriptorSet.FromString(protoc.compile_files({**files, main: source}, main))
+    if {field.name for field, _ in compiled.file[-1].ListFields()} <= _NOTHING:
+        raise InvalidSchema("Could not parse Protobuf - the schema defines nothing")
     return ProtobufSchema(source, list(compiled.file), tuple(reference.reference for reference in references))
 
 
