@@ -96,11 +96,12 @@ class Load:
         self._running = [self._pool.submit(self._run, number) for number in range(4)]
 
     def _run(self, number: int) -> None:
-        count = 0
+        count = tries = 0
         with httpx.Client(timeout=60, trust_env=False) as http:
             while not self._stop.is_set():
                 name = f"c{number}_{count}"
-                url = self._urls[(number + count) % len(self._urls)]
+                url = self._urls[(number + tries) % len(self._urls)]
+                tries += 1
                 try:
                     answer = http.post(f"{url}/subjects/{name}/versions", json={"schema": record(name)})
                 except httpx.HTTPError:

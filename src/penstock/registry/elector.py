@@ -111,6 +111,7 @@ class Elector:
                 except (UnknownMemberId, IllegalGeneration) as error:
                     log.info("no longer a member of %s (%s): joining again", self._group, error)
                     self._member_id, self._generation = "", -1
+                    self._identity = self._identity.led(False)  # another one may lead by now
                 except (ClientError, ApiError) as error:
                     log.warning("the group %s cannot be reached: %s", self._group, error)
                     self._wake.wait(backoff)

@@ -121,6 +121,7 @@ class Store:
                     "enable.partition.eof": True,
                     "fetch.wait.max.ms": 100,
                     "fetch.error.backoff.ms": 50,
+                    "error_cb": _note,
                 },
                 logger=librdkafka_log,
             )
@@ -221,6 +222,7 @@ class Store:
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,
                 "reconnect.backoff.max.ms": 1000,
+                "error_cb": _note,
             },
             logger=librdkafka_log,
         )
@@ -258,6 +260,10 @@ class Store:
             if trouble or len(offsets) < len(encoded):
                 raise self._refused(writer, trouble)
             writer.commit_transaction(timeout)
+        except SystemError as error:
+            # How confluent-kafka lets a fatal error out of `flush` when a delivery report is due, too.
+            self._writer = None
+            raise NoLongerLeader(f"writing: {error.__cause__ or error}") from error
         except KafkaException as error:
             failure = _as_error(error, "writing")
             if not isinstance(failure, NoLongerLeader):
@@ -297,6 +303,11 @@ class Store:
         self._writer_thread.shutdown(wait=False)
         if self._reader.is_alive():
             await self._loop.run_in_executor(None, self._reader.join, 5)
+
+
+def _note(error: Any) -> None:
+    """librdkafka's errors outside of a call. Without one who hears them, a fatal one breaks into any call."""
+    log.info("librdkafka: %s", error.str())
 
 
 def _succeed(future: asyncio.Future[int], value: int) -> None:
