@@ -80,6 +80,7 @@ class LeaderFetcher:
         self._asked: dict[Id, ReplicaPartition] = {}  # as the leader's session has it
         self._dirty: set[Id] = set()
         self._changed = asyncio.Event()
+        self._failing = False
         self._task = broker.loop.create_task(self._run())
 
     def add(self, one: Followed) -> None:
@@ -106,8 +107,11 @@ class LeaderFetcher:
                 await self._changed.wait()
             try:
                 await self._fetch()
+                self._failing = False
             except (PeerUnavailable, WireError) as error:
-                log.info("fetching from the leader failed: %s", error)
+                if not self._failing:
+                    log.info("nothing can be fetched: %s", error)
+                    self._failing = True
                 self._forget_session()
                 await asyncio.sleep(config.replica_fetch_backoff_ms / 1000)
             except Exception:  # the border: one bad answer must not end replication
