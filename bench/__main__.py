@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import groups, native, requests, start, throughput
+from bench import groups, native, registry, requests, start, throughput
 from bench.report import Report
 
 
@@ -42,6 +42,8 @@ def main() -> int:
     requests.by_connections(report, (1, 10, 100), seconds=seconds)
     print("\nGroups and transactions: raw requests, one partition of each internal topic")
     groups.measure(report, quick=quick)
+    print("\nSchema registry: 10,000 schemas, 8 connections, one process")
+    registry.measure(report, seconds=2 if quick else 5)
 
     report.write(arguments.json)
     missed = report.missed()

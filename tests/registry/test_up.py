@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.registry.conftest import wait_until
 
@@ -63,6 +63,17 @@ JSON = json.dumps({"title": "Order", "type": "object", "required": ["id"], "prop
     "id": {"type": "integer"}, "what": {"type": "string"}}})  # fmt: skip
 
 
+def order_message():
+    """The class that protoc would make of an Order."""
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type="TYPE_INT64", label="LABEL_OPTIONAL")
+    order.field.add(name="what", number=2, type="TYPE_STRING", label="LABEL_OPTIONAL")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
 def through_the_broker(up, topic: str, data: bytes) -> bytes:
     producer = Producer({"bootstrap.servers": up.ready["bootstrap"]})
     producer.produce(topic, data)
@@ -88,10 +99,11 @@ def test_confluents_serializers_work_unchanged(up, client, kind):
         serialize = JSONSerializer(JSON, client)
         deserialize = JSONDeserializer(JSON, schema_registry_client=client)
     else:
-        order = Timestamp(seconds=17, nanos=5)
+        message = order_message()
+        order = message(id=17, what="two apples")
         settings = {"use.deprecated.format": False}
-        serialize = ProtobufSerializer(Timestamp, client, settings)
-        deserialize = ProtobufDeserializer(Timestamp, settings, client)
+        serialize = ProtobufSerializer(message, client, settings)
+        deserialize = ProtobufDeserializer(message, settings, client)
     data = through_the_broker(up, topic, serialize(order, context))
     assert deserialize(data, context) == order
     (version,) = client.get_versions(f"{topic}-value")
@@ -104,7 +116,7 @@ def test_confluents_client_does_all_it_can(client):
     assert client.get_schema(schema_id).schema_type == "AVRO"
     assert json.loads(client.get_schema(schema_id).schema_str) == json.loads(AVRO)
     registered = client.register_schema_full_response("c", schema)
-    assert registered.version == 1 and registered.guid
+    assert registered.schema_id == schema_id and registered.guid
     assert client.lookup_schema("c", schema).schema_id == schema_id
     assert client.get_latest_version("c").version == 1
     assert "c" in client.get_subjects()

@@ -133,13 +133,16 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         try:
             # The group is joined while the topic is read: a leader reads to the end again anyway.
             elector.start()
+            started = loop.time()
             await store.load(settings.start_timeout)
+            load_seconds = round(loop.time() - started, 3)
             state.on_change = api.forget
             gc.collect()
             gc.freeze()
             serving = loop.create_task(server.serve(sockets=[listener]))
             await server.listening()
-            ready = {"registry": identity.url, "pid": os.getpid(), "topic": settings.topic}
+            ready: dict[str, Any] = {"registry": identity.url, "pid": os.getpid(), "topic": settings.topic}
+            ready["load_seconds"] = load_seconds
             if ready_file is not None:
                 _write_ready(ready_file, ready)
             announce(ready)

@@ -96,9 +96,9 @@ class State:
         if key.kind == "SCHEMA":
             self._apply_schema(key, value, timestamp)
         elif key.kind == "CONFIG":
-            _put(self._configs, key.subject, value and _without(value, "subject"))
+            _put(self._configs, key.subject, None if value is None else _without(value, "subject"))
         elif key.kind == "MODE":
-            _put(self._modes, key.subject, value and str(value["mode"]))
+            _put(self._modes, key.subject, None if value is None else str(value["mode"]))
         elif key.kind == "CONTEXT":
             assert key.subject is not None
             if value is None:
