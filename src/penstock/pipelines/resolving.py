@@ -7,6 +7,7 @@ further; what is left then is wrong, or waits for itself.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ class Resolver:
         self.spark = spark
         self.tables = tables
         self._views: set[str] = set()
+        # Settings and the current database are the session's: one flow at a time may change them.
+        self._lock = threading.RLock()
 
     def resolve(self, graph: Graph) -> Resolution:
         """All flows of the graph; BadDefinition for the first that Spark does not accept."""
@@ -82,6 +85,13 @@ class Resolver:
         if pending:
             raise _explain(graph, pending, {name: waiting[name] for name in pending})
         return resolution
+
+    def restore_views(self, resolution: Resolution) -> None:
+        """Brings back the temporary views of a version that runs on, after another one was tried in vain."""
+        for flow in resolution.flows.values():
+            if flow.kind is Kind.TEMPORARY_VIEW:
+                self.evaluate(flow.definition).createOrReplaceTempView(f"`{flow.definition.target[0]}`")
+                self._views.add(flow.definition.target[0])
 
     def _try(
         self, graph: Graph, flow: FlowDefinition, settled: set[tuple[str, ...]], content: Mapping[str, str]
@@ -175,9 +185,10 @@ class Resolver:
         """The flow's own Spark settings, catalog and database, for as long as it is evaluated or started."""
         from pyspark.errors import PySparkException
 
-        before = {key: self.spark.conf.get(key, None) for key in flow.conf}
         catalog, database = self.project.catalog, self.project.database
         moved = bool(flow.catalog or flow.database)
+        self._lock.acquire()
+        before = {key: self.spark.conf.get(key, None) for key in flow.conf}
         try:
             try:
                 for key, value in flow.conf.items():
@@ -197,6 +208,7 @@ class Resolver:
             if moved:
                 self.spark.catalog.setCurrentCatalog(catalog)
                 self.spark.catalog.setCurrentDatabase(database)
+            self._lock.release()
 
 
 class _TableMissing(BadDefinition):

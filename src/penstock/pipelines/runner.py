@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Event = dict[str, Any]
+_QUIET_SECONDS = 15.0
+"""A query that was started again and has run so long has got over its error, even if nothing came in."""
 _START_SECONDS = 10.0
 """How long one flow's start holds up the next."""
 
@@ -68,6 +70,8 @@ class FlowState:
     due: float = 0.0
     """When it is started or refreshed, if it waits."""
     since: float = 0.0
+    run_id: str = ""
+    """Spark's id of this run of its query."""
     hold: tuple[str, ...] = ()
     """Why it must be rebuilt, while nobody has agreed to that."""
     refreshed: int = 0
@@ -189,7 +193,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - Spark and user code may raise anything; the flow fails, not the run
             self._failed(flow, cause(error), str(error), now)
             return
-        flow.state, flow.since = "running", now
+        flow.state, flow.since, flow.run_id = "running", now, str(flow.query.runId)
         self.report({"event": "started", "flow": name, "restart": flow.restarts > 0})
 
     def _one_is_starting(self, now: float) -> bool:
@@ -214,8 +218,11 @@ class Runner:
         if flow.query.isActive:
             if flow.failures and now - flow.since > self.options.backoff.healthy_after:
                 flow.failures = 0
-            if flow.error and self.progress.get(flow.resolved.definition.name) is not None:
-                flow.error = None if now - flow.since > 1 else flow.error
+            progress = self.progress.get(flow.resolved.definition.name)
+            if flow.error and (
+                now - flow.since > _QUIET_SECONDS or (progress and progress.run_id == flow.run_id)
+            ):
+                flow.error = None
             return
         error = flow.query.exception()
         flow.query = None
@@ -356,9 +363,18 @@ class Runner:
         except PipelineError as error:
             self.file_error = str(error)
             self.report({"event": "error", "error": str(error)})
+            self._restore_views()
             return
         self.file_error = None
         self._plan_and_apply(resolution, agreed=agreed)
+
+    def _restore_views(self) -> None:
+        if self._resolution is None:
+            return
+        try:
+            self.resolver.restore_views(self._resolution)
+        except PipelineError as error:
+            self.report({"event": "note", "flow": "views", "text": str(error)})
 
     def _plan_and_apply(
         self, resolution: Resolution, *, agreed: Collection[str], rebuild: Collection[str] = ()

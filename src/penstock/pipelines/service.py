@@ -10,6 +10,8 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.engine import find_bootstrap, jvm_pid, open_session
+from penstock.pipelines.errors import PipelineError
+from penstock.pipelines.failures import cause
 from penstock.pipelines.project import Project
 from penstock.pipelines.runner import Event, Runner, RunOptions
 from penstock.pipelines.state import StateDirectory
@@ -30,7 +32,9 @@ def serve(
     metrics_port: int | None,
     progress_to: str | None,
 ) -> None:
-    """Runs until `stop`; PipelineError when the project cannot be started at all."""
+    """Runs until `stop`; PipelineError when the project cannot be started at all, or Spark dies."""
+    from py4j.protocol import Py4JError
+
     about: dict[str, Any] = {"pid": os.getpid(), "master": master, "metrics_port": None}
     state.announce(about)
     state.write_status({"pipeline": project.name, "state": "starting", "flows": []})
@@ -64,14 +68,20 @@ def serve(
         )
         with show(runner.status) or nullcontext():
             runner.run(stop)
+    except (Py4JError, ConnectionError) as error:
+        message = f"Spark has ended: {cause(error)}; `penstock pipeline logs --all` may say why. Run it again"
+        state.write_status({"pipeline": project.name, "state": "failed", "error": message, "flows": []})
+        raise PipelineError(message) from error
     except PenstockError as error:
         state.write_status({"pipeline": project.name, "state": "failed", "error": str(error), "flows": []})
         raise
     finally:
-        if watching:
-            watching.stop()
-        if spark:
-            spark.stop()
+        for part in (watching, spark):
+            try:
+                if part:
+                    part.stop()
+            except (Py4JError, ConnectionError):
+                pass  # its JVM is gone already
 
 
 def _bootstrap_of(runner: Runner) -> str | None:

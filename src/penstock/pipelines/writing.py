@@ -104,7 +104,12 @@ class Writer:
         for name in inputs:
             # Files that streams have added since the table was last read are not seen otherwise.
             self.spark.catalog.refreshTable(name)
-        self.tables.put(dataset, self.resolver.evaluate(flow))
+        frame = self.resolver.evaluate(flow)
+        if flow.conf:
+            with self.resolver.settings(flow):  # others wait meanwhile: the settings are the session's
+                self.tables.put(dataset, frame)
+        else:
+            self.tables.put(dataset, frame)
 
 
 def _delta_writer(dataset: Dataset) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from penstock.pipelines.failures import cause, shorten, state_does_not_fit
 
 STREAM = """[STREAM_FAILED] Query [id = 8, runId = 9] terminated with exception: \
-[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: Traceback (most recent call last):
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform \
+latestOffset: Traceback (most recent call last):
   File "/x/pyspark/sql/streaming/python_streaming_source_runner.py", line 231, in main
     latest_offset_func(reader, outfile)
   File "/x/penstock/spark/source.py", line 80, in latestOffset
@@ -18,7 +19,8 @@ Current Committed Offsets: {}
 """
 
 JOB = """[STREAM_FAILED] Query [id = 8, runId = 9] terminated with exception: \
-Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times, most recent failure: Lost task 0.0 in stage 5.0 (TID 5): \
+Job aborted due to stage failure: \
+Task 0 in stage 5.0 failed 1 times, most recent failure: Lost task 0.0 in stage 5.0 (TID 5): \
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/x/worker.py", line 1, in main
     process()
@@ -43,7 +45,8 @@ def test_a_function_that_fails_in_a_task_is_told_by_its_exception():
 def test_analysis_errors_lose_their_plan_and_search_path():
     text = (
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `nope` cannot be resolved. "
-        "Did you mean one of the following? [`value`]. SQLSTATE: 42703; line 3 pos 9;\n'Project ['nope]\n+- SubqueryAlias t\n"
+        "Did you mean one of the following? [`value`]. "
+        "SQLSTATE: 42703; line 3 pos 9;\n'Project ['nope]\n+- SubqueryAlias t\n"
     )
     assert shorten(text) == (
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `nope` cannot be resolved. "
