@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.client import kafka_exception
+from penstock.cli.failure import FAILED, CommandFailed, reason
 from penstock.cli.options import json_option
 from penstock.cli.output import emit_json, note
 from penstock.errors import PenstockError
@@ -114,6 +115,8 @@ def demo(
             ended = Demo(settings, stop, note, make_view).run()
         except PenstockError as error:
             raise CommandFailed(str(error)) from error
+        except kafka_exception() as error:
+            raise CommandFailed(f"the broker did not answer: {reason(error.args[0])}") from error
         _show_end(ended, as_json)
     if not ended.ok:
         raise click.exceptions.Exit(FAILED)

@@ -6,20 +6,19 @@ its flights first, then the pipeline, then the platform. If it is killed, the ke
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.processes import with_parent
 
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.05
 _TAIL_BYTES = 2000
 
@@ -41,7 +40,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=with_parent(signal.SIGTERM),
             )
 
     @property
@@ -87,22 +86,3 @@ class Child:
         except OSError:
             return ""
         return " ".join(text.split())[-500:]
-
-
-def _prctl() -> Callable[..., int] | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        function: Callable[..., int] = ctypes.CDLL(None).prctl
-    except (OSError, AttributeError):
-        return None
-    return function
-
-
-# Looked up before the fork: after it, loading a library may hang.
-_PRCTL = _prctl()
-
-
-def _end_with_parent() -> None:
-    if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)

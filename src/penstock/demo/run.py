@@ -29,6 +29,7 @@ from penstock.demo.view import Status, View
 
 PLATFORM_START_S = 60.0
 PIPELINE_STOP_S = 45.0
+STARTING_STOP_S = 3.0
 PLATFORM_STOP_S = 30.0
 # How long before the end of a limited run no more flights are sent, so that it ends in time.
 DRAIN_S = 12.0
@@ -103,7 +104,7 @@ class Demo:
                 ["pipeline", "run", str(self._home.project), "--master", self._settings.master],
                 self._home.directory / "pipeline.log",
             )
-            stack.callback(pipeline.stop, PIPELINE_STOP_S)
+            stack.callback(self._stop_pipeline, pipeline)
             settings = self._settings
             feeder = Feeder(
                 bootstrap, events_after(there, settings.start, settings.seed), speed=settings.speed
@@ -116,20 +117,23 @@ class Demo:
             reader.start()
             stack.callback(reader.stop)
 
+            lags: dict[str, int] = {}
+
             def tick(state: str) -> None:
                 for part in (platform, pipeline):
                     part.check()
                 for failure in (feeder.failure, reader.failure):
                     if failure:
                         raise ChildFailed(failure)
-                view.status(self._status(state, bootstrap, feeder, there))
+                lags.update(topics.lags())
+                view.status(self._status(state, bootstrap, feeder, there, lags))
 
             self._show(tick)
             feeder.stop()
-            sent = topics.end_offsets(FLIGHTS, WEATHER)
-            self._drain(tick, sum(count for (topic, _), count in sent.items() if topic == FLIGHTS))
-            view.status(self._status("stopping", bootstrap, feeder, there))
-            pipeline.stop(PIPELINE_STOP_S)
+            sent = self._sent(topics.end_offsets(FLIGHTS, WEATHER))
+            self._drain(tick, sent)
+            view.status(self._status("stopping", bootstrap, feeder, there, lags))
+            self._stop_pipeline(pipeline)
             # The last batch may have ended while the pipeline stopped.
             time.sleep(_TICK_S)
             reader.stop()
@@ -179,6 +183,10 @@ class Demo:
         self._say("Spark is starting; first results in less than a minute. Ctrl-C stops everything.")
         return there
 
+    def _stop_pipeline(self, pipeline: Child) -> None:
+        # A Spark that is still starting has nothing to end in order.
+        pipeline.stop(PIPELINE_STOP_S if self._first_result_s is not None else STARTING_STOP_S)
+
     def _write_project(self, bootstrap: str) -> None:
         """The project of the package, with the addresses of this run."""
         target = self._home.project
@@ -211,23 +219,29 @@ class Demo:
             tick("running" if self._first_result_s is not None else "Spark is starting")
             self._stop.wait(_TICK_S)
 
-    def _drain(self, tick: Callable[[str], None], flights: int) -> None:
-        """Waits until every flight is through; a signal ends the wait."""
+    def _drain(self, tick: Callable[[str], None], sent: list[Event]) -> None:
+        """Waits until all that was sent is through; a signal ends the wait."""
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        flights = sum(event.topic == FLIGHTS for event in sent)
         while not self._stop.is_set() and time.monotonic() < deadline:
-            if self._is_through(flights):
-                return
             tick("finishing")
+            if row_count(self._home.table) + len(self._board.outcome.dead) >= flights:
+                if all(check.ok for check in self._checks(sent, drained=True)):
+                    return
             self._stop.wait(_TICK_S)
 
-    def _is_through(self, flights: int) -> bool:
+    def _checks(self, sent: list[Event], *, drained: bool) -> list[summary.Check]:
         outcome = self._board.outcome
-        if row_count(self._home.table) + len(outcome.dead) < flights:
-            return False
-        return len(outcome.alerts) >= sum(row.alerts for row in read_rows(self._home.table))
+        outcome.table = read_rows(self._home.table)
+        return summary.checks(sent, outcome, drained=drained)
 
     def _status(
-        self, state: str, bootstrap: str, feeder: Feeder, there: dict[tuple[str, int], int]
+        self,
+        state: str,
+        bootstrap: str,
+        feeder: Feeder,
+        there: dict[tuple[str, int], int],
+        lags: dict[str, int],
     ) -> Status:
         now = time.monotonic() - self._began
         sent = feeder.sent.flights + sum(count for (topic, _), count in there.items() if topic == FLIGHTS)
@@ -247,12 +261,12 @@ class Demo:
             flights_sent=sent,
             in_per_second=(sent - sent_then) / span,
             out_per_second=(through - through_then) / span,
-            lag=max(sent - through, 0),
+            lag=max(lags.values(), default=None),
             table_rows=rows,
         )
 
-    def _sum_up(self, there: dict[tuple[str, int], int], *, drained: bool) -> Ended:
-        """What was sent is told by the topics' ends and the replay, which is the same each time."""
+    def _sent(self, there: dict[tuple[str, int], int]) -> list[Event]:
+        """What was sent, in all runs: the topics tell how much, and the replay is the same each time."""
         settings = self._settings
         sent: list[Event] = []
         left = dict(there)
@@ -263,14 +277,12 @@ class Demo:
                 sent.append(event)
             if not any(left.values()):
                 break
-        outcome = self._board.outcome
-        outcome.table = read_rows(self._home.table)
-        return Ended(
-            summary.counts(sent, outcome),
-            self._board.reasons,
-            summary.checks(sent, outcome, drained=drained),
-            self._first_result_s,
-        )
+        return sent
+
+    def _sum_up(self, sent: list[Event], *, drained: bool) -> Ended:
+        checks = self._checks(sent, drained=drained)
+        counts = summary.counts(sent, self._board.outcome)
+        return Ended(counts, self._board.reasons, checks, self._first_result_s)
 
 
 def parse_start(text: str) -> datetime:

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 
 from penstock.demo.replay import FLIGHTS, HOUR, Event
 
+# As the pipeline has them.
 ALERT_MINUTES = 120
+LATENESS = 2 * HOUR
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def checks(sent: Sequence[Event], outcome: Outcome, *, drained: bool) -> list[Ch
         _reasons(flights, outcome),
         _once("alert", outcome.alerts),
         _alerts(outcome, drained),
-        _windows(flights, outcome),
+        _windows(flights, outcome, drained),
     ]
 
 
@@ -137,8 +139,8 @@ def _alerts(outcome: Outcome, drained: bool) -> Check:
     return Check(promise)
 
 
-def _windows(flights: Sequence[Event], outcome: Outcome) -> Check:
-    promise = "each window comes once and counts its flights once, all but those that came too late for it"
+def _windows(flights: Sequence[Event], outcome: Outcome, drained: bool) -> Check:
+    promise = "each closed window comes once and counts its flights once, all but those that came too late"
     places = Counter((origin, hour) for origin, hour, _ in outcome.windows)
     wrong = [
         f"{origin} {_time(hour)} comes {count} times" for (origin, hour), count in places.items() if count > 1
@@ -150,6 +152,12 @@ def _windows(flights: Sequence[Event], outcome: Outcome) -> Check:
         place = (row.origin, row.at - row.at % HOUR)
         most[place] += 1
         least[place] += row.id not in late
+    if drained:
+        closed = max((row.at for row in outcome.table), default=0) - LATENESS - HOUR
+        missing = [
+            place for place, count in least.items() if count and place[1] <= closed and not places[place]
+        ]
+        wrong += [f"{origin} {_time(hour)} is missing" for origin, hour in sorted(missing)]
     for origin, hour, count in outcome.windows:
         if not least[origin, hour] <= count <= most[origin, hour]:
             wrong.append(

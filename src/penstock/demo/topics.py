@@ -30,6 +30,10 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     DELAYS: (1, {}),
     ALERTS: (1, {}),
 }
+# The groups in which the flows of the pipeline tell how far they are: `penstock-` and the query's name.
+GROUPS = tuple(
+    f"penstock-flights.{flow}" for flow in ("dead_letters_and_alerts", "departures", "delays_by_airport")
+)
 _TIMEOUT_S = 30.0
 
 
@@ -135,6 +139,26 @@ class Topics:
             (place.topic, place.partition): future.result(_TIMEOUT_S).offset
             for place, future in answers.items()
         }
+
+    def lags(self) -> dict[str, int]:
+        """How many flights each of GROUPS is behind; those that have committed nothing yet are left out."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+        ends = self.end_offsets(FLIGHTS)
+        found: dict[str, int] = {}
+        for group in GROUPS:
+            request = [ConsumerGroupTopicPartitions(group)]
+            (future,) = self._admin.list_consumer_group_offsets(request, request_timeout=_TIMEOUT_S).values()
+            try:
+                places = future.result(_TIMEOUT_S).topic_partitions or []
+            except KafkaException:
+                continue  # there is no such group yet
+            committed = {
+                (place.topic, place.partition): place.offset for place in places if place.offset >= 0
+            }
+            if committed:
+                found[group] = sum(max(end - committed.get(place, 0), 0) for place, end in ends.items())
+        return found
 
 
 def _admin_types() -> Any:
