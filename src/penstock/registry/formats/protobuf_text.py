@@ -241,7 +241,7 @@ class Printer:
         if self._edition or (
             self._file.syntax == "proto3" and field.label != FieldDescriptorProto.LABEL_REQUIRED
         ):
-            return "optional " if field.extendee and not self._edition else ""
+            return ""
         return _LABELS[field.label]
 
     def _type(self, field: FieldDescriptorProto, path: Path) -> str:
