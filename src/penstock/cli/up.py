@@ -1,4 +1,7 @@
-"""`penstock up`: the platform on this machine: a broker in this process, a schema registry beside it."""
+"""`penstock up`: the platform on this machine: a broker in this process, a schema registry beside it.
+
+With --brokers N a cluster of processes: up_brokers.py.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,14 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     help="Where the broker listens; 0 takes any free port.",
 )
 @click.option(
+    "--brokers",
+    metavar="N",
+    type=click.IntRange(1, 99),
+    default=1,
+    show_default=True,
+    help="Two or more are a cluster: a process each, on --port and the ports after it, and a ZooKeeper.",
+)
+@click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
@@ -55,7 +66,7 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     "--ready-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Written as JSON (bootstrap, brokers, registry) when all listens.",
+    help="Written as JSON (bootstrap, brokers, zookeeper, registry) when all listens.",
 )
 @click.option(
     "--registry-port",
@@ -76,6 +87,7 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 def up(
     data: str,
     port: int,
+    brokers: int,
     host: str,
     ready_file: str | None,
     registry_port: int | None,
@@ -89,15 +101,19 @@ def up(
 
     \b
       penstock up
+      penstock up --brokers 3
       penstock up --data /tmp/p --port 0 --ready-file ready.json --set auto.create.topics.enable=false
     """
     address = f"[{host}]" if ":" in host else host
+    given = key_values(settings, "--set")
     values = {
         "listeners": f"PLAINTEXT://{address}:{port}",
         "log.dirs": data,
         **_DEFAULTS,
-        **key_values(settings, "--set"),
+        **given,
     }
+    if brokers > 1:
+        _check_cluster(brokers, host, port, given)
     if host in ("0.0.0.0", "::", "") and "advertised.listeners" not in values:
         raise click.UsageError(
             f"--host {host or repr('')} is every address: say which one clients use, with "
@@ -118,7 +134,27 @@ def up(
     if registry_port is None:
         registry_port = 0 if port == 0 else REGISTRY_PORT
     registry = None if no_registry else _start_registry(host, registry_port)
+    if brokers > 1:
+        from penstock.cli.up_brokers import run_cluster
+
+        run_cluster(brokers, data, host, port, {**_DEFAULTS, **given}, ready_file, announce, registry)
+        return
     run_broker(values, ready_file, announce, registry)
+
+
+def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str]) -> None:
+    from penstock.cli.up_brokers import OWN_SETTINGS
+
+    for name in OWN_SETTINGS:
+        if name in settings:
+            raise click.UsageError(
+                f"--set {name}: each of the {brokers} brokers has its own; "
+                "for settings broker by broker start each with `penstock broker`"
+            )
+    if host in ("0.0.0.0", "::", ""):
+        raise click.UsageError(f"--host {host or repr('')} is every address: with --brokers name one of them")
+    if port and port + brokers - 1 > 65535:
+        raise click.UsageError(f"--port {port}: there are no {brokers} ports from there on")
 
 
 def _start_registry(host: str, port: int) -> Companion | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.errors import PenstockError
+from penstock.processes import with_parent
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # Each jar that the server loads, by the start of its name.
@@ -130,8 +131,12 @@ def command(spec: ServerSpec, java: Path) -> list[str]:
 class ZooKeeperProcess:
     """A server as a child of this process; `with` stops it. `start` returns when it answers."""
 
-    def __init__(self, spec: ServerSpec, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, spec: ServerSpec, environ: Mapping[str, str] | None = None, *, ends_with_parent: bool = False
+    ) -> None:
+        """`ends_with_parent`: also when this process is killed."""
         self.spec = spec
+        self._prepare = with_parent() if ends_with_parent else None
         self._environ = os.environ if environ is None else environ
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -157,6 +162,7 @@ class ZooKeeperProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=self._prepare,
             )
         if wait:
             self.wait_until_serving(timeout)
