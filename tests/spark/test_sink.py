@@ -323,35 +323,7 @@ def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
     assert sorted(r.value.decode() for r in committed(penstock, "out")) == [f"{i:02}" for i in range(40)]
 
 
-def test_a_checkpoint_older_than_what_was_written_is_refused(
-    spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
-) -> None:
-    import shutil
-
-    penstock.create_topic("out")
-    write_lines(tmp_path / "in", "1", ["a"])
-    lines = spark.readStream.text(str(tmp_path / "in"))
-    stream(lines, penstock, tmp_path / "checkpoint", topic="out").awaitTermination()
-    shutil.copytree(tmp_path / "checkpoint", tmp_path / "backup")
-    for name in ("2", "3"):
-        write_lines(tmp_path / "in", name, [name])
-        stream(lines, penstock, tmp_path / "checkpoint", topic="out").awaitTermination()
-    says = failure_of(stream(lines, penstock, tmp_path / "backup", topic="out").awaitTermination)
-    assert "has written batch 2 already, and this is batch 1" in says
-    assert len(committed(penstock, "out")) == 3
-
-
 # ---- batch writes, exactly once ----
-
-
-def test_a_batch_write_with_a_name_and_a_number_counts_once(
-    spark: SparkSession, penstock: PenstockBroker
-) -> None:
-    penstock.create_topic("out")
-    df = spark.range(100).selectExpr("cast(id as string) as value")
-    for version in ("0", "0", "1"):
-        write(df, penstock, topic="out", delivery="exactly_once", txnAppId="load", txnVersion=version)
-    assert len(committed(penstock, "out")) == 200
 
 
 def test_what_foreach_batch_writes_to_two_topics_counts_once_in_each(
