@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.registry.records import NOOP, Key, decode_key, encode_key, encode_value
 from penstock.registry.state import State, replay
+from penstock.testing import PenstockBroker
+from tests.registry.conftest import wait_until
 from tests.registry.test_api import record, register
 
 SCHEMA = record("a")
@@ -220,3 +222,24 @@ def test_kill_9_and_a_restart_keep_every_schema_and_id(broker, registries, tmp_p
 
 def test_states_do_not_share_anything():
     assert State().counts() == State().counts() == (0, 0, 0)
+
+
+@pytest.mark.timeout(180)
+def test_a_cluster_that_was_away_is_written_to_again(registries):
+    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as own:
+        registry = registries.start(own.bootstrap)
+        with registry.client() as http:
+            first = register(http, "before", record("before"))
+            own.kill()
+            assert http.get(f"/schemas/ids/{first}").status_code == 200, "reads need no cluster"
+            own.restart()
+            body = {"schema": record("after")}
+
+            def taken() -> bool:
+                answer = http.post("/subjects/after/versions", json=body)
+                assert answer.status_code == 200 or answer.json()["error_code"] in (50002, 50004), answer.text
+                return answer.status_code == 200
+
+            wait_until(taken)
+            assert http.get("/subjects").json() == ["after", "before"]
+        registry.stop()

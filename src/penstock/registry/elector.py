@@ -189,14 +189,16 @@ class Elector:
     def _leave(self, brokers: Brokers) -> None:
         if not self._member_id:
             return
-        try:
-            member = Message(
-                member_id=self._member_id, group_instance_id=self._identity.url, reason="shutting down"
-            )
-            request = Message(group_id=self._group, member_id=self._member_id, members=[member])
-            brokers.coordinator(self._group).request(ApiKey.LEAVE_GROUP, request)
-        except PenstockError as error:
-            log.info("leaving %s: %s", self._group, error)
+        member = Message(
+            member_id=self._member_id, group_instance_id=self._identity.url, reason="shutting down"
+        )
+        request = Message(group_id=self._group, member_id=self._member_id, members=[member])
+        for _ in range(2):  # the connection may have been idle for so long that it is gone
+            try:
+                brokers.coordinator(self._group).request(ApiKey.LEAVE_GROUP, request)
+                return
+            except PenstockError as error:
+                log.info("leaving %s: %s", self._group, error)
 
 
 def _assignment_for(answer: Message) -> Assignment:

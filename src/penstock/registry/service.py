@@ -144,7 +144,7 @@ class Service:
                 # What became of it is not known: read to the end again before the next one is planned.
                 self._may_write = False
                 self.leader_is(self.leader)
-                raise timed_out(f"Register operation timed out: {error}") from error
+                raise timed_out(f"The operation timed out: {error}") from error
             return Done(planned.answer, offset)
 
     async def mutate(

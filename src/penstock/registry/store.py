@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -30,8 +31,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 librdkafka_log = logging.getLogger("penstock.registry.librdkafka")
 librdkafka_log.setLevel(logging.WARNING)
+_SAY_AGAIN_SECONDS = 30.0
 
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
+
+
+class _SayOnce(logging.Filter):
+    """librdkafka tells of each try to connect that failed, many times a second: now and then is enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage()[:40]  # what it is about, and whose
+        now = time.monotonic()
+        if now - self._said.get(kind, -_SAY_AGAIN_SECONDS) < _SAY_AGAIN_SECONDS:
+            return False
+        self._said[kind] = now
+        return True
+
+
+librdkafka_log.addFilter(_SayOnce())
 
 
 class Store:
@@ -307,7 +328,7 @@ class Store:
 
 def _note(error: Any) -> None:
     """librdkafka's errors outside of a call. Without one who hears them, a fatal one breaks into any call."""
-    log.info("librdkafka: %s", error.str())
+    log.debug("librdkafka: %s", error.str())
 
 
 def _succeed(future: asyncio.Future[int], value: int) -> None:
