@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import groups, native, registry, requests, start, throughput
+from bench import groups, native, registry, requests, spark, start, throughput
 from bench.report import Report
 
 
@@ -44,6 +44,8 @@ def main() -> int:
     groups.measure(report, quick=quick)
     print("\nSchema registry: 10,000 schemas, 8 connections, one process")
     registry.measure(report, seconds=2 if quick else 5)
+    print("\nSpark: 100-byte values, 4 partitions, local[2] and the broker on the same cores")
+    spark.measure(report, quick=quick)
 
     report.write(arguments.json)
     missed = report.missed()

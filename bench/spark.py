@@ -1,6 +1,7 @@
 """Spark on topics: 100-byte values, 4 partitions, local[2], the broker on the same two cores.
 
 Everything that is compared takes turns in one session after a warm-up, and the median of the rounds counts.
+`python -m bench.spark [--quick]` measures this part alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import statistics
 import struct
+import sys
 import threading
 import time
 import uuid
@@ -326,3 +328,7 @@ def _range(values: list[float]) -> str:
 
 def _quantile(ordered: list[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+if __name__ == "__main__":
+    measure(Report(), quick="--quick" in sys.argv)
