@@ -34,6 +34,8 @@ class Child:
         self.name = name
         self.log = log
         with open(log, "ab") as output:
+            # What an earlier run said stays in the file, and is not this one's.
+            self._began = output.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -81,8 +83,16 @@ class Child:
 
     def tail(self) -> str:
         """The end of what it said, on one line."""
+        return " ".join(self._end().split())[-500:]
+
+    def last_line(self) -> str:
+        """The last line that it said."""
+        return next((line.strip() for line in reversed(self._end().splitlines()) if line.strip()), "")
+
+    def _end(self) -> str:
         try:
-            text = self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+            with open(self.log, "rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, self._began))
+                return file.read().decode(errors="replace")
         except OSError:
             return ""
-        return " ".join(text.split())[-500:]

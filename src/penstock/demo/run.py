@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import threading
@@ -128,7 +129,7 @@ class Demo:
                 lags.update(topics.lags())
                 view.status(self._status(state, bootstrap, feeder, there, lags))
 
-            self._show(tick)
+            self._show(tick, pipeline)
             feeder.stop()
             sent = self._sent(topics.end_offsets(FLIGHTS, WEATHER))
             self._drain(tick, sent)
@@ -211,12 +212,19 @@ class Demo:
 
         return noted
 
-    def _show(self, tick: Callable[[str], None]) -> None:
+    def _state(self, pipeline: Child) -> str:
+        if self._first_result_s is not None:
+            return "running"
+        # What the pipeline said last, without the time: it starts one flow after the other.
+        said = re.sub(r"^[\d-]+ [\d:]+ ", "", pipeline.last_line())
+        return f"Spark is starting: {said}" if said else "Spark is starting"
+
+    def _show(self, tick: Callable[[str], None], pipeline: Child) -> None:
         """Until a signal, or until there is just time enough left to finish what was sent."""
         seconds = self._settings.seconds
         until = None if seconds is None else self._began + max(seconds - DRAIN_S, 1.0)
         while not self._stop.is_set() and (until is None or time.monotonic() < until):
-            tick("running" if self._first_result_s is not None else "Spark is starting")
+            tick(self._state(pipeline))
             self._stop.wait(_TICK_S)
 
     def _drain(self, tick: Callable[[str], None], sent: list[Event]) -> None:

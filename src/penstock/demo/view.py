@@ -150,10 +150,10 @@ def _delays(hours: Sequence[Hour]) -> Any:
     from rich.table import Table
 
     table = Table(title=None, expand=True, box=_box(), header_style="bold", padding=(0, 1))
-    table.add_column("Delays by airport and hour")
-    for name in ("flights", "cancelled", "mean delay", "worst"):
-        table.add_column(name, justify="right")
-    table.add_column("weather", no_wrap=True)
+    table.add_column("Delays by airport and hour", no_wrap=True, ratio=5)
+    for name, ratio in (("flights", 2), ("cancelled", 3), ("mean delay", 3), ("worst", 2)):
+        table.add_column(name, justify="right", no_wrap=True, ratio=ratio)
+    table.add_column("weather", no_wrap=True, ratio=6)
     for hour in hours:
         bad = (hour.mean_delay or 0) >= _BAD_DELAY or 2 * hour.cancelled > hour.flights
         table.add_row(
@@ -161,7 +161,7 @@ def _delays(hours: Sequence[Hour]) -> Any:
             str(hour.flights),
             str(hour.cancelled),
             "-" if hour.mean_delay is None else f"{hour.mean_delay:.0f} min",
-            "-" if hour.worst_delay is None else f"{hour.worst_delay} min",
+            "-" if hour.worst_delay is None else f"{hour.worst_delay}",
             hour.weather,
             style="red" if bad else "",
         )
