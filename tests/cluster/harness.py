@@ -62,6 +62,7 @@ class Node:
         self.zookeeper = cluster.links.to(cluster.zookeeper_port)
         self._values = {
             "node.id": str(broker_id),
+            "broker.rack": f"rack-{broker_id}",
             "log.dirs": str(self.directory),
             "listeners": f"PLAINTEXT://127.0.0.1:{port},INTERNAL://127.0.0.1:{peer_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.clients.port},"

@@ -202,6 +202,8 @@ class LeaderFetcher:
             else:
                 self._append(one, result, frame)
         except (ApiError, OSError) as error:
+            if isinstance(error, OSError | KafkaStorageError):
+                partition.broken_ms = self._broker.clock.now_ms()
             log.error("%s-%d cannot follow broker %d: %s", *partition.key, self.leader, error)
             self._postpone(one, error.code if isinstance(error, ApiError) else KafkaStorageError.code)
 
@@ -210,6 +212,7 @@ class LeaderFetcher:
         one.reason = 0
         if result.end > result.start:
             info = partition.log.append_as_follower(frame, result.start, result.end)
+            partition.broken_ms = None
             if info.flush_required:
                 self._broker.flush(partition)
         partition.follow(result.high_watermark, result.log_start_offset)

@@ -38,7 +38,10 @@ def changed(
 def elect(
     partition: PartitionImage, live: Collection[int], leaving: Collection[int], unclean: bool
 ) -> PartitionImage:
-    """The partition as it should be with these brokers alive; itself when nothing is to be done."""
+    """The partition as it should be with these brokers alive; itself when nothing is to be done.
+
+    Those `leaving` are alive, but lead only where no other can: they shut down, or cannot write its log.
+    """
     isr = tuple(replica for replica in partition.isr if replica in live) or partition.isr
     candidates = [replica for replica in partition.replicas if replica in isr and replica in live]
     staying = [replica for replica in candidates if replica not in leaving]
@@ -62,10 +65,11 @@ def elect(
 
 def reconcile(image: ClusterImage, unclean: Callable[[str], bool]) -> Iterator[PartitionChange]:
     """What the controller has to change so that every partition that can be led is led."""
-    live, leaving = image.brokers.keys(), image.leaving
+    live = image.brokers.keys()
     for topic in image.topics.values():
         allowed: bool | None = None
         for partition in topic.partitions:
+            leaving = image.unfit(topic.name, partition.index)
             if (
                 partition.leader in live
                 and partition.leader not in leaving

@@ -62,11 +62,10 @@ def _plan(image: ClusterImage, sender: int, topic: TopicImage | None, one: Wante
     isr = tuple(replica for replica in partition.replicas if replica in one.isr)
     if len(isr) != len(one.isr) or sender not in isr:
         raise InvalidRequest("the in-sync replicas must be replicas, and the leader one of them")
+    unfit = image.unfit(topic.name, one.index)
     for replica in isr:
         broker = image.brokers.get(replica)
         joins = replica not in partition.isr
-        if joins and (
-            broker is None or replica in image.leaving or one.isr[replica] not in (-1, broker.epoch)
-        ):
+        if joins and (broker is None or replica in unfit or one.isr[replica] not in (-1, broker.epoch)):
             raise IneligibleReplica(f"broker {replica} is not registered so, or is shutting down")
     return PartitionChange(topic.name, partition, changed(partition, isr=isr))

@@ -67,7 +67,7 @@ class ClusterImage:
 
     `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
     so a topic made again under that name has to start above it. `leaving` are brokers that are shutting down
-    and should lead nothing more.
+    and should lead nothing more; `broken` has, for a broker, the partitions whose logs it cannot write.
     """
 
     cluster_id: str
@@ -79,6 +79,7 @@ class ClusterImage:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     deleted_epochs: Mapping[str, int] = field(default_factory=dict)
     leaving: frozenset[int] = frozenset()
+    broken: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
     version: int = 0
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
@@ -86,6 +87,12 @@ class ClusterImage:
         if found is None or not 0 <= index < len(found.partitions):
             return None
         return found.partitions[index]
+
+    def unfit(self, topic: str, index: int) -> frozenset[int]:
+        """The brokers that should not lead this partition while another in-sync replica can."""
+        if not self.broken:
+            return self.leaving
+        return self.leaving.union(broker for broker, keys in self.broken.items() if (topic, index) in keys)
 
     def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
         """With these topics added, or in the place of those of the same name."""

@@ -6,6 +6,7 @@
     /cluster/controller             ephemeral; {"broker", "epoch"}: who is the elected controller
     /cluster/controller-epoch       its version is the epoch of the newest controller
     /cluster/leaving/1              broker 1 is shutting down and should lead nothing more
+    /cluster/broken/1               ephemeral; {"NAME": [0, 2]}: partitions whose logs broker 1 cannot write
     /brokers/1                      ephemeral; {"host", "port", "rack", "epoch"}; with a listener for
                                     brokers only, its {"peer_host", "peer_port"} too
     /topics/NAME                    {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
@@ -47,6 +48,17 @@ def broker_path(broker_id: int) -> str:
 
 def leaving_path(broker_id: int) -> str:
     return f"/cluster/leaving/{broker_id}"
+
+
+def broken_path(broker_id: int) -> str:
+    return f"/cluster/broken/{broker_id}"
+
+
+def broken_value(keys: Iterable[tuple[str, int]]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for name, index in sorted(keys):
+        topics.setdefault(name, []).append(index)
+    return encode(topics)
 
 
 def topic_path(name: str) -> str:
@@ -179,13 +191,17 @@ class ImageReader:
         self._image = ClusterImage(cluster_id="", controller_id=controller_id)
         self._pending: set[str] = set()
 
+    def is_behind(self, path: str) -> bool:
+        """Whether the image does not show this node of a topic yet, though it has come in."""
+        return bool(self._pending) and any(path == topic_path(name) for name in self._pending)
+
     def read(self, nodes: Mapping[str, Versioned], changed: Iterable[str]) -> ClusterImage:
         old = self._image
         dirty: set[str] = set(self._pending)
         partitions: dict[str, set[int]] = {}
         brokers, broker_configs = dict(old.brokers), dict(old.broker_configs)
         group_configs, deleted = dict(old.group_configs), dict(old.deleted_epochs)
-        leaving = set(old.leaving)
+        leaving, broken = set(old.leaving), dict(old.broken)
         cluster_id, controller_id = old.cluster_id, old.controller_id
         for path in changed:
             node = nodes.get(path)
@@ -212,6 +228,8 @@ class ImageReader:
                     controller_id = self._alone if value is None else decode(value)["broker"]
                 case ["cluster", "leaving", broker_id]:
                     leaving.discard(int(broker_id)) if value is None else leaving.add(int(broker_id))
+                case ["cluster", "broken", broker_id]:
+                    _put(broken, int(broker_id), value, _read_broken)
         # A broker alone reads its image before it is registered, and is there all the same.
         live = brokers.keys() if self._alone == NO_LEADER else None
         if live is not None and live != old.brokers.keys():
@@ -232,6 +250,7 @@ class ImageReader:
             group_configs=group_configs,
             deleted_epochs=deleted,
             leaving=frozenset(leaving),
+            broken=broken,
             version=old.version + 1,
         )
         return self._image
@@ -313,6 +332,10 @@ def _put(into: dict[Any, Any], key: Any, value: bytes | None, read: Callable[[by
 
 def _read_broker(broker_id: int, value: bytes) -> BrokerInfo:
     return BrokerInfo(broker_id, **decode(value))
+
+
+def _read_broken(value: bytes) -> frozenset[tuple[str, int]]:
+    return frozenset((name, index) for name, indexes in decode(value).items() for index in indexes)
 
 
 def _read_partition(

@@ -25,6 +25,11 @@ class FetchParams(NamedTuple):
     isolation_level: int
     max_bytes: int
     min_bytes: int
+    replica_epoch: int = -1
+    at_follower: bool = False
+    """A consumer that may read where this broker does not lead (KIP-392)."""
+    tell_high_watermark: bool = False
+    """A follower that serves consumers: it need not wait for records to hear what they may read."""
 
 
 class ReadOutcome(NamedTuple):
@@ -42,7 +47,9 @@ def read(
     """Read every partition in order, until the bytes are used up; the first with records gives at least
     one batch (KIP-74)."""
     left = params.max_bytes
-    isolation_level, replica_id = params.isolation_level, params.replica_id
+    isolation_level, replica_id, replica_epoch = (
+        params.isolation_level, params.replica_id, params.replica_epoch,
+    )  # fmt: skip
     total = 0
     urgent = False
     for key, partition, request in wanted:
@@ -51,7 +58,15 @@ def read(
             urgent = True
             continue
         try:
-            result = partition.fetch(request, left, total == 0, isolation_level, replica_id)
+            result = partition.fetch(
+                request,
+                left,
+                total == 0,
+                isolation_level,
+                replica_id,
+                replica_epoch,
+                at_follower=params.at_follower,
+            )
         except ApiError as error:
             results[key] = failed(request.partition, error, partition)
             urgent = True
@@ -77,7 +92,7 @@ def failed(index: int, error: ApiError, partition: Partition | None = None) -> F
 class FetchWait(DelayedOperation):
     """Waits for `min_bytes` over all partitions. What one has is counted again only when it is woken."""
 
-    __slots__ = ("_missing", "_on_complete", "_params", "_sizes", "_wanted")
+    __slots__ = ("_missing", "_on_complete", "_params", "_sizes", "_told", "_wanted")
 
     def __init__(
         self,
@@ -90,13 +105,20 @@ class FetchWait(DelayedOperation):
         self._wanted = wanted
         self._sizes = sizes
         self._missing = params.min_bytes - sum(sizes.values())
+        self._told = (
+            {key: partition.log.high_watermark for key, (partition, _) in wanted.items()}
+            if params.tell_high_watermark
+            else {}
+        )
         self._on_complete = on_complete
 
     def is_satisfied(self, key: Key) -> bool:
         partition, request = self._wanted[key]
         params = self._params
         try:
-            partition.check_fetch(request, params.replica_id)
+            partition.check_fetch(request, params.replica_id, at_follower=params.at_follower)
+            if params.tell_high_watermark and partition.log.high_watermark > self._told[key]:
+                return True
             if not partition.readable(request, params.isolation_level, params.replica_id):
                 return False
             if self._missing <= 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import (
     FencedLeaderEpoch,
     InvalidTopicException,
+    KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -20,6 +21,7 @@ from penstock.errors import (
 from penstock.log.files import FileSlice
 from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.replication.progress import Progress, has_caught_up, lagging
+from penstock.replication.selector import Candidate, preferred_replica
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 
 if TYPE_CHECKING:
@@ -39,12 +41,14 @@ def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> in
 
 
 class Partition:
-    """`pending_isr` is what the controller was asked for and has not answered yet; `epoch_start` is where
-    the log ended when this broker began to lead it."""
+    """`asked_isr` is what the controller was asked for last and has not answered yet; `pending_isr` has all
+    that may have been stored since the image was made, which is more where an answer was lost (`is_unsure`).
+    `epoch_start` is where the log ended when this broker began to lead it; `broken_ms` is when the log could
+    last not be written."""
 
     __slots__ = (
-        "_alone", "_broker_id", "_now_ms", "_on_change", "epoch_start", "image", "is_internal", "key", "log",
-        "pending_isr", "progress",
+        "_alone", "_broker_id", "_now_ms", "_on_change", "asked_isr", "broken_ms", "epoch_start", "image",
+        "is_internal", "is_unsure", "key", "log", "pending_isr", "progress",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +68,9 @@ class Partition:
         self._now_ms = now_ms
         self.progress: dict[int, Progress] = {}
         self.pending_isr: tuple[int, ...] | None = None
+        self.asked_isr: tuple[int, ...] = ()
+        self.is_unsure = False
+        self.broken_ms: int | None = None
         self.epoch_start = log.log_end_offset
         self._alone = image.isr == (broker_id,) and image.leader == broker_id
         self._take_over(image)
@@ -76,8 +83,10 @@ class Partition:
     def update(self, image: PartitionImage) -> None:
         """The controller has decided something about this partition."""
         new_epoch = image.leader_epoch != self.image.leader_epoch
+        if image.partition_epoch != self.image.partition_epoch:
+            # Whatever the controller was asked for: it is stored and shown here, or can be stored no more.
+            self.pending_isr, self.is_unsure = None, False
         self.image = image
-        self.pending_isr = None
         self._alone = image.isr == (self._broker_id,) and image.leader == self._broker_id
         if new_epoch:
             self.epoch_start = self.log.log_end_offset
@@ -93,14 +102,14 @@ class Partition:
             if replica != self._broker_id and image.leader == self._broker_id
         }
 
-    def check_leader(self, current_leader_epoch: int = -1) -> None:
+    def check_leader(self, current_leader_epoch: int = -1, *, or_follower: bool = False) -> None:
         """Fence a client that knows an older leader than we do, or a newer one (KIP-320); -1 knows none."""
         epoch = self.image.leader_epoch
         if current_leader_epoch >= 0 and current_leader_epoch != epoch:
             if current_leader_epoch < epoch:
                 raise FencedLeaderEpoch(f"the leader epoch is {epoch}, not {current_leader_epoch}")
             raise UnknownLeaderEpoch(f"the leader epoch here is {epoch}, not yet {current_leader_epoch}")
-        if self.image.leader != self._broker_id:
+        if self.image.leader != self._broker_id and not or_follower:
             raise NotLeaderOrFollower()
 
     # -- writing
@@ -124,7 +133,13 @@ class Partition:
         if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
             needed = log.config.min_insync_replicas
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
-        info = log.append_as_leader(buf, start, end, image.leader_epoch, origin=origin, allowance=allowance)
+        try:
+            info = log.append_as_leader(
+                buf, start, end, image.leader_epoch, origin=origin, allowance=allowance
+            )
+        except KafkaStorageError:
+            self.broken_ms = self._now_ms()
+            raise
         if self._alone and self.pending_isr is None:
             log.update_high_watermark(info.last_offset + 1)
         else:
@@ -160,9 +175,10 @@ class Partition:
             return self.log.last_stable_offset
         return self.log.high_watermark
 
-    def check_fetch(self, wanted: FetchPartition, replica_id: int) -> None:
-        """Whether this reader may fetch here at all, and from this offset."""
-        self.check_leader(wanted.current_leader_epoch)
+    def check_fetch(self, wanted: FetchPartition, replica_id: int, *, at_follower: bool = False) -> None:
+        """Whether this reader may fetch here at all, and from this offset. `at_follower`: it may where this
+        broker does not lead (KIP-392)."""
+        self.check_leader(wanted.current_leader_epoch, or_follower=at_follower)
         if replica_id >= 0 and replica_id not in self.image.replicas:
             raise NotLeaderOrFollower(f"broker {replica_id} is no replica of this partition")
         log = self.log
@@ -183,12 +199,21 @@ class Partition:
         return self.log.read(wanted.fetch_offset, min(max_bytes, wanted.max_bytes), bound, min_one=min_one)
 
     def fetch(
-        self, wanted: FetchPartition, max_bytes: int, min_one: bool, isolation_level: int, replica_id: int
+        self,
+        wanted: FetchPartition,
+        max_bytes: int,
+        min_one: bool,
+        isolation_level: int,
+        replica_id: int,
+        replica_epoch: int = -1,
+        *,
+        at_follower: bool = False,
     ) -> FetchPartitionResult:
         """Records from `wanted.fetch_offset` on. With `min_one`, a first batch larger than any limit is
         returned whole, so that a reader can get past it (KIP-74)."""
         log = self.log
-        diverging = self.diverging_epoch(wanted)
+        # What lies past a follower's end is not diverging: the reader has it from the leader.
+        diverging = self.diverging_epoch(wanted) if self.is_leader or not at_follower else None
         if diverging is not None:
             self.check_leader(wanted.current_leader_epoch)
             return FetchPartitionResult(
@@ -198,9 +223,9 @@ class Partition:
                 log_start_offset=log.log_start_offset,
                 diverging_epoch=diverging,
             )
-        self.check_fetch(wanted, replica_id)
+        self.check_fetch(wanted, replica_id, at_follower=at_follower)
         if replica_id >= 0:
-            self.follower_fetched(replica_id, wanted.fetch_offset, wanted.log_start_offset)
+            self.follower_fetched(replica_id, wanted.fetch_offset, wanted.log_start_offset, replica_epoch)
         slices: list[FileSlice] = []
         if max_bytes > 0 or min_one:
             slices = self.slices(wanted, max_bytes, min_one, isolation_level, replica_id)
@@ -228,11 +253,45 @@ class Partition:
         found = self.log.aborted_transactions(offset, end)
         return [(transaction.producer_id, transaction.first_offset) for transaction in found]
 
+    def preferred_replica(
+        self, wanted: FetchPartition, rack: str, racks: Mapping[int, str | None]
+    ) -> FetchPartitionResult | None:
+        """The answer that sends a consumer to a follower in its rack; None where it is to read here.
+
+        `racks` has the brokers that are there.
+        """
+        image, log = self.image, self.log
+        if image.leader != self._broker_id:
+            return None
+        followers = (
+            Candidate(replica, racks[replica], one.log_start_offset, one.log_end_offset)
+            for replica, one in self.progress.items()
+            if replica in image.isr and replica in racks
+        )
+        found = preferred_replica(rack, wanted.fetch_offset, racks.get(self._broker_id), followers)
+        if found is None:
+            return None
+        self.check_fetch(wanted, CONSUMER)
+        return FetchPartitionResult(
+            wanted.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            preferred_read_replica=found,
+        )
+
     def diverging_epoch(self, wanted: FetchPartition) -> tuple[int, int] | None:
         """Where the reader's log and ours part, when its last epoch says that they do (KIP-595)."""
         if wanted.last_fetched_epoch < 0:
             return None
-        epoch, end_offset = self.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        log = self.log
+        epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if log.latest_epoch < wanted.last_fetched_epoch <= self.image.leader_epoch:
+            # Nothing of that epoch was ever written here, nor of a later one yet: it ended where our log does.
+            epoch, end_offset = log.latest_epoch, log.log_end_offset
+            if epoch < 0:
+                epoch = wanted.last_fetched_epoch
         if epoch < 0 or end_offset < 0:
             raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is not known here")
         if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
@@ -247,13 +306,16 @@ class Partition:
         found, end_offset = self.log.end_offset_for_epoch(epoch)
         return found, end_offset
 
-    def follower_fetched(self, replica_id: int, offset: int, log_start_offset: int = -1) -> None:
+    def follower_fetched(
+        self, replica_id: int, offset: int, log_start_offset: int = -1, broker_epoch: int = -1
+    ) -> None:
         """A follower that fetches from an offset has all that lies before it."""
         progress = self.progress.get(replica_id)
         if progress is None:
             progress = self.progress[replica_id] = Progress(caught_up_ms=self._now_ms())
         progress.fetched(offset, self.log.log_end_offset, self._now_ms())
         progress.log_start_offset = log_start_offset
+        progress.broker_epoch = broker_epoch
         before = self.log.high_watermark
         self._advance()
         if self.log.high_watermark != before:
@@ -277,9 +339,10 @@ class Partition:
     # -- who is in sync
 
     def wanted_isr(self, max_lag_ms: int, live: Collection[int]) -> tuple[int, ...] | None:
-        """The in-sync replicas as they should be, in the order of the replica list; None if they are."""
+        """The in-sync replicas to ask for, in the order of the replica list; None if they are as they should
+        be."""
         image, log = self.image, self.log
-        if image.leader != self._broker_id or self.pending_isr is not None:
+        if image.leader != self._broker_id or (self.pending_isr is not None and not self.is_unsure):
             return None
         late = lagging(
             image.isr, self._broker_id, self.progress, log.log_end_offset, self._now_ms(), max_lag_ms
@@ -293,7 +356,8 @@ class Partition:
             and has_caught_up(one, log.high_watermark, self.epoch_start)
         ]
         if not late and not joining:
-            return None
+            # Nothing is wanted, but when even that is stored, nothing that was asked before can be.
+            return image.isr if self.is_unsure else None
         return tuple(
             replica
             for replica in image.replicas
@@ -312,12 +376,20 @@ class Partition:
         )
 
     def ask_for_isr(self, isr: tuple[int, ...]) -> None:
-        self.pending_isr = isr
+        self.asked_isr = isr
+        self.pending_isr = tuple({*isr, *(self.pending_isr or ())}) if self.is_unsure else isr
 
     def isr_refused(self) -> None:
         """The controller has not done what it was asked for; it may be asked again."""
-        self.pending_isr = None
-        self._advance()
+        if not self.is_unsure:
+            self.pending_isr = None
+            self._advance()
+
+    def isr_unanswered(self) -> None:
+        """Nobody knows whether it is stored. It counts until the partition has another epoch: the controller
+        may elect whom it has let in."""
+        if self.pending_isr is not None:
+            self.is_unsure = True
 
     # -- truncation from the start
 

@@ -21,6 +21,8 @@ class Progress:
     leader_end: int = 0
     """Where the leader's log ended when it fetched last."""
     broker_epoch: int = -1
+    """Of the broker that has fetched so far. One that was started again may have lost the end of its log, and
+    what it had before must not count: the controller lets it in with its own epoch only (KIP-903)."""
 
     def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
         if offset >= leader_end:
