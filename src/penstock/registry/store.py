@@ -16,8 +16,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ log = logging.getLogger(__name__)
 librdkafka_log = logging.getLogger("penstock.registry.librdkafka")
 librdkafka_log.setLevel(logging.WARNING)
 _SAY_AGAIN_SECONDS = 30.0
+_Work = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 
@@ -72,7 +72,11 @@ class Store:
         self._stopping = threading.Event()
         self._reader = threading.Thread(target=self._read, name="registry-reader", daemon=True)
         self._writer: Producer | None = None
-        self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
+        self._work: SimpleQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
+            SimpleQueue()
+        )
+        # A daemon, unlike an executor's: the end of this process must not wait for a cluster that is away.
+        threading.Thread(target=self._write_all, name="registry-writer", daemon=True).start()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Gets an exception when the topic can no longer be read."""
 
@@ -225,7 +229,20 @@ class Store:
         return offset
 
     async def _in_writer(self, function: Any, *arguments: Any) -> Any:
-        return await self._loop.run_in_executor(self._writer_thread, function, *arguments)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._work.put((future, function, arguments))
+        return await future
+
+    def _write_all(self) -> None:
+        """The writer's thread: one thing after the other."""
+        while True:
+            future, function, arguments = self._work.get()
+            try:
+                result = function(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+                self._call(_fail, future, error)
+            else:
+                self._call(_succeed, future, result)
 
     def _new_writer(self, timeout: float) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -320,8 +337,8 @@ class Store:
 
     async def close(self) -> None:
         self._stopping.set()
-        await self.step_down()
-        self._writer_thread.shutdown(wait=False)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.step_down(), 2)
         if self._reader.is_alive():
             await self._loop.run_in_executor(None, self._reader.join, 5)
 
@@ -331,12 +348,12 @@ def _note(error: Any) -> None:
     log.debug("librdkafka: %s", error.str())
 
 
-def _succeed(future: asyncio.Future[int], value: int) -> None:
+def _succeed(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():
         future.set_result(value)
 
 
-def _fail(future: asyncio.Future[int], error: Exception) -> None:
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
 
