@@ -80,6 +80,15 @@ class FetchSession:
         for key in forgotten:
             partitions.pop(key, None)
 
+    def is_behind(self, results: Mapping[SessionKey, FetchPartitionResult]) -> bool:
+        """Whether there is a high watermark that the reader was not told yet."""
+        partitions = self.partitions
+        return any(
+            cached.high_watermark < result.high_watermark
+            for key, result in results.items()
+            if (cached := partitions.get(key)) is not None
+        )
+
     def tell(self, results: dict[SessionKey, FetchPartitionResult]) -> dict[SessionKey, FetchPartitionResult]:
         """The results that the reader must hear of."""
         told = {}

@@ -7,7 +7,9 @@
 
 A fetch waits up to max_wait_ms for min_bytes, woken by appends. The first partition that has records gives
 at least one batch, however large (KIP-74). Records go from the file to the socket with sendfile.
-Left out: reading from followers (the rack is ignored: there is one replica), throttling.
+A consumer that names its rack is sent to a follower there, where replica.selector.class says so; followers
+serve consumers of version 11 and later up to their high watermark.
+Left out: throttling.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from penstock.errors import (
 )
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import FetchParams, FetchWait, Found, read
-from penstock.replication.partition import Partition
+from penstock.replication.partition import CONSUMER, Partition
+from penstock.replication.selector import RACK_AWARE
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.fetch import (
     FetchPartition,
@@ -75,6 +78,9 @@ def handle(
         request.isolation_level,
         min(request.max_bytes, broker.config.fetch_max_bytes),
         min(request.min_bytes, broker.config.fetch_max_bytes),
+        request.replica_epoch,
+        at_follower=version >= 11 and request.replica_id == CONSUMER and broker.membership is not None,
+        tell_high_watermark=request.replica_id >= 0 and _by_rack(broker),
     )
 
     def respond(results: Results) -> list[Chunk]:
@@ -91,6 +97,11 @@ def handle(
         return encode(broker, version, 0, created.id, results)
 
     results: Results = {}
+    if request.rack_id and request.replica_id == CONSUMER and _by_rack(broker):
+        wanted = _send_to_followers(broker, request.rack_id, wanted, results)
+        if results:
+            read(params, wanted, results)
+            return respond(results)
     outcome = read(params, wanted, results)
     if params.replica_id >= 0 and broker.membership is not None:
         for _, found, _ in wanted:
@@ -98,7 +109,34 @@ def handle(
                 broker.membership.isr.follower_fetched(found, params.replica_id)
     if outcome.urgent or outcome.size >= params.min_bytes or request.max_wait_ms <= 0 or not wanted:
         return respond(results)
+    if params.tell_high_watermark and session is not None and session.is_behind(results):
+        return respond(results)
     return _wait(broker, params, wanted, results, request.max_wait_ms, respond)
+
+
+def _by_rack(broker: Broker) -> bool:
+    """Whether consumers are sent to followers in their rack. A broker alone has none."""
+    if broker.membership is None:
+        return False
+    selector: str | None = broker.config.replica_selector_class
+    return selector is not None and selector.endswith(RACK_AWARE)
+
+
+def _send_to_followers(broker: Broker, rack: str, wanted: Wanted, results: Results) -> Wanted:
+    """Answers for what a follower in this rack has; the rest is to be read here."""
+    racks = {one.id: one.rack for one in broker.image.brokers.values()}
+    here: Wanted = []
+    for key, found, request in wanted:
+        if isinstance(found, Partition):
+            try:
+                result = found.preferred_replica(request, rack, racks)
+            except ApiError:
+                result = None  # reading it tells why
+            if result is not None:
+                results[key] = result
+                continue
+        here.append((key, found, request))
+    return here
 
 
 def _wait(
