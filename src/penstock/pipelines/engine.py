@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,10 +47,15 @@ def open_session(project: Project, master: str, extra: Mapping[str, str]) -> Spa
     from penstock.spark import session
 
     quiet()
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         spark = session(f"penstock {project.name}", master=master, conf=session_settings(project, extra))
     except Exception as error:
         raise PipelineError(f"Spark does not start on {master}: {cause(error)}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            # PySpark puts in its own, which cancels jobs and raises KeyboardInterrupt.
+            signal.signal(signal.SIGINT, on_interrupt)
     use_database(project, spark)
     return spark
 

@@ -30,8 +30,11 @@ _SERVER = {
     "spark.sql.artifact.isolation.enabled": "true",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
 }
-_FAILED_FLOW = re.compile(
-    r"^.*: Flow '?(?P<flow>\S+?)'? has FAILED fatally.*|^.*Flow '(?P<other>\S+)' has FAILED.*"
+# Two lines or more: the event with the flow's name, and its error up to the next event or the traceback.
+_FLOW_ERROR = re.compile(
+    r"^\d{4}-\d\d-\d\d [\d:]+: [^\n]*[Ff]low:? '?(?P<flow>[\w.`-]+?)'?[. ][^\n]*\n"
+    r"Error: (?P<error>.*?)(?=^\d{4}-\d\d-\d\d |^Traceback|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 
 
@@ -114,13 +117,12 @@ def _run_cli(
 
 
 def reason(lines: Sequence[str]) -> str:
-    """What `spark-pipelines` said before it failed: the errors of its flows, or the last of its traceback."""
+    """What `spark-pipelines` said before it failed: the first error of a flow, or the end of its traceback."""
     text = "\n".join(lines)
-    found = re.search(r"^[\w.]+(?:Exception|Error): (.*)", text, re.MULTILINE | re.DOTALL)
-    failed = [line for line in lines if "has FAILED" in line and "Error:" in line]
+    failed = _FLOW_ERROR.search(text)
     if failed:
-        return shorten(failed[-1].partition(": ")[2] or failed[-1])
-    last = list(re.finditer(r"^[\w.]*(?:Exception|Error): ", text, re.MULTILINE))
-    if found and last:
-        return shorten(text[last[-1].end() :])
+        return f"flow '{failed['flow'].rpartition('.')[2]}': {shorten(failed['error'])}"
+    raised = list(re.finditer(r"^[\w.]*(?:Exception|Error): ", text, re.MULTILINE))
+    if raised:
+        return shorten(text[raised[-1].end() :])
     return shorten(lines[-1]) if lines else ""
