@@ -32,7 +32,7 @@ _SERVER = {
 }
 # Two lines or more: the event with the flow's name, and its error up to the next event or the traceback.
 _FLOW_ERROR = re.compile(
-    r"^\d{4}-\d\d-\d\d [\d:]+: [^\n]*[Ff]low:? '?(?P<flow>[\w.`-]+?)'?[. ][^\n]*\n"
+    r"^\d{4}-\d\d-\d\d [\d:]+: [^\n]*[Ff]low:? '?(?P<flow>[\w`-]+(?:\.[\w`-]+)*)[^\n]*\n"
     r"Error: (?P<error>.*?)(?=^\d{4}-\d\d-\d\d |^Traceback|\Z)",
     re.MULTILINE | re.DOTALL,
 )
@@ -117,7 +117,7 @@ def _run_cli(
 
 
 def reason(lines: Sequence[str]) -> str:
-    """What `spark-pipelines` said before it failed: the first error of a flow, or the end of its traceback."""
+    """What `spark-pipelines` said before it failed: a flow's first error, or the end of its traceback."""
     text = "\n".join(lines)
     failed = _FLOW_ERROR.search(text)
     if failed:
