@@ -126,6 +126,11 @@ REQUESTS: dict[ApiKey, Callable[[WireClient, str, int], Message]] = {
     ApiKey.DESCRIBE_LOG_DIRS: lambda wire, topic, version: Message(
         topics=[Message(topic=topic, partitions=[0])]
     ),
+    ApiKey.ELECT_LEADERS: lambda wire, topic, version: Message(election_type=0, topic_partitions=[]),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda wire, topic, version: Message(
+        topics=[Message(name=topic, partitions=[Message(partition_index=0, replicas=[1])])]
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda wire, topic, version: Message(topics=None),
     ApiKey.DESCRIBE_CLUSTER: lambda wire, topic, version: Message(
         include_cluster_authorized_operations=True, endpoint_type=1
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from penstock.broker.peers import PeerUnavailable
@@ -34,11 +35,11 @@ class InSyncReplicas:
         self._refused: dict[Key, int] = {}  # with this partition epoch, until the next check
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._failing = False
 
     def check(self) -> None:
         """Look at everything that is led here: who has fallen behind, and who has caught up."""
-        config, image = self._broker.config, self._broker.controller.image
-        live = image.brokers.keys() - image.leaving
+        config, live = self._broker.config, self._live()
         self._refused.clear()
         for partition in list(self._broker.partitions.values()):
             if partition.is_leader and len(partition.image.replicas) > 1:
@@ -67,19 +68,39 @@ class InSyncReplicas:
                 wishes, self._wishes = self._wishes, {}
                 try:
                     refused = await self._send(wishes)
+                    self._failing = False
                 except (PeerUnavailable, ApiError) as error:
-                    log.info("the in-sync replicas stay for now: %s", error)
-                    refused = wishes
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    if not self._failing:
+                        log.info("the in-sync replicas stay for now: %s", error)
+                        self._failing = True
+                    await self._again(wishes)
+                    continue
                 except Exception:  # the border: what was asked for must not be pending for ever
                     log.exception("the controller could not be asked")
-                    refused = wishes
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    await self._again(wishes)
+                    continue
                 for partition in refused.values():
                     self._refused[partition.key] = partition.image.partition_epoch
                     partition.isr_refused()
         finally:
             self._task = None
+
+    async def _again(self, wishes: dict[Key, Partition]) -> None:
+        """The answer is lost, and what was asked for may be stored: ask until an image tells."""
+        for partition in wishes.values():
+            partition.isr_unanswered()
+        await asyncio.sleep(_RETRY_SECONDS)
+        lag, live = self._broker.config.replica_lag_time_max_ms, self._live()
+        for key, partition in wishes.items():
+            if partition.is_unsure and self._broker.partitions.get(key) is partition:
+                isr = partition.wanted_isr(lag, live)
+                if isr is not None:
+                    partition.ask_for_isr(isr)
+                    self._wishes[key] = partition
+
+    def _live(self) -> Set[int]:
+        image = self._broker.controller.image
+        return image.brokers.keys() - image.leaving
 
     async def _send(self, wishes: dict[Key, Partition]) -> dict[Key, Partition]:
         """Those that were refused; they are looked at again with the next check."""
@@ -132,13 +153,13 @@ class InSyncReplicas:
 
 
 def _wish(broker: Broker, partition: Partition) -> Message:
-    brokers = broker.controller.image.brokers
+    epochs = {replica: one.broker_epoch for replica, one in partition.progress.items()}
+    epochs[broker.id] = broker.epoch
     return Message(
         partition_index=partition.key[1],
         leader_epoch=partition.image.leader_epoch,
         new_isr_with_epochs=[
-            Message(broker_id=one, broker_epoch=brokers[one].epoch if one in brokers else -1)
-            for one in partition.pending_isr or ()
+            Message(broker_id=one, broker_epoch=epochs.get(one, -1)) for one in partition.pending_isr or ()
         ],
         leader_recovery_state=0,
         partition_epoch=partition.image.partition_epoch,

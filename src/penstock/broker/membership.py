@@ -9,29 +9,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.followers import Followers
 from penstock.broker.isr import InSyncReplicas
-from penstock.broker.peers import Peers
+from penstock.broker.peers import CLIENT_ID_OF_PEERS, Peers, PeerUnavailable
 from penstock.config import resolve_topic
+from penstock.controller.balance import give_back
 from penstock.controller.cluster import CHUNK, ClusterController, state_ops
 from penstock.controller.elections import PartitionChange
 from penstock.controller.in_sync import WantedIsr, check_sender, plan_isr
-from penstock.controller.office import Office
+from penstock.controller.office import Office, Plan
+from penstock.controller.reassignment import completions
 from penstock.errors import ApiError, InvalidUpdateVersion, NotController
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
-from penstock.metadata.store import BadVersion, NodeExists, NoNode, StoreUnavailable
+from penstock.metadata.store import (
+    ANY_VERSION,
+    BadVersion,
+    NodeExists,
+    NoNode,
+    StoreError,
+    StoreUnavailable,
+)
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.context import RequestContext
 
 _RETRY_SECONDS = 0.5
 _LONGEST_CHECK_MS = 2_000
 _HAND_OVER_SECONDS = 15.0
+# A log that could not be written is left to others for this long, unless a fetch succeeds earlier.
+_BROKEN_MS, _BROKEN_CHECK_MS = 10_000, 500
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +60,7 @@ class Membership:
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
         )
         self.controller = ClusterController(self.store, broker.id, broker.clock, config)
-        self.office = Office(self.controller, self.store, broker.id, self._unclean)
+        self.office = Office(self.controller, self.store, broker.id, self.unclean, (completions,))
         self.peers = Peers(broker)
         self.followers = Followers(broker)
         self.isr = InSyncReplicas(broker)
@@ -70,6 +84,8 @@ class Membership:
         self.store.on_session(self._session_changed)
         self.office.start()
         self._broker.jobs.add("in-sync replicas", self._check_interval_ms, self._check_isr)
+        self._broker.jobs.add("broken logs", lambda: _BROKEN_CHECK_MS, self._report_broken)
+        self._broker.jobs.add("preferred leaders", self._balance_interval_ms, self._balance)
 
     def _check_interval_ms(self) -> int:
         # Half of the time that a follower has, as with Kafka, and not seldom: one may wait to be let in.
@@ -79,7 +95,41 @@ class Membership:
     async def _check_isr(self) -> None:
         self.isr.check()
 
-    def _unclean(self, topic: str) -> bool:
+    async def _report_broken(self) -> None:
+        """Tell the controller which logs cannot be written, so that others lead; and when they can again."""
+        broker, now = self._broker, self._broker.clock.now_ms()
+        broken = set(broker.topics.unavailable)
+        for partition in broker.partitions.values():
+            since = partition.broken_ms
+            if partition.log.failed is not None or (since is not None and now - since < _BROKEN_MS):
+                broken.add(partition.key)
+            elif since is not None and partition.is_leader:
+                partition.broken_ms = None  # nobody else can lead it: it is tried again
+        if broken == self.controller.image.broken.get(broker.id, frozenset()):
+            return
+        path, value = layout.broken_path(broker.id), layout.broken_value(broken)
+        try:
+            if not broken:
+                await self.store.delete(path)
+            elif broker.id in self.controller.image.broken:
+                await self.store.compare_and_set(path, value, ANY_VERSION)
+            else:
+                await self.store.create(path, value, ephemeral=True)
+        except StoreError as error:
+            log.warning("the controller does not know of %d broken logs yet: %s", len(broken), error)
+
+    def _balance_interval_ms(self) -> int:
+        seconds: int = self._broker.config.leader_imbalance_check_interval_seconds
+        return seconds * 1000
+
+    async def _balance(self) -> None:
+        """As the controller: give partitions back to the brokers that should lead them."""
+        config = self._broker.config
+        if self.office.is_held and config.auto_leader_rebalance_enable:
+            percentage: int = config.leader_imbalance_per_broker_percentage
+            await self.office.carry_out(lambda image: give_back(image, percentage))
+
+    def unclean(self, topic: str) -> bool:
         image = self.controller.image.topics.get(topic)
         configs = {} if image is None else image.configs
         return resolve_topic(self.controller.broker_config, configs).unclean_leader_election_enable
@@ -192,6 +242,25 @@ class Membership:
             except StoreUnavailable as error:
                 raise NotController(str(error)) from error
         return Message(throttle_time_ms=0, error_code=0, topics=topics)
+
+    async def at_controller(
+        self, context: RequestContext, request: Message, do: Callable[[], Awaitable[Message]]
+    ) -> Message:
+        """The answer of the elected controller, be it this broker or another."""
+        controller = self.controller.image.controller_id
+        from_peer = context.client_id is not None and context.client_id.startswith(CLIENT_ID_OF_PEERS)
+        if controller == self._broker.id or from_peer or controller not in self.controller.image.brokers:
+            return await do()
+        try:
+            return await self.peers.call(controller, ApiKey(context.api_key), context.version, request)
+        except PeerUnavailable as error:
+            raise NotController(str(error)) from error
+
+    async def carry_out(self, plan: Plan) -> dict[tuple[str, int], ApiError | None]:
+        """As the controller: what a client has asked for; when this returns, it is so here too."""
+        results = await self.office.carry_out(plan)
+        await self._broker.caught_up()
+        return results
 
     # the session
 

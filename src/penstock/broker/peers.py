@@ -22,6 +22,8 @@ _HEADER = struct.Struct(">ihhih")
 _INT32 = struct.Struct(">i")
 _LARGEST_ANSWER = 1 << 30
 _CONNECT_SECONDS = 5.0
+CLIENT_ID_OF_PEERS = "broker-"
+"""How the client ids of brokers begin; the id of the broker follows."""
 
 
 class PeerUnavailable(PenstockError):
@@ -162,7 +164,9 @@ class Peers:
         try:
             _, connection = await asyncio.wait_for(
                 broker.loop.create_connection(
-                    lambda: PeerConnection(broker_id, f"broker-{broker.id}-{purpose}", broker.loop),
+                    lambda: PeerConnection(
+                        broker_id, f"{CLIENT_ID_OF_PEERS}{broker.id}-{purpose}", broker.loop
+                    ),
                     host,
                     port,
                 ),

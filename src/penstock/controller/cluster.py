@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from penstock.clock import Clock
@@ -19,11 +20,24 @@ from penstock.config import BrokerConfig
 from penstock.controller.controller import Controller
 from penstock.controller.elections import PartitionChange, plan_return
 from penstock.metadata import layout
-from penstock.metadata.image import BrokerInfo, ClusterImage
-from penstock.metadata.store import Create, Delete, MetadataStore, NodeExists, Op, Set, Versioned
+from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage
+from penstock.metadata.store import (
+    BadVersion,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    Op,
+    Set,
+    Versioned,
+)
 
 CHUNK = 250
 """Operations of one transaction, well below what ZooKeeper takes in one message."""
+# The nodes of topics can be large, and a message of ZooKeeper has at most 1 MiB.
+_LARGEST_TOPICS = 512 * 1024
+_BYTES_OF_A_TOPIC, _BYTES_OF_A_REPLICA = 200, 12
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +53,16 @@ class FollowedStore(MetadataStore, Protocol):
 
 
 class _Versions(Mapping[str, int]):
-    def __init__(self, nodes: Mapping[str, Versioned]) -> None:
+    """The versions of what the image shows. A topic whose nodes have not all come in yet has none: what is
+    planned with the image would be stored as if it knew of the newest node."""
+
+    def __init__(self, nodes: Mapping[str, Versioned], reader: layout.ImageReader) -> None:
         self._nodes = nodes
+        self._reader = reader
 
     def __getitem__(self, path: str) -> int:
+        if self._reader.is_behind(path):
+            raise BadVersion(path)
         return self._nodes[path][1]
 
     def __iter__(self) -> Iterator[str]:
@@ -64,7 +84,7 @@ class ClusterController(Controller):
         super().__init__(store, broker_id, clock, config, new_id)
         self._followed = store
         self._reader = layout.ImageReader()
-        self._mirrored = _Versions(store.nodes)
+        self._mirrored = _Versions(store.nodes, self._reader)
         self.broker_epoch = -1
         self.peer_listener: tuple[str, int] | None = None  # set before registering, where there is one
 
@@ -143,6 +163,47 @@ class ClusterController(Controller):
 
     def version_of(self, path: str) -> int:
         return self._mirrored[path]
+
+    def change_ops(self, changes: Sequence[PartitionChange]) -> list[Op]:
+        """The states of these partitions, and the nodes of topics whose replicas change with them."""
+        ops = state_ops(changes)
+        moved: dict[str, dict[int, PartitionImage]] = {}
+        for change in changes:
+            if _shape(change.old) != _shape(change.new):
+                moved.setdefault(change.topic, {})[change.new.index] = change.new
+        for name, partitions in moved.items():
+            topic = self.image.topics.get(name)
+            if topic is None:
+                raise NoNode(layout.topic_path(name))
+            new = replace(topic, partitions=tuple(partitions.get(p.index, p) for p in topic.partitions))
+            ops.append(layout.put_topic(new, self._versions))
+        return ops
+
+    def transactions_of(self, changes: Iterable[PartitionChange]) -> Iterator[list[PartitionChange]]:
+        """The changes in parts, each small enough for one transaction."""
+        part: list[PartitionChange] = []
+        topics: set[str] = set()
+        size = 0
+        for change in changes:
+            added = 0
+            if _shape(change.old) != _shape(change.new) and change.topic not in topics:
+                topic = self.image.topics.get(change.topic)
+                replicas = 0 if topic is None else sum(len(p.replicas) + 1 for p in topic.partitions)
+                added = _BYTES_OF_A_TOPIC + replicas * _BYTES_OF_A_REPLICA
+            if part and (len(part) + len(topics) >= CHUNK or size + added > _LARGEST_TOPICS):
+                yield part
+                part, topics, size = [], set(), 0
+            part.append(change)
+            if added:
+                topics.add(change.topic)
+                size += added
+        if part:
+            yield part
+
+
+def _shape(partition: PartitionImage) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """What the node of the topic has of a partition."""
+    return partition.replicas, partition.adding, partition.removing
 
 
 def state_ops(changes: Iterable[PartitionChange]) -> list[Op]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from penstock.controller.cluster import CHUNK, ClusterController, state_ops
+from penstock.controller.cluster import ClusterController
 from penstock.controller.elections import PartitionChange, reconcile
-from penstock.errors import NotController
+from penstock.errors import ApiError, NotController
 from penstock.metadata import layout
 from penstock.metadata.image import NO_LEADER, ClusterImage
 from penstock.metadata.store import (
@@ -28,9 +28,12 @@ from penstock.metadata.store import (
     StoreUnavailable,
 )
 
+Key = tuple[str, int]
 Planner = Callable[[ClusterImage], Iterable[PartitionChange]]
+Plan = Callable[[ClusterImage], Mapping[Key, PartitionChange | ApiError | None]]
 
 _RETRY_SECONDS = 0.2
+_MAX_CONFLICTS = 10
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,44 @@ class Office:
         async with self._lock:
             await self._store.multi([Check(layout.CONTROLLER_EPOCH, self.epoch), *ops])
 
+    async def carry_out(self, plan: Plan) -> dict[Key, ApiError | None]:
+        """Store what a request comes to; the error of each partition, None where it is as wanted.
+
+        What was stored before another's change came in between counts; the rest is planned anew.
+        """
+        results: dict[Key, ApiError | None] = {}
+        try:
+            for _ in range(_MAX_CONFLICTS):
+                self.epoch  # noqa: B018 - NotController unless it is held
+                found = plan(self._controller.image)
+                changes = []
+                for key, outcome in found.items():
+                    if isinstance(outcome, PartitionChange):
+                        changes.append(outcome)
+                    elif key not in results:
+                        results[key] = outcome
+                try:
+                    for part in self._controller.transactions_of(changes):
+                        await self._store_changes(part)
+                        results.update(((change.topic, change.new.index), None) for change in part)
+                    return results
+                except (BadVersion, NoNode) as error:
+                    log.info("planned anew: %s", error)
+                    await self._controller.catch_up()
+                    # Errors are those of the newest image.
+                    results = {key: error for key, error in results.items() if error is None}
+        except StoreUnavailable as error:
+            raise NotController(str(error)) from error
+        raise NotController("the metadata changes too fast")
+
+    async def _store_changes(self, changes: Sequence[PartitionChange]) -> None:
+        """One transaction; built when it is its turn, with the topics as they are then."""
+        async with self._lock:
+            ops = self._controller.change_ops(changes)
+            await self._store.multi([Check(layout.CONTROLLER_EPOCH, self.epoch), *ops])
+        for change in changes:
+            _tell(change)
+
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
@@ -132,11 +173,8 @@ class Office:
             return
         for planner in self._planners:
             changes = list(planner(self._controller.image))
-            for start in range(0, len(changes), CHUNK):
-                chunk = changes[start : start + CHUNK]
-                await self.write(state_ops(chunk))
-                for change in chunk:
-                    _tell(change)
+            for part in self._controller.transactions_of(changes):
+                await self._store_changes(part)
 
     async def _take(self) -> None:
         node = self._controller.version_of(layout.CONTROLLER_EPOCH)
@@ -165,3 +203,13 @@ def _tell(change: PartitionChange) -> None:
         list(old.isr),
         list(new.isr),
     )
+    if old.replicas != new.replicas:
+        log.info(
+            "%s-%d: replicas %s to %s, adding %s, removing %s",
+            change.topic,
+            new.index,
+            list(old.replicas),
+            list(new.replicas),
+            list(new.adding),
+            list(new.removing),
+        )
