@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from penstock.pipelines.changes import Backoff
 from penstock.pipelines.engine import quiet, use_database
+from penstock.pipelines.flow_state import RunOptions
 from penstock.pipelines.project import Project, load_project
-from penstock.pipelines.runner import Event, Runner, RunOptions
+from penstock.pipelines.runner import Event, Runner
 from penstock.pipelines.state import StateDirectory
 from penstock.spark.progress import watch
 

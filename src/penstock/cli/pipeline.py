@@ -24,7 +24,7 @@ from penstock.pipelines.project import Project, find_projects, load_project
 from penstock.pipelines.state import StateDirectory
 
 if TYPE_CHECKING:
-    from penstock.pipelines.runner import RunOptions
+    from penstock.pipelines.flow_state import RunOptions
 
 _JVM_GONE_SECONDS = 30.0
 
@@ -194,7 +194,7 @@ def run(
                     arguments += ["--full-refresh-all"] if full_refresh_all else []
                     _run_once(opened, state, master, settings, arguments, stop, out, as_json)
                 else:
-                    from penstock.pipelines.runner import RunOptions
+                    from penstock.pipelines.flow_state import RunOptions
 
                     options = RunOptions(
                         trigger=None if trigger.strip() == "0" else trigger,

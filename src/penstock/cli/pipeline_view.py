@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
@@ -136,7 +135,3 @@ class LiveTable:
             style = "red" if flow.get("error") else "yellow" if flow.get("hold") else ""
             grid.add_row(*("-" if cell is None else str(cell) for cell in row(flow)), style=style)
         return Group(grid, *(Text(line) for line in (*problems(status), "", *self._events)))
-
-
-def interactive() -> bool:
-    return sys.stdout.isatty()

@@ -154,3 +154,20 @@ class Backoff:
         """After the nth failure in a row (from 1); `luck` in [0, 1) spreads flows that failed together."""
         whole: float = min(self.limit, self.first * 2.0 ** min(failures - 1, 30))
         return whole * (0.75 + 0.25 * luck)
+
+
+def rebuilt_together(
+    rebuilds: Collection[Change], prints: Mapping[str, FlowPrint], agreed: Collection[str]
+) -> set[str]:
+    """The rebuilds that the agreed ones bring with them: flows into the same tables, and their readers."""
+    chosen = {change.flow for change in rebuilds if change.flow in agreed}
+    while True:
+        tables = {prints[name].target for name in chosen if prints[name].kind == Kind.STREAMING_TABLE}
+        more = {
+            change.flow
+            for change in rebuilds
+            if change.flow not in chosen and tables & {prints[change.flow].target, *prints[change.flow].reads}
+        }
+        if not more:
+            return chosen
+        chosen |= more

@@ -6,7 +6,6 @@ import logging
 import signal
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipelines.errors import PipelineError
@@ -99,8 +98,3 @@ def find_bootstrap(options: Mapping[str, str]) -> str | None:
         if key.lower() == "kafka.bootstrap.servers":
             return value
     return None
-
-
-def catalog_directory(project: Project) -> Path | None:
-    """Where Hive's metastore of this project lies, if it is on this machine."""
-    return project.local_storage / "catalog" if project.local_storage else None

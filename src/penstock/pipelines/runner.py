@@ -12,16 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.changes import Action, Backoff, Change, plan_changes
+from penstock.pipelines.changes import Action, Change, plan_changes, rebuilt_together
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import cause, state_does_not_fit
-from penstock.pipelines.graph import Graph, Kind
+from penstock.pipelines.flow_state import FlowState, RunOptions
+from penstock.pipelines.graph import Kind
 from penstock.pipelines.loading import load_graph
 from penstock.pipelines.project import Project, load_project
-from penstock.pipelines.resolving import Resolution, ResolvedFlow, Resolver
+from penstock.pipelines.resolving import Resolution, Resolver
 from penstock.pipelines.state import StateDirectory
 from penstock.pipelines.storage import Storage
 from penstock.pipelines.tables import Tables, wanted_schema
@@ -30,57 +31,12 @@ from penstock.spark.progress import QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 Event = dict[str, Any]
 _QUIET_SECONDS = 15.0
 """A query that was started again and has run so long has got over its error, even if nothing came in."""
 _START_SECONDS = 10.0
 """How long one flow's start holds up the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a run behaves."""
-
-    trigger: str | None = "1 second"
-    apply: str = "compatible"
-    """What is applied without being asked: `all`, `compatible` (all but rebuilds) or `never`."""
-    rebuild: tuple[str, ...] = ()
-    """Flows or tables to rebuild at the start."""
-    watch: bool = True
-    poll: float = 1.0
-    """Seconds between two looks at the files."""
-    refresh_every: float = 10.0
-    """Seconds between two computations of a materialized view, at least."""
-    backoff: Backoff = field(default_factory=Backoff)
-
-
-@dataclass(slots=True)
-class FlowState:
-    """One flow as it runs. `state`: waiting, running, failed, held, refreshing, up to date, stopped."""
-
-    resolved: ResolvedFlow
-    graph: Graph
-    state: str = "waiting"
-    query: StreamingQuery | None = None
-    error: str | None = None
-    failures: int = 0
-    restarts: int = 0
-    due: float = 0.0
-    """When it is started or refreshed, if it waits."""
-    since: float = 0.0
-    run_id: str = ""
-    """Spark's id of this run of its query."""
-    hold: tuple[str, ...] = ()
-    """Why it must be rebuilt, while nobody has agreed to that."""
-    refreshed: int = 0
-    seen: tuple[int, ...] | None = None
-    """How far its inputs had come when it was last refreshed."""
-
-    @property
-    def is_view(self) -> bool:
-        return self.resolved.kind is Kind.MATERIALIZED_VIEW
 
 
 class Runner:
@@ -396,7 +352,7 @@ class Runner:
         # Rebuilds hang together: a table is emptied for all of its flows.
         wanted_rebuilds = [change for change in changes if change.action is Action.REBUILD]
         if any(change.flow in agreed for change in wanted_rebuilds):
-            may |= _together(wanted_rebuilds, resolution, agreed)
+            may |= rebuilt_together(wanted_rebuilds, resolution.prints(), agreed)
         self.pending = [c for c in changes if c.flow not in may and c.action is not Action.KEEP]
         shown = [change for change in changes if change.action is not Action.KEEP]
         if self.flows or any(change.action is not Action.START for change in shown):
@@ -503,30 +459,12 @@ class Runner:
 
     def status(self) -> dict[str, Any]:
         """All that `penstock pipeline status` shows."""
-        now = self.clock()
-        flows = []
-        for name, flow in self.flows.items():
-            progress = self.progress.get(name)
-            print_ = flow.resolved.print
-            flows.append(
-                {
-                    "name": name,
-                    "target": print_.target,
-                    "kind": print_.kind,
-                    "state": flow.state,
-                    "error": flow.error,
-                    "restarts": flow.restarts,
-                    "retry_in": round(max(0.0, flow.due - now), 1) if flow.state == "failed" else None,
-                    "hold": list(flow.hold),
-                    "refreshes": flow.refreshed if flow.is_view else None,
-                    "progress": progress.to_json() if progress else None,
-                }
-            )
         phase = self._phase
         if phase == "running" and (
             self.file_error or any(flow.error or flow.hold for flow in self.flows.values())
         ):
             phase = "degraded"
+        now = self.clock()
         return {
             "pipeline": self.project.name,
             "state": phase,
@@ -536,21 +474,5 @@ class Runner:
             "pending": [
                 {"flow": c.flow, "action": str(c.action), "reasons": list(c.reasons)} for c in self.pending
             ],
-            "flows": flows,
+            "flows": [flow.status(self.progress.get(name), now) for name, flow in self.flows.items()],
         }
-
-
-def _together(rebuilds: list[Change], resolution: Resolution, agreed: Collection[str]) -> set[str]:
-    """The rebuilds that the agreed ones bring with them: flows into the same tables, and their readers."""
-    prints = resolution.prints()
-    chosen = {change.flow for change in rebuilds if change.flow in agreed}
-    while True:
-        tables = {prints[name].target for name in chosen if prints[name].kind == Kind.STREAMING_TABLE}
-        more = {
-            change.flow
-            for change in rebuilds
-            if change.flow not in chosen and tables & {prints[change.flow].target, *prints[change.flow].reads}
-        }
-        if not more:
-            return chosen
-        chosen |= more

@@ -12,8 +12,9 @@ from penstock.errors import PenstockError
 from penstock.pipelines.engine import find_bootstrap, jvm_pid, open_session
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import cause
+from penstock.pipelines.flow_state import RunOptions
 from penstock.pipelines.project import Project
-from penstock.pipelines.runner import Event, Runner, RunOptions
+from penstock.pipelines.runner import Event, Runner
 from penstock.pipelines.state import StateDirectory
 from penstock.spark.progress import Watch, watch
 

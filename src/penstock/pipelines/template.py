@@ -86,7 +86,7 @@ def make_project(directory: Path, name: str, bootstrap: str, source: str, sink: 
     for topic in (source, sink):
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
             raise BadProject(f"'{topic}' cannot be a topic's name")
-    if not re.fullmatch(r"[^\\s\"'\\\\]+", bootstrap):
+    if not re.fullmatch(r"[A-Za-z0-9._:,\[\]-]+", bootstrap):
         raise BadProject(f"'{bootstrap}' is no HOST:PORT")
     target = directory / name
     if target.exists():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.pipelines.changes import Action, Backoff, Change, plan_changes
+from penstock.pipelines.changes import Action, Backoff, Change, plan_changes, rebuilt_together
 from penstock.pipelines.fingerprint import (
     FlowPrint,
     PlanNode,
@@ -131,6 +131,19 @@ def test_a_rebuild_can_be_asked_for_by_flow_or_table():
         changes = plan_changes(ALL, ALL, rebuild=[name])
         assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
     assert str(changes[1]) == "rebuild counts: asked for"
+
+
+def test_who_agrees_to_a_rebuild_agrees_to_what_hangs_on_it_and_to_nothing_else():
+    new = ALL | {
+        "counts": replace(COUNTS, state=("Aggregate [j]",)),
+        "other": replace(RAW, target="other", sources=("x",)),
+    }
+    old = ALL | {"other": replace(RAW, target="other")}
+    changes = [change for change in plan_changes(old, new) if change.action is Action.REBUILD]
+    assert {change.flow for change in changes} == {"counts", "alerts", "other"}
+    assert rebuilt_together(changes, new, ["counts"]) == {"counts", "alerts"}
+    assert rebuilt_together(changes, new, ["alerts"]) == {"alerts"}
+    assert rebuilt_together(changes, new, []) == set()
 
 
 def test_prints_survive_their_file():

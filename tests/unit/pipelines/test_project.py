@@ -97,7 +97,7 @@ def test_projects_are_found_below_a_directory(tmp_path: Path):
 
 
 def test_a_new_project_is_a_project(tmp_path: Path):
-    files = make_project(tmp_path, "shop", "127.0.0.1:9092", "orders", "alerts")
+    files = make_project(tmp_path, "shop", "hosts.example:9092,[::1]:9092", "orders", "alerts")
     project = load_project(tmp_path / "shop")
     assert project.name == "shop"
     assert {path.name for path in project.files()} == {"orders.py", "customers.sql"}
@@ -108,7 +108,14 @@ def test_a_new_project_is_a_project(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("name", "bootstrap", "topic"),
-    [("../x", "b:1", "t"), ("", "b:1", "t"), ("ok", 'b"1', "t"), ("ok", "b:1", "no spaces"), ("ok", "", "t")],
+    [
+        ("../x", "b:1", "t"),
+        ("", "b:1", "t"),
+        ("ok", 'b"1', "t"),
+        ("ok", "b:1", "no spaces"),
+        ("ok", "", "t"),
+        ("ok", "b:1 ", "t"),
+    ],
 )
 def test_names_that_would_break_the_files_are_refused(tmp_path: Path, name: str, bootstrap: str, topic: str):
     with pytest.raises(BadProject):
