@@ -61,6 +61,8 @@ def measure(report: Report, *, quick: bool) -> None:
                 "spark.local.dir": str(directory),
                 "spark.jars": ",".join(jars),
                 "spark.sql.session.timeZone": "UTC",
+                # A query that is stopped within a batch says so at length.
+                "spark.log.level": "OFF",
             },
         )
         try:
