@@ -103,8 +103,8 @@ class Process:
         self.waiting: dict[Key, list[tuple[int, int]]] = defaultdict(list)
         self.fetching: set[Key] = set()
         self.tasks: list[Task] = []
-        self.is_paused = self.is_dead = self.is_registered = False
-        self._looks = False
+        self.is_paused = self.is_dead = self.is_registered = self.has_returned = False
+        self.is_leaving = self._looks = False
         self.run("start", self._start(), self._started)
 
     # coming
@@ -115,6 +115,7 @@ class Process:
         while True:
             try:
                 await self.controller._return()
+                self.has_returned = True
                 self.apply()
                 await self.controller._register_broker("host", 1, None)
                 return
@@ -184,6 +185,8 @@ class Process:
     def apply(self) -> None:
         """The partitions become what the image says."""
         image = self.controller.image
+        if not self.has_returned:
+            return  # before that it may lead what it has lost
         for topic in image.topics.values():
             for one in topic.partitions:
                 self._apply_one((topic.name, one.index), one)
@@ -520,8 +523,11 @@ class World:
 
     # to a rest
 
-    def settle(self, rounds: int = 60) -> None:
-        """Everything is delivered and all are there, until nothing changes any more."""
+    def settle(self, rounds: int = 60, *, restart: bool = True) -> None:
+        """Everything is delivered and all are there, until nothing changes any more.
+
+        Without `restart` the dead stay dead.
+        """
         for node in self.disks:
             if node in self.processes and self.processes[node].is_paused:
                 self.resume(node)
@@ -532,7 +538,7 @@ class World:
         still = 0
         for _ in range(rounds):
             before = dict(self.tree.nodes), self._progress()
-            for node in self.disks:
+            for node in self.disks if restart else ():
                 self.start(node)
             self.now += 10
             for process in list(self.processes.values()):

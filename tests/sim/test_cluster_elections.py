@@ -14,6 +14,7 @@ import pytest
 
 from penstock.controller import cluster
 from penstock.controller.balance import PREFERRED, give_back, plan_elections
+from penstock.controller.office import Plan
 from penstock.controller.reassignment import Wanted, plan_reassignments
 from penstock.metadata import layout
 from tests.sim.cluster_world import World
@@ -54,6 +55,10 @@ class Schedule:
             (self._leave, 1),
             (self._reassign, 3),
             (self._elect, 1),
+            # Whole conversations, so that a schedule gets somewhere.
+            (self._exchange, 25),
+            (self._work, 12),
+            (self._catch_up, 12),
         ]
 
     def run(self) -> None:
@@ -83,7 +88,8 @@ class Schedule:
     def _message(self) -> None:
         network = self.world.network
         if network:
-            deliver = network.pop(self.rng.randrange(len(network)))
+            newest = self.rng.random() < 0.5
+            deliver = network.pop(-1 if newest else self.rng.randrange(len(network)))
             deliver(self.rng.random() > self._loss)
 
     def _hear(self) -> None:
@@ -110,6 +116,39 @@ class Schedule:
     def _fetch(self) -> None:
         self._with(lambda node: self.world.processes[node].fetch(self.rng.choice(self.world.keys)))
 
+    def _exchange(self) -> None:
+        """One fetch, asked and answered."""
+        waiting = list(self.world.network)
+        self._fetch()
+        for _ in range(2):
+            new = [deliver for deliver in self.world.network if deliver not in waiting]
+            if new:
+                self.world.network.remove(new[0])
+                new[0](True)
+
+    def _work(self) -> None:
+        """One broker does all that it is at."""
+
+        def work(node: int) -> None:
+            process = self.world.processes[node]
+            process.look()
+            for task in list(process.tasks):
+                while not task.is_done and not process.is_dead and task.at != "lock":
+                    self.world.step(process, task)
+
+        self._with(work)
+
+    def _catch_up(self) -> None:
+        """One broker hears all there is, and does what it says."""
+
+        def catch_up(node: int) -> None:
+            process = self.world.processes[node]
+            if process.view.is_open:
+                process.view.hear()
+                process.apply()
+
+        self._with(catch_up)
+
     def _check_isr(self) -> None:
         self._with(lambda node: self.world.processes[node].check_isr(self.rng.choice(self.world.keys)))
 
@@ -123,7 +162,11 @@ class Schedule:
     def _may_lose(self, node: int) -> bool:
         """Only where others have it all: what the last in-sync replica loses is lost."""
         isrs = [self.world.partition(key).isr for key in self.world.keys]
-        others = {one for one, process in self.world.processes.items() if process.is_registered} - {node}
+        others = {
+            one
+            for one, process in self.world.processes.items()
+            if one != node and process.is_registered and not process.is_paused and not process.is_leaving
+        }
         alone = any(node in isr and others.isdisjoint(isr) for isr in isrs)
         return not alone and self.rng.random() < 0.3
 
@@ -153,6 +196,7 @@ class Schedule:
             process = self.world.processes[node]
             if process.is_registered:
                 self.world.note(f"broker {node} leaves")
+                process.is_leaving = True
                 process.run("leave", process.view.create(layout.leaving_path(node), b"{}", ephemeral=True))
 
         if self.world.fragile is None:
@@ -198,3 +242,103 @@ def test_every_schedule_of_a_cluster_keeps_the_promises(seeds: range) -> None:
         except Exception as error:
             tell(schedule.world, error, f"pytest tests/sim/test_cluster_elections.py --seed {seed}")
             raise
+
+
+# Every interruption of a step: whoever writes is killed right before or right after each of its writes.
+
+
+def run_office(world: World, plan: Plan) -> None:
+    controller = world.controller()
+    assert controller is not None
+    controller.run("request", controller.office.carry_out(plan), lambda outcome: None)
+
+
+def move_all(world: World, nodes: tuple[int, ...]) -> None:
+    wanted = [Wanted(topic, index, nodes) for topic, index in world.keys]
+    run_office(world, lambda image: plan_reassignments(image, wanted, ()))
+
+
+def call_back_all(world: World) -> None:
+    wanted = [Wanted(topic, index, None) for topic, index in world.keys]
+    run_office(world, lambda image: plan_reassignments(image, wanted, ()))
+
+
+def a_broker_dies(world: World) -> None:
+    world.kill(1)
+
+
+def a_broker_comes_back(world: World) -> None:
+    world.kill(1)
+    world.settle(restart=False)
+    world.start(1)
+
+
+def a_broker_leaves_in_order(world: World) -> None:
+    process = world.processes[2]
+    process.run("leave", process.view.create(layout.leaving_path(2), b"{}", ephemeral=True))
+
+
+def everything_moves(world: World) -> None:
+    move_all(world, (4, 2, 3))
+
+
+def everything_moves_and_is_called_back(world: World) -> None:
+    move_all(world, (4,))
+    controller = world.controller()
+    assert controller is not None
+    while controller.tasks:  # it is stored, and nobody has heard of it yet
+        world.step(controller, controller.tasks[0])
+        if controller.is_dead:
+            return
+    call_back_all(world)
+
+
+def everything_moves_to_one_that_dies(world: World) -> None:
+    move_all(world, (4, 1))
+    world.kill(4)
+
+
+def leaders_are_given_back(world: World) -> None:
+    world.kill(1)
+    world.settle()
+    run_office(world, lambda image: give_back(image, 0))
+
+
+SCENARIOS = (
+    a_broker_dies,
+    a_broker_comes_back,
+    a_broker_leaves_in_order,
+    everything_moves,
+    everything_moves_and_is_called_back,
+    everything_moves_to_one_that_dies,
+    leaders_are_given_back,
+)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_whoever_dies_at_any_write_another_takes_over(scenario: Callable[[World], None], when: str) -> None:
+    for write in range(100):
+        world = World(0, brokers=4, partitions=3, factor=3)
+        for key in world.keys:
+            for process in world.processes.values():
+                process.produce(key)
+        world.settle()
+        world.kill_at = (world.writes + write, when)
+        try:
+            scenario(world)
+            world.settle(restart=False)
+            for key in world.keys:
+                partition = world.partition(key)
+                assert partition.leader in world.processes or not set(partition.isr) & set(world.processes)
+            interrupted = world.kill_at is None
+            world.kill_at = None
+            world.settle()
+            world.check_whole()
+        except Exception as error:
+            tell(world, error, f"{scenario.__name__}, {when} write {write}")
+            raise
+        if not interrupted:
+            assert write > 0, "nothing was ever written"
+            return
+    raise AssertionError("it writes without an end")
