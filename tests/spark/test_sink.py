@@ -313,12 +313,12 @@ def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
     half = lines.repartition(4, "value").mapInArrow(stop_half_way, "value string, partition int")
     query = stream(half, penstock, tmp_path / "checkpoint", topic="out")
     assert "partition 99 of topic out does not exist" in failure_of(query.awaitTermination)
-    some = len(committed(penstock, "out"))
-    assert 0 < some < 40
     for tasks in (2, 6):
         says = failure_of(lambda tasks=tasks: run(tasks))
         assert "was written in part before the query was restarted" in says
-        assert len(committed(penstock, "out")) == some
+        # Of the first run a task may still commit while Spark ends it: more rows, but none twice.
+        values = [record.value for record in committed(penstock, "out")]
+        assert 0 < len(values) == len(set(values)) < 40
     run(4)
     assert sorted(r.value.decode() for r in committed(penstock, "out")) == [f"{i:02}" for i in range(40)]
 
