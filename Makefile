@@ -11,9 +11,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
-# Where `make run` keeps its data and listens. PORT=0 takes any free port.
+# Where `make run` keeps its data and listens, and after how many seconds it ends (empty: at Ctrl-C).
+# PORT=0 takes any free port.
 DATA ?= data
 PORT ?= 9092
+RUN_SECONDS ?=
 # Test processes at once, and more arguments for pytest: make test PYTEST="-k produce"
 JOBS ?= 2
 PYTEST ?=
@@ -39,8 +41,8 @@ $(STAMP): pyproject.toml constraints.txt
 		$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: setup ## Start the platform on this machine (DATA=data PORT=9092) and print where it listens
-	@exec $(BIN)/penstock up --data "$(DATA)" --port "$(PORT)"
+run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
+	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
 
 test: setup lint types layers test-fast test-brokers ## Everything: style, types, layers, all tests
 	@echo "== all green"
