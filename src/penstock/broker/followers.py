@@ -81,6 +81,8 @@ class LeaderFetcher:
         self._dirty: set[Id] = set()
         self._changed = asyncio.Event()
         self._failing = False
+        assert broker.membership is not None
+        self._throttle = broker.membership.follower_throttle
         self._task = broker.loop.create_task(self._run())
 
     def add(self, one: Followed) -> None:
@@ -173,9 +175,10 @@ class LeaderFetcher:
         forgotten: dict[UUID, list[int]] = {}
         postponed: set[Id] = set()
         dirty, self._dirty = self._dirty, set()
+        throttle = self._throttle
         for key in dirty:
             one = self.followed.get(key)
-            if one is not None and one.due <= now:
+            if one is not None and one.due <= now and not throttle.holds_back(one.partition, self._broker.id):
                 wanted = one.wanted(max_bytes)
                 if self._asked.get(key) != wanted:
                     self._asked[key] = wanted
@@ -213,6 +216,7 @@ class LeaderFetcher:
         if result.end > result.start:
             info = partition.log.append_as_follower(frame, result.start, result.end)
             partition.broken_ms = None
+            self._throttle.count(partition, result.end - result.start)
             if info.flush_required:
                 self._broker.flush(partition)
         partition.follow(result.high_watermark, result.log_start_offset)

@@ -34,6 +34,7 @@ from penstock.metadata.store import (
     StoreUnavailable,
 )
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
+from penstock.replication.throttle import Throttle
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -62,6 +63,18 @@ class Membership:
         self.controller = ClusterController(self.store, broker.id, broker.clock, config)
         self.office = Office(self.controller, self.store, broker.id, self.unclean, (completions,))
         self.peers = Peers(broker)
+        self.leader_throttle = Throttle(
+            broker.id,
+            lambda: broker.config.leader_replication_throttled_rate,
+            lambda config: config.leader_replication_throttled_replicas,
+            broker.clock.monotonic,
+        )
+        self.follower_throttle = Throttle(
+            broker.id,
+            lambda: broker.config.follower_replication_throttled_rate,
+            lambda config: config.follower_replication_throttled_replicas,
+            broker.clock.monotonic,
+        )
         self.followers = Followers(broker)
         self.isr = InSyncReplicas(broker)
         self._leaving = False

@@ -16,6 +16,7 @@ from penstock.config.types import (
     OneOf,
     Range,
     Synonym,
+    ThrottledReplicas,
     UnlimitedOr,
 )
 
@@ -64,8 +65,12 @@ TOPIC_CONFIGS: dict[str, ConfigDef] = {
         _row("flush.ms", LONG, LONG_MAX, Range(0),
              ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
              "fsync when a record has waited this long; by default the operating system decides."),
+        _row("follower.replication.throttled.replicas", LIST, (), ThrottledReplicas(), (),
+             "Replicas, as partition:broker or * for all, that follower.replication.throttled.rate slows."),
         _row("index.interval.bytes", INT, 4096, Range(0), "log.index.interval.bytes",
              "One index entry for about this many bytes of log."),
+        _row("leader.replication.throttled.replicas", LIST, (), ThrottledReplicas(), (),
+             "Leaders, as partition:broker or * for all, that leader.replication.throttled.rate slows."),
         _row("max.compaction.lag.ms", LONG, LONG_MAX, Range(1), "log.cleaner.max.compaction.lag.ms",
              "A record is compacted at the latest after this time, whatever the dirty ratio."),
         _row("max.message.bytes", INT, MIB + 12, Range(0), "message.max.bytes",
@@ -127,7 +132,11 @@ class LogConfig:
     file_delete_delay_ms: int = _default("file.delete.delay.ms")
     flush_messages: int = _default("flush.messages")
     flush_ms: int = _default("flush.ms")
+    follower_replication_throttled_replicas: tuple[str, ...] = _default(
+        "follower.replication.throttled.replicas"
+    )
     index_interval_bytes: int = _default("index.interval.bytes")
+    leader_replication_throttled_replicas: tuple[str, ...] = _default("leader.replication.throttled.replicas")
     max_compaction_lag_ms: int = _default("max.compaction.lag.ms")
     max_message_bytes: int = _default("max.message.bytes")
     message_timestamp_after_max_ms: int = _default("message.timestamp.after.max.ms")

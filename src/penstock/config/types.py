@@ -104,6 +104,19 @@ class AtLeastOneOf(EachOneOf):
         return "one or more of " + ", ".join(self.choices)
 
 
+class ThrottledReplicas:
+    """For lists: each partition:broker, or * alone."""
+
+    def allows(self, value: Any) -> bool:
+        return tuple(value) == ("*",) or all(
+            part.isdecimal() and colon and broker.isdecimal()
+            for part, colon, broker in (item.partition(":") for item in value)
+        )
+
+    def __str__(self) -> str:
+        return "a list of partition:broker, or * for all"
+
+
 class NonEmpty:
     def allows(self, value: Any) -> bool:
         return bool(value)

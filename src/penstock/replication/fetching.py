@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from penstock.errors import ApiError
 from penstock.replication.delayed import DelayedOperation, Key
 from penstock.replication.partition import Partition
+from penstock.replication.throttle import Throttle
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 
 K = TypeVar("K")
@@ -30,6 +31,8 @@ class FetchParams(NamedTuple):
     """A consumer that may read where this broker does not lead (KIP-392)."""
     tell_high_watermark: bool = False
     """A follower that serves consumers: it need not wait for records to hear what they may read."""
+    throttle: Throttle | None = None
+    """Slows followers that are behind."""
 
 
 class ReadOutcome(NamedTuple):
@@ -50,6 +53,7 @@ def read(
     isolation_level, replica_id, replica_epoch = (
         params.isolation_level, params.replica_id, params.replica_epoch,
     )  # fmt: skip
+    throttle = params.throttle
     total = 0
     urgent = False
     for key, partition, request in wanted:
@@ -57,11 +61,12 @@ def read(
             results[key] = failed(request.partition, partition)
             urgent = True
             continue
+        held = throttle is not None and throttle.holds_back(partition, replica_id)
         try:
             result = partition.fetch(
                 request,
-                left,
-                total == 0,
+                0 if held else left,
+                total == 0 and not held,
                 isolation_level,
                 replica_id,
                 replica_epoch,
@@ -76,6 +81,8 @@ def read(
             size = sum(map(len, result.slices))  # type: ignore[arg-type]
             total += size
             left -= size
+            if throttle is not None:
+                throttle.count(partition, size)
         elif result.diverging_epoch is not None:
             urgent = True
     return ReadOutcome(total, urgent)

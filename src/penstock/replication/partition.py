@@ -288,7 +288,7 @@ class Partition:
         log = self.log
         epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if log.latest_epoch < wanted.last_fetched_epoch <= self.image.leader_epoch:
-            # Nothing of that epoch was ever written here, nor of a later one yet: it ended where our log does.
+            # Nothing of it was ever written here, nor of a later one yet: it ended where our log does.
             epoch, end_offset = log.latest_epoch, log.log_end_offset
             if epoch < 0:
                 epoch = wanted.last_fetched_epoch

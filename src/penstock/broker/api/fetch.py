@@ -9,7 +9,7 @@ A fetch waits up to max_wait_ms for min_bytes, woken by appends. The first parti
 at least one batch, however large (KIP-74). Records go from the file to the socket with sendfile.
 A consumer that names its rack is sent to a follower there, where replica.selector.class says so; followers
 serve consumers of version 11 and later up to their high watermark.
-Left out: throttling.
+Followers that are behind are slowed where leader.replication.throttled.rate says so. Left out: client quotas.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ def handle(
         request.replica_epoch,
         at_follower=version >= 11 and request.replica_id == CONSUMER and broker.membership is not None,
         tell_high_watermark=request.replica_id >= 0 and _by_rack(broker),
+        throttle=None
+        if request.replica_id < 0 or broker.membership is None
+        else broker.membership.leader_throttle,
     )
 
     def respond(results: Results) -> list[Chunk]:
@@ -145,8 +148,11 @@ def _wait(
     answer: asyncio.Future[list[Chunk]] = broker.loop.create_future()
     found: dict[Key, tuple[Partition, FetchPartition]] = {}
     sizes: dict[Key, int] = {}
+    throttle = params.throttle
     for key, partition, request in wanted:
         if isinstance(partition, Partition):
+            if throttle is not None and throttle.holds_back(partition, params.replica_id):
+                continue  # what is appended to it need not wake anybody
             found[partition.key] = (partition, request)
             sizes[partition.key] = sum(map(len, results[key].slices))  # type: ignore[arg-type]
 
