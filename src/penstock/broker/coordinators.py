@@ -47,6 +47,7 @@ class Coordinators:
                 host.on_image(image)
             except Exception:  # the border: a coordinator that cannot start must not stop other topics
                 log.exception("%s: the new image could not be applied", host.topic.name)
+        self.share.on_image()
         if gone:
             self.groups.run_all(lambda shard: shard.topics_deleted(gone))
 

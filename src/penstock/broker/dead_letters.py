@@ -11,12 +11,21 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from penstock.broker.peers import PeerUnavailable
 from penstock.broker.share_reading import records_between
 from penstock.controller.requests import TopicSpec
-from penstock.errors import ApiError, NotLeaderOrFollower, RequestTimedOut, TopicAlreadyExists
+from penstock.errors import (
+    ApiError,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    error_for_code,
+)
 from penstock.groups.share.partition import DeadLetter
 from penstock.replication.partition import Partition
 from penstock.replication.producing import ProduceWait
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 from penstock.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
@@ -25,17 +34,24 @@ if TYPE_CHECKING:
 PREFIX = "penstock.share."
 _BATCH_BYTES = 512 * 1024
 _REPLICATION_MS = 30_000
+_PRODUCE_VERSION = 9
 
 
 async def send(broker: Broker, topic: str, group_id: str, source: Partition, letter: DeadLetter) -> None:
     """When this returns, the records are in the dead-letter topic."""
     await _ensure(broker, topic)
-    target = _target(broker, topic, source.key[1])
+    index, leader = _target(broker, topic, source.key[1])
     now = broker.clock.now_ms()
     for batch in _batches(_letter(record, group_id, source, letter, now) for record in
                           records_between(source, letter.first, letter.last)):  # fmt: skip
-        info = target.append(batch, 0, len(batch), -1, origin="coordinator")
-        await _replicated(broker, target, info.last_offset)
+        if leader == broker.id:
+            target = broker.partitions.get((topic, index))
+            if target is None:
+                raise NotLeaderOrFollower(f"{topic}-{index} has gone")
+            info = target.append(batch, 0, len(batch), -1, origin="coordinator")
+            await _replicated(broker, target, info.last_offset)
+        else:
+            await _produce(broker, leader, topic, index, batch)
         await asyncio.sleep(0)  # other requests get their turn
 
 
@@ -75,17 +91,37 @@ async def _ensure(broker: Broker, topic: str) -> None:
     await broker.caught_up()
 
 
-def _target(broker: Broker, topic: str, number: int) -> Partition:
-    """Of the topic's partitions that are led here, one for each partition that letters come from."""
+def _target(broker: Broker, topic: str, number: int) -> tuple[int, int]:
+    """One of the topic's partitions that has a leader, for each partition that letters come from; with it."""
     image = broker.image.topics.get(topic)
     led = [
-        partition
+        (one.index, one.leader)
         for one in (image.partitions if image is not None else ())
-        if (partition := broker.partitions.get((topic, one.index))) is not None and partition.is_leader
+        if one.leader >= 0 and (one.leader != broker.id or (topic, one.index) in broker.partitions)
     ]
     if not led:
-        raise NotLeaderOrFollower(f"this broker leads no partition of {topic}")
+        raise NotLeaderOrFollower(f"no partition of {topic} has a leader")
     return led[number % len(led)]
+
+
+async def _produce(broker: Broker, leader: int, topic: str, index: int, batch: bytearray) -> None:
+    """To the broker that leads the partition."""
+    data = Message(index=index, records=bytes(batch))
+    request = Message(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=_REPLICATION_MS,
+        topic_data=[Message(name=topic, partition_data=[data])],
+    )
+    try:
+        answer = await broker.peers.call(
+            leader, ApiKey.PRODUCE, _PRODUCE_VERSION, request, timeout_ms=2 * _REPLICATION_MS
+        )
+    except PeerUnavailable as error:
+        raise NotLeaderOrFollower(str(error)) from error
+    result = answer.responses[0].partition_responses[0]
+    if result.error_code:
+        raise error_for_code(result.error_code)(result.error_message)
 
 
 async def _replicated(broker: Broker, target: Partition, last_offset: int) -> None:

@@ -1,7 +1,8 @@
 """Share groups on this broker: sessions, the share partitions that are led here, and the state behind them.
 
 The machines in `groups/share` decide; this reads the log, writes the state, keeps the locks' time, and sends
-what died to its topic. What could not be written has not happened.
+what died to its topic. What could not be written has not happened. In a cluster the state may be coordinated
+elsewhere: `opening` reads it, and then `find` has it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ from uuid import UUID
 
 from penstock.broker import dead_letters, share_reading
 from penstock.broker.coordination import InternalTopic, ShardHost
+from penstock.broker.share_opening import Opening
 from penstock.broker.share_reading import Acquisition
+from penstock.broker.share_states import ShareStates, StoredState, as_client_sees
 from penstock.config import group_setting
 from penstock.config.group import BY_DURATION, duration_ms
 from penstock.errors import (
     ApiError,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     FencedLeaderEpoch,
     FencedStateEpoch,
     GroupIdNotFound,
     InvalidRequest,
     NotCoordinator,
-    NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -65,14 +65,21 @@ class Opened:
         self.armed_for = 0
         self.burying = False
 
+    def is_led(self, partition: Partition | None) -> bool:
+        """Whether this is the partition that it was opened for, led here as it was then."""
+        image = self.partition.image
+        return partition is self.partition and partition.is_leader and image.leader_epoch == self.leader_epoch
+
 
 class Sharing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._settings = ShareSettings.of(broker.config)
         self.states: ShardHost[ShareStateShard] = _states(broker, self._settings)
+        self.stored = ShareStates(broker, self.states)
         self.sessions = ShareSessions(self._settings.max_share_sessions)
         self._opened: dict[SharePartitionKey, Opened] = {}
+        self.opening = Opening(broker, self)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def config(self, group_id: str) -> ShareGroupConfig:
@@ -97,13 +104,19 @@ class Sharing:
         """The share partition, loaded from its state if need be. Raises what the client is to be told."""
         partition = self.partition(topic_id, index)
         key = SharePartitionKey(group_id, topic_id, index)
-        opened = self._opened.get(key)
+        opened = self.current(key, partition)
         if opened is not None:
-            if opened.partition is partition and opened.leader_epoch == partition.image.leader_epoch:
-                return opened
+            return opened
+        if self._broker.membership is not None:
+            raise self.opening.reason(key)
+        return self._open(key, partition)
+
+    def current(self, key: SharePartitionKey, partition: Partition) -> Opened | None:
+        """What is in memory, if it is of this time: the partition may have moved away and back."""
+        opened = self._opened.get(key)
+        if opened is not None and not opened.is_led(partition):
             self._drop(opened)
-        opened = self._opened[key] = self._open(key, partition)
-        self._bury(opened)
+            return None
         return opened
 
     def partition(self, topic_id: UUID, index: int) -> Partition:
@@ -120,6 +133,10 @@ class Sharing:
         state = self._shard(key).states.get(key)
         if state is None or state.start_offset == UNINITIALIZED:
             state = self._initialize(key, partition, state)
+        return self.opened(key, partition, state)
+
+    def opened(self, key: SharePartitionKey, partition: Partition, state: ShareState | StoredState) -> Opened:
+        """The state has been read: from here on it can be fetched."""
         end = partition.log.log_end_offset
         # A log that was cut behind the group's start begins anew at its end.
         batches = state.batches if state.start_offset <= end else ()
@@ -130,18 +147,17 @@ class Sharing:
             max_record_locks=self._settings.partition_max_record_locks,
         )
         share.log_starts_at(partition.log.log_start_offset)
-        return Opened(key, partition, share, state.state_epoch)
+        opened = self._opened[key] = Opened(key, partition, share, state.state_epoch)
+        self._bury(opened)
+        return opened
 
     def _initialize(
         self, key: SharePartitionKey, partition: Partition, known: ShareState | None
     ) -> ShareState:
-        self._check_group(key.group_id)
-        start = self._first_offset(partition, self.config(key.group_id).auto_offset_reset)
+        self.check_group(key.group_id)
+        start = self.first_offset(partition, self.config(key.group_id).auto_offset_reset)
         epoch = 0 if known is None else known.state_epoch
-        result = self.states.call(
-            key.coordinator_key,
-            lambda shard, token, now: shard.initialize(key, epoch, start, token, now),
-        )
+        result = self.stored.initialize(key, epoch, start)
         if isinstance(result, asyncio.Future):
             result.add_done_callback(lambda done: done.exception())
         return self._shard(key).states[key]
@@ -150,9 +166,9 @@ class Sharing:
         try:
             return self.states.shard_for(key.coordinator_key)
         except ApiError as error:
-            raise _as_client_sees(error) from error
+            raise as_client_sees(error) from error
 
-    def _check_group(self, group_id: str) -> None:
+    def check_group(self, group_id: str) -> None:
         """Where the group is coordinated here, there has to be one: else anybody could make state."""
         groups = self._broker.groups
         if groups.topic.name not in self._broker.image.topics:
@@ -163,7 +179,7 @@ class Sharing:
             return
         shard.share.find(group_id)
 
-    def _first_offset(self, partition: Partition, reset: str) -> int:
+    def first_offset(self, partition: Partition, reset: str) -> int:
         if reset == "earliest":
             return partition.log.log_start_offset
         if reset.startswith(BY_DURATION):
@@ -220,17 +236,19 @@ class Sharing:
         where they are not written before the records are acknowledged or released."""
         key = opened.key
         try:
-            result = self.states.call(
-                key.coordinator_key,
-                lambda shard, token, now: shard.write(
-                    key, opened.state_epoch, opened.leader_epoch, UNCHANGED, found.written, token, now
-                ),
-            )
+            result = self.stored.write(key, opened.state_epoch, opened.leader_epoch, UNCHANGED, found.written)
         except ApiError as error:
-            log.info("%s: delivery counts are not written: %s", key.coordinator_key, error)
+            self._not_noted(opened, error)
             return
         if isinstance(result, asyncio.Future):
-            result.add_done_callback(lambda done: done.exception())
+            result.add_done_callback(lambda done: self._not_noted(opened, done.exception()))
+
+    def _not_noted(self, opened: Opened, error: BaseException | None) -> None:
+        if error is None:
+            return
+        log.info("%s: delivery counts are not written: %s", opened.key.coordinator_key, error)
+        if isinstance(error, ApiError):
+            self._failed(opened, error)
 
     def readable_bytes(self, opened: Opened, config: ShareGroupConfig, max_bytes: int) -> int:
         if self._opened.get(opened.key) is not opened:
@@ -297,11 +315,8 @@ class Sharing:
             return None
         batches = share.written(plan)
         try:
-            result = self.states.call(
-                key.coordinator_key,
-                lambda shard, token, now: shard.write(
-                    key, opened.state_epoch, opened.leader_epoch, plan.start_offset, batches, token, now
-                ),
+            result = self.stored.write(
+                key, opened.state_epoch, opened.leader_epoch, plan.start_offset, batches
             )
         except ApiError as error:
             share.cancel(plan)
@@ -331,7 +346,7 @@ class Sharing:
     def _failed(self, opened: Opened, error: ApiError) -> ApiError:
         if isinstance(error, (FencedLeaderEpoch, FencedStateEpoch, InvalidRequest)):
             self._drop(opened)  # somebody else leads it now, or it has begun anew
-        return _as_client_sees(error)
+        return as_client_sees(error)
 
     def _committed(self, opened: Opened, plan: Plan) -> None:
         opened.share.commit(plan)
@@ -404,8 +419,12 @@ class Sharing:
 
     # administration
 
-    def state(self, key: SharePartitionKey) -> ShareState | None:
-        return self._shard(key).states.get(key)
+    async def state(self, key: SharePartitionKey) -> StoredState | None:
+        """As its coordinator has it. Raises what the client is to be told."""
+        try:
+            return await self.stored.read(key)
+        except ApiError as error:
+            raise as_client_sees(error) from error
 
     def in_flight(self, key: SharePartitionKey) -> SharePartition | None:
         """Where it is in memory."""
@@ -418,9 +437,16 @@ class Sharing:
         if opened is not None:
             self._drop(opened)
 
+    def on_image(self) -> None:
+        """What is led elsewhere now is delivered from there; members that wait hear of it."""
+        for opened in list(self._opened.values()):
+            if not opened.is_led(self._broker.partitions.get(opened.partition.key)):
+                self._drop(opened)
+
     def close(self) -> None:
         for opened in list(self._opened.values()):
             self._drop(opened)
+        self.opening.close()
         for task in self._tasks:
             task.cancel()
 
@@ -440,14 +466,3 @@ def _states(broker: Broker, settings: ShareSettings) -> ShardHost[ShareStateShar
         },
     )
     return ShardHost(broker, topic, lambda index, leader_epoch: ShareStateShard(settings))
-
-
-def _as_client_sees(error: ApiError) -> ApiError:
-    """What the coordinator of the state says, as Kafka's leaders of partitions tell it to their clients."""
-    if isinstance(error, (NotCoordinator, CoordinatorLoadInProgress)):
-        return CoordinatorNotAvailable(error.message)
-    if isinstance(error, (FencedLeaderEpoch, FencedStateEpoch)):
-        return NotLeaderOrFollower(error.message)
-    if isinstance(error, InvalidRequest):
-        return GroupIdNotFound(error.message)
-    return error

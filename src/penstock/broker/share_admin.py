@@ -7,41 +7,77 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from penstock.broker.peers import PeerUnavailable
 from penstock.broker.share import SHARE_GROUP_STATE, Sharing
-from penstock.errors import ApiError
+from penstock.broker.share_states import StoredState
+from penstock.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
 from penstock.groups.share.partition import SharePartition
-from penstock.groups.share.state import ShareState
 from penstock.groups.share.state_records import SharePartitionKey
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 
+LATEST = -1
+_LIST_OFFSETS_VERSION = 7
 _PRUNE_RECORDS = 1_000
 """A partition of the state topic is left alone below so many records."""
 
 
-def lag(sharing: Sharing, key: SharePartitionKey, state: ShareState) -> int:
+async def lag(broker: Broker, key: SharePartitionKey, state: StoredState) -> int:
     """How many records the group is not done with; -1 where it is not known."""
-    try:
-        partition = sharing.partition(key.topic_id, key.partition)
-    except ApiError:
+    sharing = broker.share
+    topic = broker.image.topics_by_id.get(key.topic_id)
+    if topic is None:
         return -1
     share = sharing.in_flight(key) or SharePartition(state.start_offset, state.batches)
-    return share.lag(partition.log.high_watermark)
+    try:
+        partition = sharing.partition(key.topic_id, key.partition)
+    except UnknownTopicOrPartition:
+        if broker.membership is None:
+            return -1
+    except NotLeaderOrFollower:
+        pass
+    else:
+        return share.lag(partition.log.high_watermark)
+    share = SharePartition(state.start_offset, state.batches)
+    end = await _end_elsewhere(broker, topic.name, key.partition)
+    return -1 if end is None else share.lag(end)
 
 
-async def begin_at(sharing: Sharing, key: SharePartitionKey, offset: int) -> None:
+async def _end_elsewhere(broker: Broker, topic: str, index: int) -> int | None:
+    """The high watermark, as the leader of the partition tells it."""
+    image = broker.image.partition(topic, index)
+    if image is None or image.leader < 0:
+        return None
+    asked = Message(partition_index=index, current_leader_epoch=-1, timestamp=LATEST)
+    request = Message(replica_id=-1, isolation_level=0, topics=[Message(name=topic, partitions=[asked])])
+    try:
+        answer = await broker.peers.call(image.leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
+    except PeerUnavailable:
+        return None
+    found = answer.topics[0].partitions[0]
+    return None if found.error_code else found.offset
+
+
+async def begin_at(broker: Broker, key: SharePartitionKey, offset: int) -> None:
     """The group goes on at this offset, whatever was in flight."""
+    sharing = broker.share
     await sharing.states.ensure_topic()
-    sharing.partition(key.topic_id, key.partition)
-    known = sharing.state(key)
+    try:
+        sharing.partition(key.topic_id, key.partition)
+    except (NotLeaderOrFollower, UnknownTopicOrPartition):
+        topic = broker.image.topics_by_id.get(key.topic_id)
+        if topic is None or broker.membership is None or not 0 <= key.partition < len(topic.partitions):
+            raise
+        # Its leader, elsewhere, is fenced by the new state epoch.
+    known = await sharing.stored.summary(key)
     epoch = 0 if known is None else known.state_epoch + 1
     sharing.forget(key)
-    result = sharing.states.call(
-        key.coordinator_key, lambda shard, token, now: shard.initialize(key, epoch, offset, token, now)
-    )
+    result = sharing.stored.initialize(key, epoch, offset)
     if isinstance(result, asyncio.Future):
         await result
 
@@ -54,20 +90,32 @@ async def delete(sharing: Sharing, keys: Iterable[SharePartitionKey]) -> None:
     pending = []
     for key in keys:
         sharing.forget(key)
-        result = sharing.states.call(
-            key.coordinator_key,
-            lambda shard, token, now, key=key: shard.delete([key], token),  # type: ignore[misc]
-        )
+        result = sharing.stored.delete(key)
         if isinstance(result, asyncio.Future):
             pending.append(result)
     for written in pending:
         await written
 
 
-async def group_deleted(sharing: Sharing, group_id: str) -> None:
+def keys_of_group(broker: Broker, group_id: str) -> set[SharePartitionKey]:
+    """What the group, which is coordinated here, has state of, wherever that is."""
+    try:
+        keys = set(keys_of(broker.share, lambda key: key.group_id == group_id))
+    except ApiError:
+        keys = set()  # some of it is being read
+    try:
+        group = broker.groups.shard_for(group_id).share.find(group_id)
+    except ApiError:
+        return keys
+    for topic_id, (_, numbers) in group.initialized.items():
+        keys.update(SharePartitionKey(group_id, topic_id, index) for index in numbers)
+    return keys
+
+
+async def group_deleted(sharing: Sharing, group_id: str, keys: Iterable[SharePartitionKey]) -> None:
     """Its state goes with it."""
     try:
-        await delete(sharing, keys_of(sharing, lambda key: key.group_id == group_id))
+        await delete(sharing, keys)
     except ApiError as error:
         log.warning("the share state of the deleted group %s stays: %s", group_id, error)
 

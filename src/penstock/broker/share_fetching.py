@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _NOBODY = Message(leader_id=-1, leader_epoch=-1)
 _EXACT = 1
 _PAUSE_MS = 100
+_PREPARE_MS = 500
 
 Results = dict[TopicIdPartition, Message]
 
@@ -30,6 +31,8 @@ async def fetch(broker: Broker, request: Message, session: ShareSession, told: E
     wanted = session.in_turn()
     tell_all = request.share_session_epoch == INITIAL_EPOCH
     min_bytes = min(request.min_bytes, broker.config.fetch_max_bytes)
+    # A coordinator that is slow must not hold up what others have.
+    await broker.share.opening.prepare(request.group_id, wanted, min(request.max_wait_ms, _PREPARE_MS) / 1000)
     opened, failed = _open(broker, request.group_id, wanted)
     # Acknowledgements that failed are told at once.
     urgent = bool(failed) or any(error is not None for error in told.values())

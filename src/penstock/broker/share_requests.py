@@ -50,6 +50,7 @@ async def acknowledge(
     config = sharing.config(group_id)
     errors: Errors = {}
     pending: list[tuple[TopicIdPartition, asyncio.Future[Message]]] = []
+    await sharing.opening.prepare(group_id, wanted)
     for key, batches in wanted.items():
         errors[key] = check_acknowledgements(batches, renew=renew)
         if errors[key] is not None:

@@ -60,7 +60,7 @@ async def _topic(broker: Broker, group_id: str, asked: Message) -> Message:
             if one.start_offset < 0:
                 raise InvalidRequest(f"{one.start_offset} is no offset")
             key = SharePartitionKey(group_id, topic_id, one.partition_index)
-            await share_admin.begin_at(broker.share, key, one.start_offset)
+            await share_admin.begin_at(broker, key, one.start_offset)
         except ApiError as failure:
             error = failure
         partitions.append(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.context import RequestContext
 from penstock.broker.group_calls import Step, ask_each
 from penstock.broker.registry import register
-from penstock.broker.share_admin import group_deleted
+from penstock.broker.share_admin import group_deleted, keys_of_group
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -25,6 +25,8 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     def step(group_id: str) -> Step:
         return lambda shard, who, token, now: shard.delete_groups(group_id, who, token, now)
 
+    # What it has state of is not known any more when it is gone.
+    shared = {group_id: keys_of_group(broker, group_id) for group_id in request.groups_names}
     results = await ask_each(
         broker,
         context,
@@ -33,7 +35,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     )
     for result in results:
         if result.error_code == 0:
-            await group_deleted(broker.share, result.group_id)
+            await group_deleted(broker.share, result.group_id, shared[result.group_id])
     return Message(throttle_time_ms=0, results=results)
 
 

@@ -38,11 +38,8 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
             if topic is None:
                 raise UnknownTopicOrPartition(f"there is no topic {asked.topic_name}")
             topic_id = topic.id
-            keys = share_admin.keys_of(
-                broker.share,
-                lambda key, topic_id=topic_id: key[:2] == (group_id, topic_id),  # type: ignore[misc]
-            )
-            await share_admin.delete(broker.share, keys)
+            keys = share_admin.keys_of_group(broker, group_id)
+            await share_admin.delete(broker.share, (key for key in keys if key.topic_id == topic_id))
             deleted.add(topic_id)
             responses.append(_topic(asked.topic_name, topic_id, None))
         except ApiError as error:

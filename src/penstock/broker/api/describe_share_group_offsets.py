@@ -9,6 +9,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker import share_admin
@@ -41,30 +42,34 @@ async def _group(broker: Broker, asked: Message) -> Message:
         wanted = [(name, sorted(numbers)) for name, numbers in group.initialized.values()]
     else:
         wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
-    topics = [_topic(broker, asked.group_id, name, partitions) for name, partitions in wanted]
+    topics = [await _topic(broker, asked.group_id, name, partitions) for name, partitions in wanted]
     return Message(group_id=asked.group_id, topics=topics, error_code=0, error_message=None)
 
 
-def _topic(broker: Broker, group_id: str, name: str, partitions: list[int]) -> Message:
+async def _topic(broker: Broker, group_id: str, name: str, partitions: list[int]) -> Message:
     topic = broker.image.topics.get(name)
     if topic is None:
         unknown = UnknownTopicOrPartition(f"there is no topic {name}")
         found = [_partition(index, error=unknown) for index in partitions]
         return Message(topic_name=name, topic_id=ZERO_UUID, partitions=found)
-    found = [_described(broker, SharePartitionKey(group_id, topic.id, index)) for index in partitions]
+    found = list(
+        await asyncio.gather(
+            *(_described(broker, SharePartitionKey(group_id, topic.id, index)) for index in partitions)
+        )
+    )
     return Message(topic_name=name, topic_id=topic.id, partitions=found)
 
 
-def _described(broker: Broker, key: SharePartitionKey) -> Message:
-    sharing = broker.share
+async def _described(broker: Broker, key: SharePartitionKey) -> Message:
     try:
-        state = sharing.state(key)
+        state = await broker.share.state(key)
+        summary = await broker.share.stored.summary(key)
     except ApiError as error:
         return _partition(key.partition, error=error)
-    if state is None:
+    if state is None or summary is None:
         return _partition(key.partition)
-    lag = share_admin.lag(sharing, key, state)
-    return _partition(key.partition, state.start_offset, state.leader_epoch, lag)
+    lag = await share_admin.lag(broker, key, state)
+    return _partition(key.partition, state.start_offset, summary.leader_epoch, lag)
 
 
 def _partition(

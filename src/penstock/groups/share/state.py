@@ -97,10 +97,13 @@ class ShareStateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, token: Any, now_ms: int
     ) -> Outcome:
-        """A new beginning, unless a newer one has been made already."""
+        """A new beginning, unless a newer one has been made already. Without a start offset it is for a
+        partition that has no state: one that has keeps it."""
         known = self.states.get(key)
         if known is not None and state_epoch < known.state_epoch:
             return _refused(token, FencedStateEpoch(f"the state epoch is {known.state_epoch}"))
+        if known is not None and state_epoch == known.state_epoch and start_offset == UNINITIALIZED:
+            return _written(token, [])
         snapshot = Snapshot(
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=state_epoch,
@@ -137,6 +140,39 @@ class ShareStateShard:
         whole = overlay(state.batches, batches, start)
         changed = replace(state, leader_epoch=leader_epoch, start_offset=start, batches=whole)
         return _written(token, [_snapshot(key, changed, now_ms)])
+
+    def read(self, key: SharePartitionKey, leader_epoch: int, token: Any) -> Outcome:
+        """For a leader with its epoch: leaders of older ones are fenced from now on. -1 only asks."""
+        state = self.states.get(key)
+        if state is None:
+            return _refused(token, InvalidRequest("there is no state of this share partition"))
+        if 0 <= leader_epoch < state.leader_epoch:
+            return _refused(token, FencedLeaderEpoch(f"the leader epoch is {state.leader_epoch}"))
+        written = []
+        if leader_epoch > state.leader_epoch:
+            fence = Update(state.snapshot_epoch, leader_epoch, UNCHANGED, ())
+            written.append(records.update_record(key, fence))
+        answer = Message(
+            error_code=0,
+            state_epoch=state.state_epoch,
+            leader_epoch=state.leader_epoch,
+            start_offset=state.start_offset,
+            state_batches=[
+                Message(first_offset=first, last_offset=last, delivery_state=delivery, delivery_count=count)
+                for first, last, delivery, count in state.batches
+            ],
+        )
+        return Outcome(records=written, replies=[Reply(token, answer)])
+
+    def summary(self, key: SharePartitionKey, token: Any) -> Outcome:
+        state = self.states.get(key)
+        answer = Message(
+            error_code=0,
+            state_epoch=-1 if state is None else state.state_epoch,
+            leader_epoch=-1 if state is None else state.leader_epoch,
+            start_offset=-1 if state is None else state.start_offset,
+        )
+        return Outcome(replies=[Reply(token, answer)])
 
     def delete(self, keys: Iterable[SharePartitionKey], token: Any) -> Outcome:
         gone = [key for key in keys if key in self.states]

@@ -1,0 +1,35 @@
+"""DeleteShareGroupState (key 86), version 0 (KIP-932).
+
+The group, or the topic, is gone. State that is not there is deleted already.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.broker.share_state_requests import answer, changed, refused
+from penstock.errors import error_for_code
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    return await answer(
+        broker,
+        request,
+        lambda shard, key, asked, token, now: shard.delete([key], token),
+        changed,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return refused(request, changed, error_for_code(code)())
+
+
+register(ApiKey.DELETE_SHARE_GROUP_STATE, range(1), handle, error_response, concurrent=True)

@@ -1,0 +1,38 @@
+"""InitializeShareGroupState (key 83), version 0 (KIP-932).
+
+Makes the state of share partitions, or begins it anew with a higher state epoch. A start offset of -1 leaves
+it to the leader of the partition, and does nothing where there is state of this epoch.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.broker.share_state_requests import answer, changed, refused
+from penstock.errors import error_for_code
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    return await answer(
+        broker,
+        request,
+        lambda shard, key, asked, token, now: shard.initialize(
+            key, asked.state_epoch, asked.start_offset, token, now
+        ),
+        changed,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return refused(request, changed, error_for_code(code)())
+
+
+register(ApiKey.INITIALIZE_SHARE_GROUP_STATE, range(1), handle, error_response, concurrent=True)

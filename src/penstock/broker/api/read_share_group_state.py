@@ -1,0 +1,46 @@
+"""ReadShareGroupState (key 84), version 0 (KIP-932).
+
+For a broker that begins to lead a partition: from then on leaders of older epochs are fenced. With a leader
+epoch of -1 it is a question only. INVALID_REQUEST where there is no state.
+Left out: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.broker.share_state_requests import answer, refused, result
+from penstock.errors import ApiError, error_for_code
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    return await answer(
+        broker,
+        request,
+        lambda shard, key, asked, token, now: shard.read(key, asked.leader_epoch, token),
+        _told,
+    )
+
+
+def _told(index: int, error: ApiError | None, found: Message | None) -> Message:
+    return result(
+        index,
+        error,
+        state_epoch=0 if found is None else found.state_epoch,
+        start_offset=-1 if found is None else found.start_offset,
+        state_batches=[] if found is None else found.state_batches,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return refused(request, _told, error_for_code(code)())
+
+
+register(ApiKey.READ_SHARE_GROUP_STATE, range(1), handle, error_response, concurrent=True)

@@ -1,0 +1,45 @@
+"""ReadShareGroupStateSummary (key 87), version 0 (KIP-932).
+
+Where a share partition starts, without what is in flight. Where there is no state, all of it is -1.
+Left out: version 1, whose count of deliveries that are complete is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.broker.share_state_requests import answer, refused, result
+from penstock.errors import ApiError, error_for_code
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    return await answer(
+        broker,
+        request,
+        lambda shard, key, asked, token, now: shard.summary(key, token),
+        _told,
+    )
+
+
+def _told(index: int, error: ApiError | None, found: Message | None) -> Message:
+    return result(
+        index,
+        error,
+        state_epoch=-1 if found is None else found.state_epoch,
+        leader_epoch=-1 if found is None else found.leader_epoch,
+        start_offset=-1 if found is None else found.start_offset,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return refused(request, _told, error_for_code(code)())
+
+
+register(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, range(1), handle, error_response, concurrent=True)

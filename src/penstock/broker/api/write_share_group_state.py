@@ -1,0 +1,48 @@
+"""WriteShareGroupState (key 85), version 0 (KIP-932).
+
+What the leader of a partition has changed: the start offset (-1 for "the same"), and the states of offsets
+after it. It is fenced by its leader epoch and by the state epoch.
+Left out: version 1, whose count of deliveries that are complete is not kept: it is counted when it is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.context import RequestContext
+from penstock.broker.registry import register
+from penstock.broker.share_state_requests import answer, changed, refused
+from penstock.errors import error_for_code
+from penstock.groups.share.batches import StateBatch
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+    return await answer(
+        broker,
+        request,
+        lambda shard, key, asked, token, now: shard.write(
+            key,
+            asked.state_epoch,
+            asked.leader_epoch,
+            asked.start_offset,
+            [
+                StateBatch(one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
+                for one in asked.state_batches
+            ],
+            token,
+            now,
+        ),
+        changed,
+    )
+
+
+def error_response(context: RequestContext, request: Message, code: int) -> Message:
+    return refused(request, changed, error_for_code(code)())
+
+
+register(ApiKey.WRITE_SHARE_GROUP_STATE, range(1), handle, error_response, concurrent=True)

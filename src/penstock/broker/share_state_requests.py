@@ -1,0 +1,80 @@
+"""What the requests about the state of share partitions (keys 83 to 87) have in common.
+
+They come from other brokers. Each names partitions, and each of those is answered by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.coordinator import Outcome
+from penstock.errors import ApiError
+from penstock.groups.share.state import ShareStateShard
+from penstock.groups.share.state_records import SharePartitionKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+Step = Callable[[ShareStateShard, SharePartitionKey, Message, Any, int], Outcome]
+Result = Callable[[int, ApiError | None, Message | None], Message]
+
+
+def result(index: int, error: ApiError | None, **fields: object) -> Message:
+    return Message(
+        partition=index,
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message,
+        **fields,
+    )
+
+
+def changed(index: int, error: ApiError | None, answer: Message | None) -> Message:
+    """Of a request that tells nothing but how it went."""
+    return result(index, error)
+
+
+async def answer(broker: Broker, request: Message, step: Step, told: Result) -> Message:
+    """All are begun before the first is waited for."""
+    begun: list[tuple[object, int, Message | asyncio.Future[Message] | ApiError]] = []
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = SharePartitionKey(request.group_id, topic.topic_id, asked.partition)
+            done: Message | asyncio.Future[Message] | ApiError
+            try:
+                done = broker.share.states.call(
+                    key.coordinator_key,
+                    lambda shard, token, now, key=key, asked=asked: step(shard, key, asked, token, now),  # type: ignore[misc]
+                )
+            except ApiError as error:
+                done = error
+            begun.append((topic.topic_id, asked.partition, done))
+    topics: dict[object, list[Message]] = {}
+    for topic_id, index, one in begun:
+        found: Message | None = None
+        failure: ApiError | None = None
+        try:
+            if isinstance(one, asyncio.Future):
+                found = await one
+            elif isinstance(one, ApiError):
+                failure = one
+            else:
+                found = one
+        except ApiError as error:
+            failure = error
+        topics.setdefault(topic_id, []).append(told(index, failure, found))
+    return Message(results=[Message(topic_id=topic, partitions=found) for topic, found in topics.items()])
+
+
+def refused(request: Message, told: Result, error: ApiError) -> Message:
+    return Message(
+        results=[
+            Message(
+                topic_id=topic.topic_id,
+                partitions=[told(asked.partition, error, None) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
