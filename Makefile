@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers test-fast test-brokers bench fuzz clean
+.PHONY: help setup run test lint types layers test-fast test-brokers test-cluster test-spark bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -21,8 +21,8 @@ JOBS ?= 2
 PYTEST ?=
 FAST := $(wildcard tests/unit tests/sim tests/wire)
 # All other directories of tests, so that a new one is never forgotten.
-BROKERS := $(filter-out $(FAST) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
-PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST)
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -44,7 +44,7 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
 	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
 
-test: setup lint types layers test-fast test-brokers ## Everything: style, types, layers, all tests
+test: setup lint types layers test-fast test-brokers test-cluster test-spark ## Everything: style, types, layers, all tests
 	@echo "== all green"
 
 lint: setup ## ruff: rules and format
@@ -62,17 +62,29 @@ layers: setup ## The layers of the design, as a contract
 
 test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
-	@$(PYTEST_RUN) $(FAST)
+	@$(PYTEST_RUN) --dist worksteal $(FAST)
 
-test-brokers: setup ## The tests with real brokers, real clients and Kafka's own tools
+test-brokers: setup ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
-	@$(PYTEST_RUN) $(BROKERS)
+	@$(PYTEST_RUN) --dist worksteal $(BROKERS)
+
+# A file's tests share what takes long to start: a cluster, a Spark session.
+test-cluster: setup ## The tests with several brokers, ZooKeeper, and faults
+	@echo "== tests: tests/cluster"
+	@$(PYTEST_RUN) --dist loadfile tests/cluster
+
+test-spark: setup ## The tests with Spark
+	@echo "== tests: tests/spark"
+	@$(PYTEST_RUN) --dist loadfile tests/spark
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)
 
 fuzz: setup ## More generated hostile input than `make test` has time for
 	@PENSTOCK_FUZZ_EXAMPLES=$${PENSTOCK_FUZZ_EXAMPLES:-20000} $(BIN)/python -m pytest -q -n $(JOBS) --timeout 900 -m fuzz tests
+
+chaos: setup ## Faults at random in a cluster under load, longer than in `make test` (CHAOS_SECONDS=120 SEED=17)
+	@$(BIN)/python -m tests.cluster.chaos --seconds $(or $(CHAOS_SECONDS),120) $(if $(SEED),--seed $(SEED))
 
 clean: ## Remove what was built and cached, but not data/
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
