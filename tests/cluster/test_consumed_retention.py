@@ -1,4 +1,4 @@
-"""`penstock.retention.consumed.groups` where the group is coordinated by another broker than leads the data."""
+"""`penstock.retention.consumed.groups` where another broker than the leader coordinates the group."""
 
 from __future__ import annotations
 

@@ -265,9 +265,9 @@ class Broker:
     def flush(self, partition: Partition) -> asyncio.Task[None]:
         return self.flusher.flush(partition.log)
 
-    def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
+    async def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
         """What all these groups have consumed; None while one of them has committed nothing."""
-        return self.coordinators.consumed_offset(key, groups)
+        return await self.coordinators.consumed_offset(key, groups)
 
     @property
     def groups(self) -> ShardHost[GroupShard]:

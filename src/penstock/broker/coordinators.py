@@ -8,15 +8,18 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.coordination import InternalTopic, ShardHost
+from penstock.broker.peers import PeerUnavailable
 from penstock.broker.share import SHARE_GROUP_STATE, Sharing
 from penstock.broker.transactions import CONSUMER_OFFSETS, TRANSACTION_STATE, TransactionHost
 from penstock.config import group_setting
-from penstock.errors import ApiError
+from penstock.errors import ApiError, error_for_code
 from penstock.groups.consumer.groups import GroupTimes
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
 from penstock.groups.share.membership import MemberGone
 from penstock.groups.share.settings import ShareSettings
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -24,11 +27,14 @@ if TYPE_CHECKING:
     from penstock.replication.delayed import Key
 
 
+_OFFSET_FETCH_VERSION = 8
+
 log = logging.getLogger(__name__)
 
 
 class Coordinators:
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self.share = Sharing(broker)
         self.groups: ShardHost[GroupShard] = _groups(broker, self.share)
         self.transactions = TransactionHost(broker)
@@ -63,21 +69,47 @@ class Coordinators:
         for host in self._hosts.values():
             host.close()
 
-    def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
+    async def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
         """The offset before which all these groups have consumed the partition.
 
-        None while one of them has committed nothing, or is coordinated elsewhere: nothing may go then.
+        None while one of them has committed nothing, or its coordinator cannot be asked: nothing may go then.
         """
         least: int | None = None
         for group in groups:
             try:
-                offset = self.groups.shard_for(group).committed_offset(group, *key)
-            except ApiError:
+                offset = await self._committed(group, key)
+            except (ApiError, PeerUnavailable):
                 return None
             if offset is None:
                 return None
             least = offset if least is None else min(least, offset)
         return least
+
+    async def _committed(self, group: str, key: Key) -> int | None:
+        broker = self._broker
+        if broker.membership is None or self.groups.leader_of(group) == broker.id:
+            return self.groups.shard_for(group).committed_offset(group, *key)
+        topic, index = key
+        asked = Message(
+            group_id=group,
+            member_id=None,
+            member_epoch=-1,
+            topics=[Message(name=topic, partition_indexes=[index])],
+        )
+        answer = await broker.peers.call(
+            self.groups.leader_of(group),
+            ApiKey.OFFSET_FETCH,
+            _OFFSET_FETCH_VERSION,
+            Message(groups=[asked], require_stable=False),
+        )
+        found = answer.groups[0]
+        if found.error_code:
+            raise error_for_code(found.error_code)()
+        committed = found.topics[0].partitions[0]
+        if committed.error_code or committed.committed_offset < 0:
+            return None
+        offset: int = committed.committed_offset
+        return offset
 
 
 def _groups(broker: Broker, share: Sharing) -> ShardHost[GroupShard]:

@@ -116,7 +116,9 @@ class Maintenance:
                 continue
             consumed = None
             if one.config.retention_consumed_groups:
-                consumed = broker.consumed_offset(partition.key, one.config.retention_consumed_groups)
+                consumed = await broker.consumed_offset(partition.key, one.config.retention_consumed_groups)
+                if broker.partitions.get(partition.key) is not partition:
+                    continue
             if "delete" in one.config.cleanup_policy or consumed is not None:
                 before = one.log_start_offset
                 try:
