@@ -99,20 +99,21 @@ def decode(value: bytes) -> Any:
 
 
 def create_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
+    # Who follows the store hears of one node after the other: a topic is never there without its settings.
+    yield from put_topic_configs(topic.name, topic.configs, versions)
     yield Create(topic_path(topic.name), _topic_value(topic))
     for partition in topic.partitions:
         yield Create(state_path(topic.name, partition.index), _state_value(partition))
-    yield from put_topic_configs(topic.name, topic.configs, versions)
     tombstone = deleted_path(topic.name)
     if tombstone in versions:
         yield Delete(tombstone, versions[tombstone])
 
 
 def delete_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
-    yield from put_topic_configs(topic.name, {}, versions)
+    yield Delete(topic_path(topic.name), versions[topic_path(topic.name)])
     for partition in topic.partitions:
         yield Delete(state_path(topic.name, partition.index), partition.partition_epoch)
-    yield Delete(topic_path(topic.name), versions[topic_path(topic.name)])
+    yield from put_topic_configs(topic.name, {}, versions)
     yield Create(deleted_path(topic.name), encode({"leader_epoch": topic.last_leader_epoch}))
 
 
