@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "offsets": ("penstock.cli.offsets", "offsets", "Show a topic's offsets, also by time."),
     "groups": ("penstock.cli.groups", "groups", "List, describe, reset and delete groups; show their lag."),
     "transactions": ("penstock.cli.transactions", "transactions", "List, describe and abort transactions."),
-    "cluster": ("penstock.cli.cluster", "cluster", "Show the cluster and its brokers."),
+    "cluster": ("penstock.cli.cluster", "cluster", "Describe the cluster, move partitions, elect leaders."),
     "pipeline": ("penstock.cli.pipeline", "pipeline", "Run Spark pipelines, once or all the time."),
     "log": ("penstock.cli.log", "log", "Look into the files of a log, and check them."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
