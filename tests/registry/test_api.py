@@ -133,6 +133,16 @@ def test_deleting_is_soft_first_and_version_numbers_are_not_used_again(http, sub
     assert http.get(f"/subjects/{subject}/versions").json() == [1, 3, 4]
 
 
+def test_a_version_that_is_gone_for_good_is_not_used_again_while_the_subject_has_others(http, subject):
+    for optional in ("b", "c", "d"):
+        register(http, subject, record("a", name=subject, optional=(optional,)))
+    for version in (3, 2):
+        http.delete(f"/subjects/{subject}/versions/{version}")
+        assert http.delete(f"/subjects/{subject}/versions/{version}?permanent=true").json() == version
+    register(http, subject, record("a", name=subject, optional=("e",)))
+    assert http.get(f"/subjects/{subject}/versions?deleted=true").json() == [1, 4]
+
+
 def test_a_subject_is_deleted_softly_and_then_for_good(http, subject):
     register(http, subject, record("a"))
     register(http, subject, record("a", optional=("b",)))

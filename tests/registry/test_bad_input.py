@@ -99,6 +99,32 @@ def test_a_body_of_ten_megabytes_is_413(http, subject):
     assert http.get("/subjects").status_code == 200
 
 
+def test_a_record_that_the_topic_does_not_take_is_42209_and_the_next_one_is_taken(http, subject):
+    large = {"schema": '"int"', "metadata": {"properties": {"text": "x" * 1_500_000}}}
+    for index in range(3):
+        answer = http.post(f"/subjects/{subject}/versions", json=large)
+        assert (answer.status_code, answer.json()["error_code"]) == (422, 42209)
+        small = {"schema": '"int"', "metadata": {"properties": {"number": f"{subject} {index}"}}}
+        assert http.post(f"/subjects/{subject}/versions", json=small).status_code == 200
+    assert http.get(f"/subjects/{subject}/versions").json() == [1, 2, 3]
+
+
+@pytest.mark.timeout(300)
+def test_names_of_contexts_that_fill_a_record_do_not_keep_the_next_leader_from_writing(broker, registries):
+    options = ("--topic", "long-names", "--group", "long-names", "--session-timeout-ms", "2000")
+    first = registries.start(broker.bootstrap, *options)
+    with first.client() as client:
+        for index in range(22):
+            name = f":.c{index}{'x' * 55_000}:s"
+            assert client.post(f"/subjects/{name}/versions", json={"schema": '"int"'}).json() == {"id": 1}
+        client.post("/subjects/gone/versions", json={"schema": '"long"'})
+        client.delete("/subjects/gone")
+        assert client.delete("/subjects/gone?permanent=true").json() == [1]
+    first.kill()
+    with registries.start(broker.bootstrap, *options).client() as client:
+        assert client.post("/subjects/s/versions", json={"schema": '"string"'}).json() == {"id": 2}
+
+
 def test_a_wrong_content_type_is_415_and_a_wrong_accept_406(http, subject):
     body = json.dumps({"schema": '"int"'}).encode()
     for kind in ("text/plain", "application/xml", "application/x-www-form-urlencoded"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.registry.planning import lost_record
 from penstock.registry.records import NOOP, Key, decode_key, encode_key, encode_value
 from penstock.registry.state import State, replay
 from penstock.testing import PenstockBroker
@@ -92,11 +93,39 @@ def test_a_key_in_an_older_spelling_is_written_under_its_own_bytes():
     assert state.key_bytes(Key("CONFIG", "s")) == encode_key(Key("CONFIG", "s"))
 
 
+def noop(record):
+    return encode_key(record.key), encode_value(record.value)
+
+
 def test_ids_of_schemas_that_compaction_has_forgotten_are_not_given_again():
-    state = replay([put("s", 1, 7), tombstone("s", 1)])
-    remembered = encode_value({"maxIds": state.max_ids()})
-    compacted = replay([(encode_key(NOOP), remembered)])
-    assert compacted.max_id(".") == 7
+    before = replay([put("s", 1, 7), put(":.eu:s", 1, 4)])
+    kept = put(":.eu:s", 1, 4)
+    # As it is written together with the deletion, and by the next leader.
+    together = noop(lost_record(before, before.versions("s")))
+    later = noop(lost_record(replay([put("s", 1, 7), kept, tombstone("s", 1), together])))
+    for remembered in (together, later):
+        compacted = replay([kept, remembered])
+        assert (compacted.max_id("."), compacted.max_id(".eu")) == (7, 4)
+
+
+def test_versions_that_compaction_has_forgotten_are_not_given_again_while_the_subject_has_others():
+    one, two, three = put("s", 1, 1), put("s", 2, 2, record("b")), put("s", 3, 3, record("c"))
+    before = replay([one, two, three])
+    assert before.next_version("s") == 4
+    together = noop(lost_record(before, [before.get("s", 3)]))
+    after = replay([one, two, three, tombstone("s", 3), together])
+    again = noop(lost_record(after, [after.get("s", 2)]))
+    for records in ([one, two, together], [one, two, noop(lost_record(after))], [one, again], [again, one]):
+        assert replay(records).next_version("s") == 4
+    last = replay([one, again])
+    emptied = [one, again, tombstone("s", 1), noop(lost_record(last, last.versions("s")))]
+    assert replay(emptied).next_version("s") == 1 and replay(emptied[2:]).next_version("s") == 1
+
+
+def test_the_record_of_what_is_gone_does_not_grow_with_the_contexts():
+    state = replay([put(f":.c{index}:s", 1, index + 1) for index in range(1000)])
+    assert lost_record(state).value == {"maxIds": {}}
+    assert lost_record(state, state.versions(":.c7:s")).value == {"maxIds": {".c7": 8}}
 
 
 def test_ten_thousand_schemas_are_replayed_without_parsing_one(monkeypatch):

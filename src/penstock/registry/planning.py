@@ -6,6 +6,7 @@ all of them, or none.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,9 +49,16 @@ class Plan:
     records: list[Record] = field(default_factory=list)
 
 
-def max_ids_record(state: State) -> Record:
-    """Keeps ids from being given again whose schemas are gone: it outlives them in the compacted topic."""
-    return Record(NOOP, {"maxIds": state.max_ids()})
+def lost_record(state: State, gone: Collection[StoredSchema] = ()) -> Record:
+    """Keeps ids and versions from being given again whose schemas are gone, or go with `gone`.
+
+    It outlives them in the compacted topic. What schemas show that are there is left out: the record must
+    stay small enough for the topic, however many contexts there are.
+    """
+    value: Json = {"maxIds": state.lost_ids(gone)}
+    if versions := state.lost_versions(gone):
+        value["maxVersions"] = versions
+    return Record(NOOP, value)
 
 
 # Registering
@@ -92,7 +100,7 @@ def register(
     config = state.config_in_scope(subject)
     versions = state.versions(subject, deleted=True)
     undeleted = [entry for entry in versions if not entry.deleted]
-    next_version = max((entry.version for entry in versions), default=0) + 1
+    next_version = state.next_version(subject)
     if not importing:
         body = _populated(config, body, undeleted[-1] if undeleted else None, next_version)
     if body.empty:
@@ -123,6 +131,9 @@ def register(
     records = _context_record(state, subject)
     records += _superseded(state, entry, versions)
     records.append(Record(Key("SCHEMA", subject, version), schema_value(entry)))
+    overwritten = state.get(subject, version)  # by an import
+    if overwritten is not None and overwritten.id != entry.id:
+        records.append(lost_record(state, [overwritten]))
     return Plan(entry, records)
 
 
@@ -247,7 +258,7 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
         return Plan(entry.version, [Record(key, {**schema_value(entry), "deleted": True})])
     if not entry.deleted:
         raise version_not_soft_deleted(subject, entry.version)
-    records = [Record(key, None), max_ids_record(state)]
+    records = [Record(key, None), lost_record(state, [entry])]
     if len(state.versions(subject, deleted=True)) == 1:
         records += _settings_removed(state, subject)
     return Plan(entry.version, records)
@@ -272,7 +283,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Plan:
         value = {"subject": subject, "version": numbers[-1]}
         return Plan(numbers, [Record(Key("DELETE_SUBJECT", subject), value)])
     records = [Record(Key("SCHEMA", subject, number), None) for number in reversed(numbers)]
-    records += [max_ids_record(state), *_settings_removed(state, subject)]
+    records += [lost_record(state, entries), *_settings_removed(state, subject)]
     return Plan(numbers, records)
 
 
@@ -320,13 +331,15 @@ def set_mode(state: State, subject: str | None, mode: str | None, *, force: bool
         if state.has_subjects(subject, deleted=False):
             raise not_permitted("Cannot import since found existing subjects")
         # What is soft-deleted would stand in the way of the ids and versions that are imported.
+        gone: list[StoredSchema] = []
         for name in list(state.covered(subject, deleted=True)):
             for entry in state.versions(name, deleted=True):
                 if state.referenced_by(name, entry.version, deleted=True):
                     raise reference_exists(name, entry.version)
+                gone.append(entry)
                 records.append(Record(Key("SCHEMA", name, entry.version), None))
-        if records:
-            records.append(max_ids_record(state))
+        if gone:
+            records.append(lost_record(state, gone))
         cleared = {} if subject is None else {"subject": subject}
         records.append(Record(Key("CLEAR_SUBJECT", subject), cleared))
     named = {} if subject is None else {"subject": subject}

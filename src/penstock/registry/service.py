@@ -25,7 +25,7 @@ from penstock.registry.errors import (
 )
 from penstock.registry.membership import Identity
 from penstock.registry.parsing import Schemas
-from penstock.registry.planning import Plan, max_ids_record
+from penstock.registry.planning import Plan, lost_record
 from penstock.registry.state import State
 from penstock.registry.store import Store
 
@@ -92,14 +92,23 @@ class Service:
                 async with self._writing:
                     await self.store.take_over(self.write_timeout)
                     # Only now: the record replaces the one before, and must know no less.
-                    await self.store.write([max_ids_record(self.state)], self.write_timeout)
+                    try:
+                        await self.store.write([lost_record(self.state)], self.write_timeout)
+                    except RecordTooLarge as error:
+                        # The one before stays, which was written together with each deletion.
+                        log.warning("the ids and versions that are gone do not fit a record: %s", error)
+                        await self.store.take_over(self.write_timeout)
                     self._may_write = True
                 log.info("leading: read to the end, others are fenced")
                 await self._tell()
                 return
-            except (NoLongerLeader, StoreUncertain, RecordTooLarge) as error:
+            except (NoLongerLeader, StoreUncertain) as error:
                 log.warning("cannot take over as the leader yet: %s", error)
                 await asyncio.sleep(0.2)
+
+    def _take_over_again(self) -> None:
+        self._may_write = False
+        self.leader_is(self.leader)
 
     async def _tell(self) -> None:
         async with self._news:
@@ -138,12 +147,13 @@ class Service:
                 self._deposed()
                 raise
             except RecordTooLarge as error:
+                # librdkafka has counted the record, the cluster has not: this producer's next one would fail.
+                self._take_over_again()
                 raise schema_too_large() from error
             except StoreUncertain as error:
                 log.warning("a write failed: %s", error)
                 # What became of it is not known: read to the end again before the next one is planned.
-                self._may_write = False
-                self.leader_is(self.leader)
+                self._take_over_again()
                 raise timed_out(f"The operation timed out: {error}") from error
             return Done(planned.answer, offset)
 

@@ -7,7 +7,7 @@ methods that iterate do so over copies.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,8 @@ class State:
         self._referenced_by: dict[tuple[str, int], set[ContextId]] = {}
         self._configs: dict[str | None, Json] = {}
         self._modes: dict[str | None, str] = {}
+        self._spent: dict[str, int] = {}
+        """The highest version that a subject, which has others, has lost for good."""
         self._foreign_keys: dict[Key, bytes] = {}
 
     # Replay
@@ -112,10 +114,12 @@ class State:
             if value is not None:
                 self._clear_subject(value.get("subject"))
         elif key == NOOP:
-            # Ours carry the highest ids: those of deleted schemas are in no other record.
+            # Ours carry the highest ids and versions of what was deleted: no other record has them.
             for context, highest in ((value or {}).get("maxIds") or {}).items():
                 mine = self._context(str(context))
                 mine.max_id = max(mine.max_id, int(highest))
+            for subject, version in ((value or {}).get("maxVersions") or {}).items():
+                self._spend(str(subject), int(version))
 
     def _apply_schema(self, key: Key, value: Json | None, timestamp: int | None) -> None:
         assert key.subject is not None and key.version is not None
@@ -124,8 +128,8 @@ class State:
             old = versions.pop(key.version, None)
             if old is not None:
                 self._forget(old)
-            if not versions:
-                self._subjects.pop(key.subject, None)
+                self._spend(key.subject, key.version)
+            self._drop_if_empty(key.subject)
             return
         entry = stored_schema(key, value, timestamp)
         context = self._context(context_of(key.subject))
@@ -179,8 +183,17 @@ class State:
                 if entry.deleted:
                     del versions[version]
                     self._forget(entry)
-            if not versions:
-                del self._subjects[subject]
+                    self._spend(subject, version)
+            self._drop_if_empty(subject)
+
+    def _spend(self, subject: str, version: int) -> None:
+        self._spent[subject] = max(self._spent.get(subject, 0), version)
+
+    def _drop_if_empty(self, subject: str) -> None:
+        """A subject without any version begins again at 1."""
+        if not self._subjects.get(subject):
+            self._subjects.pop(subject, None)
+            self._spent.pop(subject, None)
 
     def _changed(self, entry: StoredSchema) -> None:
         self.on_change(context_of(entry.subject), entry.id)
@@ -214,6 +227,11 @@ class State:
     def latest(self, subject: str) -> StoredSchema | None:
         versions = self.versions(subject)
         return versions[-1] if versions else None
+
+    def next_version(self, subject: str) -> int:
+        """One that the subject never had, also if its highest ones are gone for good."""
+        highest = max(self._subjects.get(subject, ()), default=0)
+        return (max(highest, self._spent.get(subject, 0)) if highest else 0) + 1
 
     def find(self, subject: str, version: int, *, deleted: bool = False) -> StoredSchema | None:
         """A version by number, -1 for the latest; in any context if the name says none."""
@@ -314,8 +332,26 @@ class State:
         mine = self._contexts.get(context)
         return 0 if mine is None else mine.max_id
 
-    def max_ids(self) -> dict[str, int]:
-        return {name: context.max_id for name, context in list(self._contexts.items()) if context.max_id}
+    def lost_ids(self, gone: Collection[StoredSchema] = ()) -> dict[str, int]:
+        """The highest id of each context in which no schema shows it, once those of `gone` are gone."""
+        touched = {context_of(entry.subject) for entry in gone}
+        return {
+            name: context.max_id
+            for name, context in list(self._contexts.items())
+            if context.max_id and (name in touched or context.max_id not in context.holders)
+        }
+
+    def lost_versions(self, gone: Collection[StoredSchema] = ()) -> dict[str, int]:
+        """The highest version of each subject that has others but not it, once those of `gone` are gone."""
+        spent, removed = dict(self._spent), {(entry.subject, entry.version) for entry in gone}
+        for subject, version in removed:
+            spent[subject] = max(spent.get(subject, 0), version)
+        lost = {}
+        for subject, version in spent.items():
+            left = [each for each in list(self._subjects.get(subject, ())) if (subject, each) not in removed]
+            if left and max(left) < version:
+                lost[subject] = version
+        return lost
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool) -> list[ContextId]:
         """The ids of schemas that refer to this version; those that are only soft-deleted if asked for."""
