@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import IO
 
 import click
@@ -19,6 +19,8 @@ from penstock.cli.options import cluster_options, json_option, topic_argument
 from penstock.cli.output import note, plural, progress
 from penstock.cli.positions import find_range, parse_position
 from penstock.cli.reader import read_records, stop_on_interrupt
+from penstock.cli.record_schemas import PartSchema, read_options, record_decoder
+from penstock.cli.registry_options import RegistryAt
 
 
 class FormatType(click.ParamType[str]):
@@ -93,6 +95,14 @@ class FormatType(click.ParamType[str]):
     help="Whether records of open and aborted transactions are read.",
 )
 @click.option(
+    "--on-error",
+    type=click.Choice(("fail", "skip")),
+    default="fail",
+    show_default=True,
+    help="What to do with a record that does not decode: stop, or leave it out with a warning.",
+)
+@read_options
+@click.option(
     "--output", "-o", type=click.Path(dir_okay=False, writable=True), help="Write to FILE, not stdout."
 )
 @json_option
@@ -113,9 +123,12 @@ def consume(
     delimiter: str,
     null: str,
     isolation: str,
+    on_error: str,
     output: str | None,
     as_json: bool,
     cluster: Cluster,
+    parts: list[PartSchema],
+    registry: RegistryAt,
 ) -> None:
     """Read records of a topic.
 
@@ -130,6 +143,7 @@ def consume(
       penstock consume orders --follow --format '%p:%o %k %v'
       penstock consume orders --from @2024-05-01T12:00:00Z --json --output orders.jsonl
       penstock consume orders --group billing --max 100
+      penstock consume orders --value-format avro
     """
     if follow and until_end:
         raise click.UsageError("--follow and --until-end exclude each other")
@@ -145,10 +159,12 @@ def consume(
     settings: dict[str, object] = {"isolation.level": isolation, "check.crcs": True}
     show_progress = output is not None and not follow and group is None
     with (
+        ExitStack() as stack,
         _sink(output) as sink,
         stop_on_interrupt() as stop,
         progress(f"from {topic}", min(total, limit or total), show=show_progress) as bar,
     ):
+        decoder = record_decoder(stack, registry, parts, on_error)
         count = 0
         if group is not None:
             settings["auto.offset.reset"] = position.kind
@@ -159,11 +175,17 @@ def consume(
             if limit is not None:
                 records = records[: limit - count]
             count += len(records)
-            _write(sink, records, encode)
+            _write(sink, records if decoder is None else decoder.decode(records), encode)
             bar.update(count)
             if count == limit and group is None:  # a member has to come back, to commit
                 break
         interrupted = stop.requested
+    if decoder is not None and decoder.skipped:
+        note(
+            f"{plural(decoder.skipped, 'record')} did not decode and was left out."
+            if decoder.skipped == 1
+            else f"{decoder.skipped:,} records did not decode and were left out."
+        )
     if output is not None:
         note(f"{plural(count, 'record')} written to {output}.")
     if interrupted:
@@ -171,11 +193,16 @@ def consume(
 
 
 def _write(
-    sink: IO[bytes], records: Sequence[IncomingRecord], encode: Callable[[IncomingRecord], bytes]
+    sink: IO[bytes], records: Iterable[IncomingRecord], encode: Callable[[IncomingRecord], bytes]
 ) -> None:
-    if records:
-        sink.write(b"".join(map(encode, records)))
-        sink.flush()
+    lines: list[bytes] = []
+    try:
+        for record in records:
+            lines.append(encode(record))
+    finally:  # those before one that does not decode are shown
+        if lines:
+            sink.write(b"".join(lines))
+            sink.flush()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from penstock.cli.positions import iso_time
 FORMATS = ("text", "json", "hex", "base64")
 Headers = Sequence[tuple[str, bytes | None]]
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_OF_CONSUME = {"topic", "offset", "timestamp_type", "key_schema_id", "value_schema_id"}
 _NAMED = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
@@ -38,6 +39,19 @@ class OutgoingRecord:
     headers: Headers = ()
     partition: int | None = None
     timestamp: int | None = None
+
+
+class JsonText(bytes):
+    """A key or value that was decoded with its schema: JSON as bytes, and the value that it is."""
+
+    parsed: Any
+    schema_id: int | None
+
+    @classmethod
+    def of(cls, value: Any, schema_id: int | None) -> JsonText:
+        text = cls(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
+        text.parsed, text.schema_id = value, schema_id
+        return text
 
 
 class IncomingRecord(Protocol):
@@ -71,11 +85,18 @@ def unescape(text: str) -> bytes:
 
 
 def line_decoder(
-    form: str, *, key_separator: bytes | None, null_value: bytes | None
+    form: str,
+    *,
+    key_separator: bytes | None,
+    null_value: bytes | None,
+    json_parts: frozenset[str] = frozenset(),
 ) -> Callable[[bytes], OutgoingRecord]:
-    """A function from a line without its end to a record; it raises BadRecord."""
+    """A function from a line without its end to a record; it raises BadRecord.
+
+    `json_parts` says whether the key and the value are JSON that is encoded later: strings stay quoted.
+    """
     if form == "json":
-        return _decode_json
+        return lambda line: _decode_json(line, json_parts)
     decode = _DECODERS[form]
 
     def decode_line(line: bytes) -> OutgoingRecord:
@@ -90,7 +111,7 @@ def line_decoder(
     return decode_line
 
 
-def _decode_json(line: bytes) -> OutgoingRecord:
+def _decode_json(line: bytes, json_parts: frozenset[str]) -> OutgoingRecord:
     try:
         fields = json.loads(line)
     except ValueError as error:
@@ -99,20 +120,20 @@ def _decode_json(line: bytes) -> OutgoingRecord:
         raise BadRecord('not a JSON object such as {"key": "k", "value": "v"}')
     known = {"key", "value", "key_base64", "value_base64", "headers", "partition", "timestamp"}
     # What consume adds is no field of a new record, and is passed over.
-    unknown = fields.keys() - known - {"topic", "offset", "timestamp_type"}
+    unknown = fields.keys() - known - _OF_CONSUME
     if unknown:
         raise BadRecord(f"unknown field '{min(unknown)}' (known: {', '.join(sorted(known))})")
     return OutgoingRecord(
-        _json_bytes(fields, "value"),
-        _json_bytes(fields, "key"),
+        _json_bytes(fields, "value", "value" in json_parts),
+        _json_bytes(fields, "key", "key" in json_parts),
         _json_headers(fields.get("headers")),
         _json_integer(fields, "partition", 2**31),
         _json_integer(fields, "timestamp", 2**63),
     )
 
 
-def _json_bytes(fields: dict[str, Any], name: str) -> bytes | None:
-    """A string is its UTF-8, null is null, and any other JSON value is its JSON text."""
+def _json_bytes(fields: dict[str, Any], name: str, quoted: bool = False) -> bytes | None:
+    """A string is its UTF-8 unless it is to stay `quoted`; null is null, any other value its JSON text."""
     encoded = fields.get(f"{name}_base64")
     if encoded is not None:
         if not isinstance(encoded, str) or fields.get(name) is not None:
@@ -121,7 +142,7 @@ def _json_bytes(fields: dict[str, Any], name: str) -> bytes | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, str):
+    if isinstance(value, str) and not quoted:
         return _utf8(value)
     return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
@@ -311,6 +332,10 @@ def _encode_json(record: IncomingRecord) -> bytes:
 def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
     if data is None:
         fields[name] = None
+        return
+    if isinstance(data, JsonText):
+        fields[name] = data.parsed
+        fields[f"{name}_schema_id"] = data.schema_id
         return
     try:
         fields[name] = data.decode("utf-8")

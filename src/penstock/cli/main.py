@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("penstock.cli.demo", "demo", "Start it with real flights streaming through Spark."),
     "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
     "registry": ("penstock.cli.registry", "registry", "Run a schema registry on a Kafka cluster."),
+    "schemas": ("penstock.cli.schemas", "schemas", "Show, register, compare, export and import schemas."),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds a cluster's metadata."),
     "topics": ("penstock.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.configs", "configs", "Show and change settings of topics and brokers."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -17,6 +17,8 @@ from penstock.cli.formats import FORMATS, BadRecord, Headers, OutgoingRecord, li
 from penstock.cli.options import cluster_options, json_option, topic_argument
 from penstock.cli.output import Progress, emit_json, human_bytes, note, plural, progress
 from penstock.cli.properties import key_values
+from penstock.cli.record_schemas import PartSchema, record_encoder, write_options
+from penstock.cli.registry_options import RegistryAt
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -82,6 +84,7 @@ class Deliveries:
     show_default=True,
     help="Who must have a record before it counts. With all, retries neither duplicate nor reorder.",
 )
+@write_options
 @json_option
 @cluster_options
 def produce(
@@ -96,6 +99,9 @@ def produce(
     acks: str,
     as_json: bool,
     cluster: Cluster,
+    parts: list[PartSchema],
+    register: bool,
+    registry: RegistryAt,
 ) -> None:
     """Write records to a topic.
 
@@ -106,6 +112,7 @@ def produce(
       echo hello | penstock produce greetings
       penstock produce users --file users.tsv --key-separator '\\t' --null-value NULL
       echo '{"key":"k","value":{"a":1},"headers":{"h":"x"}}' | penstock produce t --format json
+      echo '{"id": 1}' | penstock produce orders --value-format avro --value-schema order.avsc
     """
     if form == "json" and (key_separator is not None or null_value is not None):
         raise click.UsageError("--key-separator and --null-value are for lines that are not json")
@@ -115,6 +122,7 @@ def produce(
         form,
         key_separator=None if key_separator is None else unescape(key_separator),
         null_value=None if null_value is None else os.fsencode(null_value),
+        json_parts=frozenset(part.part for part in parts if part.form is not None),
     )
     common = [(name, os.fsencode(value)) for name, value in key_values(headers, "--header").items()]
     producer = cluster.producer(
@@ -127,6 +135,21 @@ def produce(
         }
     )
     _check_target(cluster, producer, topic, partition)
+    with ExitStack() as stack:
+        decode = record_encoder(stack, registry, topic, parts, decode, register=register)
+        _write(producer, topic, partition, path, decode, common, as_json)
+
+
+def _write(
+    producer: Producer,
+    topic: str,
+    partition: int | None,
+    path: str | None,
+    decode: Callable[[bytes], OutgoingRecord],
+    common: Headers,
+    as_json: bool,
+) -> None:
+    """Sends all records, waits for each, and tells what became of them."""
     deliveries = Deliveries()
     bad_line: str | None = None
     interrupted = False

@@ -75,6 +75,14 @@ def parse_json_schema(text: str, references: tuple[ResolvedReference, ...], stri
     return JsonSchema(value, root, tuple(reference.reference for reference in references))
 
 
+def validator(text: str, references: tuple[ResolvedReference, ...]) -> Any:
+    """jsonschema's validator of data, with every document that a $ref may name."""
+    value = json_text.load(text)
+    draft = draft_of(value)
+    registry, resolver = _registry(value, draft, references)
+    return _VALIDATORS[draft](value, registry=registry, _resolver=resolver)
+
+
 def _check_against_meta_schema(value: Any, draft: int) -> None:
     validator = _VALIDATORS[draft]
     error = next(validator(validator.META_SCHEMA).iter_errors(value), None)
