@@ -407,7 +407,11 @@ def test_the_cluster_is_described(run, run_json, bootstrap):
     found = run_json("cluster")
     host, _, port = bootstrap.rpartition(":")
     assert found["controller"] == 1 and found["id"]
-    assert found["brokers"] == [{"id": 1, "host": host, "port": int(port), "rack": None}]
+    (broker,) = found["brokers"]
+    assert (broker["id"], broker["host"], broker["port"], broker["rack"]) == (1, host, int(port), None)
+    assert broker["leaders"] == broker["replicas"] == found["partitions"]
+    assert broker["bytes"] >= 0
+    assert not found["under_replicated"] and not found["moving"] and not found["away"]
     assert found["id"] in run("cluster").stdout
 
 

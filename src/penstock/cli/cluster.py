@@ -55,7 +55,7 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 @click.group("cluster", cls=DescribeByDefault)
 def cluster() -> None:
-    """Describe the cluster, move partitions, elect leaders, take brokers out.
+    """Describe the cluster, move partitions, elect leaders.
 
     Without a command it is described.
     """
