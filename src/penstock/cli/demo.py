@@ -84,7 +84,7 @@ def demo(
     master: str,
     as_json: bool,
 ) -> None:
-    """Start Penstock and stream the flights of New York's airports through a Spark pipeline.
+    """Stream real flights through Penstock and Spark.
 
     Flights and weather of 2013 are replayed into topics, some late and some broken; the pipeline sets the
     broken ones apart, joins the others with the weather, keeps them in a Delta table, counts delays by

@@ -25,7 +25,7 @@ COMPLETION_VARIABLE = "_PENSTOCK_COMPLETE"
 # name: (module, attribute, the line in --help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "up": ("penstock.cli.up", "up", "Start Penstock on this machine."),
-    "demo": ("penstock.cli.demo", "demo", "Start it with real flights streaming through Spark."),
+    "demo": ("penstock.cli.demo", "demo", "Stream real flights through Penstock and Spark."),
     "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
     "registry": ("penstock.cli.registry", "registry", "Run a schema registry on a Kafka cluster."),
     "schemas": ("penstock.cli.schemas", "schemas", "Show, register, compare, export and import schemas."),
