@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "up": ("penstock.cli.up", "up", "Start Penstock on this machine."),
     "demo": ("penstock.cli.demo", "demo", "Stream real flights through Penstock and Spark."),
     "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
-    "registry": ("penstock.cli.registry", "registry", "Run a schema registry on a Kafka cluster."),
+    "registry": ("penstock.cli.registry", "registry", "Run a schema registry with the REST API of Confluent's."),
     "schemas": ("penstock.cli.schemas", "schemas", "Show, register, compare, export and import schemas."),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds a cluster's metadata."),
     "topics": ("penstock.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
