@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench import groups, native, registry, requests, spark, start, throughput
+from bench import cluster, groups, native, registry, requests, spark, start, throughput
 from bench.report import Report
 
 
@@ -42,6 +42,14 @@ def main() -> int:
     requests.by_connections(report, (1, 10, 100), seconds=seconds)
     print("\nGroups and transactions: raw requests, one partition of each internal topic")
     groups.measure(report, quick=quick)
+    print("\nThree brokers over ZooKeeper: 1 KiB records, 1,000 in a batch, three replicas")
+    cluster.measure(
+        report,
+        gigabytes=0.25,
+        rounds=2 if quick else 6,
+        kills=1 if quick else 3,
+        away_gigabytes=0.25 if quick else 1.0,
+    )
     print("\nSchema registry: 10,000 schemas, 8 connections, one process")
     registry.measure(report, seconds=2 if quick else 5)
     print("\nSpark: 100-byte values, 4 partitions, local[2] and the broker on the same cores")

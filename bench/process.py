@@ -75,6 +75,17 @@ class BrokerProcess:
                 raise RuntimeError(f"the files of {topic} were not removed")
             time.sleep(0.005)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.is_running:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

@@ -38,8 +38,10 @@ log = logging.getLogger(__name__)
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 _LIST_OFFSETS_VERSION = 7
 _EARLIEST, _LATEST = -2, -1
-# While partitions wait after an error, the others' fetch does not wait longer than that for records.
-_POSTPONED_MS, _LONGEST_WAIT_MS = 100, 30_000
+# A leader that does not know yet that it is one does so at once, as a rule.
+_FIRST_PAUSE_MS = 10
+_TOLD_AFTER = 4
+"""So many errors in a row are no longer such a moment, and are told."""
 
 Id = tuple[UUID, int]
 
@@ -47,13 +49,14 @@ Id = tuple[UUID, int]
 class Followed:
     """One partition that is fetched. `due` is when it may be asked for again after an error."""
 
-    __slots__ = ("due", "epoch", "id", "partition", "reason")
+    __slots__ = ("due", "epoch", "errors", "id", "partition", "reason")
 
     def __init__(self, partition: Partition, topic_id: UUID) -> None:
         self.partition = partition
         self.id: Id = (topic_id, partition.key[1])
         self.epoch = partition.image.leader_epoch
         self.due = 0.0
+        self.errors = 0  # in a row
         self.reason = 0  # the error that it waits for the end of
 
     def wanted(self, max_bytes: int) -> ReplicaPartition:
@@ -129,17 +132,19 @@ class LeaderFetcher:
     async def _fetch(self) -> None:
         broker, config = self._broker, self._broker.config
         topics, forgotten, postponed = self._request()
+        wait_ms = config.replica_fetch_wait_max_ms
+        if postponed:
+            # While some wait after an error, the fetch of the others waits no longer than they do.
+            first = min(self.followed[key].due for key in postponed) - broker.loop.time()
+            wait_ms = min(wait_ms, max(1, round(first * 1000)))
         if not self._asked:
-            # All of them wait after an error.
-            await asyncio.sleep(min(config.replica_fetch_backoff_ms, 100) / 1000)
+            await asyncio.sleep(wait_ms / 1000)
             self._dirty |= postponed
             return
         body = replica_fetch.encode_request(
             broker.id,
             broker.epoch,
-            max_wait_ms=min(
-                config.replica_fetch_wait_max_ms, _POSTPONED_MS if postponed else _LONGEST_WAIT_MS
-            ),
+            max_wait_ms=wait_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=self._session_id,
@@ -212,7 +217,7 @@ class LeaderFetcher:
 
     def _append(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
         partition = one.partition
-        one.reason = 0
+        one.reason = one.errors = 0
         if result.end > result.start:
             info = partition.log.append_as_follower(frame, result.start, result.end)
             partition.broken_ms = None
@@ -243,7 +248,7 @@ class LeaderFetcher:
         if code == OffsetOutOfRange.code:
             await self._out_of_range(one)
             return
-        if one.reason != code:
+        if one.errors == _TOLD_AFTER or (one.errors > _TOLD_AFTER and one.reason != code):
             log.info(
                 "%s-%d: broker %d answers %s",
                 *one.partition.key,
@@ -253,8 +258,12 @@ class LeaderFetcher:
         self._postpone(one, code)
 
     def _postpone(self, one: Followed, code: int) -> None:
+        """For longer each time, up to replica.fetch.backoff.ms."""
         one.reason = code
-        one.due = self._broker.loop.time() + self._broker.config.replica_fetch_backoff_ms / 1000
+        longest: int = self._broker.config.replica_fetch_backoff_ms
+        pause_ms = min(longest, _FIRST_PAUSE_MS << min(one.errors, 16))
+        one.errors += 1
+        one.due = self._broker.loop.time() + pause_ms / 1000
 
     async def _out_of_range(self, one: Followed) -> None:
         """Our end lies before the leader's start (its records are gone by retention), or past its end."""
