@@ -160,6 +160,7 @@ def test_more_than_the_producer_may_hold_goes_through(spark: SparkSession, penst
         ("value string", {"topic": "t", "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ("value string", {"topic": "t", "delivery": "exactly_once", "kafka.acks": "1"}, "kafka.acks=all"),
         ("value string", {"topic": "t", "txnAppId": "x"}, "txnAppId and txnVersion are for batch writes"),
+        ("value string", {"topic": "t", "delivry": "exactly_once"}, "delivry: did you mean delivery"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_refused_before_a_job_starts(
@@ -176,7 +177,9 @@ def test_what_cannot_be_written_is_refused_before_a_job_starts(
 
 def test_spark_shows_what_the_sink_refuses(spark: SparkSession, penstock: PenstockBroker) -> None:
     df = spark.range(1).selectExpr("cast(id as string) as value")
-    assert "topic option required" in failure_of(lambda: write(df, penstock))
+    refused = failure_of(lambda: write(df, penstock))
+    assert "topic option required" in refused
+    assert refused.count("  File ") == 1, "the stack of our own code tells the user nothing"
     assert "kafka.bootstrap.servers" in failure_of(
         lambda: df.write.format("penstock").option("topic", "t").mode("append").save()
     )
@@ -195,7 +198,13 @@ def test_rows_without_a_topic_or_with_an_impossible_partition_fail_the_write(
     null = spark.createDataFrame([("v", None)], "value string, topic string")
     assert "null topic present in the data" in failure_of(lambda: write(null, penstock))
     negative = spark.createDataFrame([("v", -1)], "value string, partition int")
-    assert "partition -1 in the data" in failure_of(lambda: write(negative, penstock, topic="out"))
+    refused = failure_of(lambda: write(negative, penstock, topic="out"))
+    assert "partition -1 in the data" in refused
+    assert refused.count("  File ") == 1
+    nameless = spark.range(1).selectExpr(
+        "'v' as value", "array(struct(cast(null as string) as key, cast('x' as binary) as value)) as headers"
+    )
+    assert "a header without a key" in failure_of(lambda: write(nameless, penstock, topic="out"))
     beyond = spark.createDataFrame([("v", 2)], "value string, partition int")
     for delivery in ("at_least_once", "exactly_once"):
         assert "partition 2 of topic out does not exist" in failure_of(

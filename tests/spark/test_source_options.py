@@ -104,6 +104,10 @@ READS: dict[str, tuple[dict[str, object], dict[tuple[str, int], range]]] = {
         },
         {ORDERS0: range(9, 10), ORDERS1: range(2)},
     ),
+    "an end that is not there, accepted": (
+        {"subscribe": "orders", "endingOffsets": '{"orders":{"0":11,"1":2}}', "failOnDataLoss": "false"},
+        {ORDERS0: range(10), ORDERS1: range(2)},
+    ),
     "any case": ({"SUBSCRIBE": "refunds", "startingoffsets": "Earliest"}, {REFUNDS: range(3)}),
     "ignored in batches": (
         {
@@ -124,7 +128,7 @@ READS: dict[str, tuple[dict[str, object], dict[tuple[str, int], range]]] = {
             "kafka.default.api.timeout.ms": 10000,
             "kafka.fetch.min.bytes": 1,
             "kafka.max.partition.fetch.bytes": 100,
-            "fetchOffset.numRetries": 5,
+            "fetchOffset.numRetries": 0,
             "fetchOffset.retryIntervalMs": 5,
             "kafkaConsumer.pollTimeoutMs": 30000,
             "partition.metadata.cache.ttl.ms": 1000,
@@ -302,6 +306,10 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "after the end": (
         {"subscribe": "orders", "startingOffsets": '{"orders":{"0":11,"1":0}}'},
         "startingOffsets is after the end of orders-0: 11 > 10",
+    ),
+    "an end that is not there": (
+        {"subscribe": "orders", "endingOffsets": '{"orders":{"0":11,"1":-1}}'},
+        "endingOffsets is past the end of orders-0: 11 > 10",
     ),
     "no record that young": (
         {"subscribe": "orders", "startingTimestamp": T0 + 100_000},

@@ -15,13 +15,25 @@ _HOMES = {
     "session": "penstock.spark.sessions",
     "PenstockDataSource": "penstock.spark.source",
 }
+_MODULES = ("delta", "streams")
 
 __all__ = ["session", "PenstockDataSource"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        import pyspark  # noqa: F401 - the names below need it sooner or later: say so at once
+
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"penstock.spark.{name} needs {error.name}, which is not installed:"
+            ' pip install "penstock[spark]"',
+            name=error.name,
+        ) from None

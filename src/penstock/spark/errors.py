@@ -20,7 +20,27 @@ Every one of them says what to do: most readers meet it at the end of a Spark st
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 from penstock.errors import PenstockError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plainly(method: Callable[P, R]) -> Callable[P, R]:
+    """For what Spark calls: it shows the user the whole stack of an error, and ours say it all themselves."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except PenstockError as error:
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 class SparkError(PenstockError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.client import EARLIEST as FIRST
 from penstock.client import LATEST as LAST
-from penstock.client import Cluster, TopicInfo
+from penstock.client import READ_UNCOMMITTED, Cluster, TopicInfo
 from penstock.spark.errors import BadOffsets, NoSuchTopic
 from penstock.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition, names
 from penstock.spark.options import Position, SourceOptions
@@ -82,8 +82,14 @@ class Lookup:
         """With read_committed the last stable offsets."""
         return self._ends(partitions, LAST)
 
-    def _ends(self, partitions: Iterable[TopicPartition], which: int) -> Offsets:
-        found = self._cluster.list_offsets(dict.fromkeys(partitions, which))
+    def written(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The ends whatever the isolation level: what is past them does not exist."""
+        return self._ends(partitions, LAST, READ_UNCOMMITTED)
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], which: int, isolation: int | None = None
+    ) -> Offsets:
+        found = self._cluster.list_offsets(dict.fromkeys(partitions, which), isolation)
         return {place: offset or 0 for place, offset in found.items()}
 
     def latest_not_before(

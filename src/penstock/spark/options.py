@@ -22,6 +22,7 @@ from penstock.spark.offsets import (
     parse_offsets,
     parse_timestamps,
 )
+from penstock.spark.typed_options import TYPED_OPTIONS, TypedOptions, parse_typed_options
 
 SOURCE_OPTIONS = (
     "subscribe",
@@ -48,6 +49,7 @@ SOURCE_OPTIONS = (
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
     "partition.metadata.cache.ttl.ms",
+    *TYPED_OPTIONS,
 )
 _BATCH_IGNORES = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
@@ -124,12 +126,19 @@ class SourceOptions:
     offset_retry_interval_ms: int
     poll_timeout_ms: int | None
     metadata_ttl_ms: int
+    typed: TypedOptions | None
     warnings: tuple[str, ...]
 
     @property
     def client_settings(self) -> dict[str, str]:
         """For `ClientSettings.from_kafka`."""
         return {"client.id": "penstock-spark", **self.kafka}
+
+
+def refuse_slip(name: str, known: Mapping[str, str]) -> None:
+    """BadOption if an option that is not known looks like one of `known` (lower case to its name)."""
+    if close := difflib.get_close_matches(name, known, 1, 0.85):
+        raise BadOption(f"there is no option {name}: did you mean {known[close[0]]}?")
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
@@ -177,10 +186,11 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool | None) 
         priority=_priority(given, subscription),
         group_id=group_id,
         group_id_prefix=(given.get("groupIdPrefix") or "penstock").strip() or "penstock",
-        offset_retries=given.number("fetchOffset.numRetries") or 3,
+        offset_retries=_or(given.number("fetchOffset.numRetries", least=0), 3),
         offset_retry_interval_ms=_or(given.number("fetchOffset.retryIntervalMs", least=0), 10),
         poll_timeout_ms=given.number("kafkaConsumer.pollTimeoutMs"),
         metadata_ttl_ms=_or(ttl, -1),
+        typed=parse_typed_options(given, _named_topics(subscription)),
         warnings=tuple(warnings),
     )
 
@@ -211,6 +221,12 @@ def _subscription(given: _Given) -> Subscription:
     except re.error as error:
         raise BadOption(f"subscribePattern={pattern} is no regular expression: {error}") from None
     return Subscription(pattern=pattern)
+
+
+def _named_topics(subscription: Subscription) -> frozenset[str] | None:
+    if subscription.partitions is not None:
+        return frozenset(topic for topic, _ in subscription.partitions)
+    return subscription.topics
 
 
 def _priority(given: _Given, subscription: Subscription) -> tuple[str, ...]:
@@ -293,8 +309,7 @@ class _Given:
         for name in self._options:
             if name.startswith("kafka.") or name in known or name in _OTHERS:
                 continue
-            if close := difflib.get_close_matches(name, known, 1, 0.85):
-                raise BadOption(f"there is no option {name}: did you mean {known[close[0]]}?")
+            refuse_slip(name, known)
             if name == "bootstrap.servers":
                 raise BadOption("there is no option bootstrap.servers: did you mean kafka.bootstrap.servers?")
             warnings.append(f"the option {name} is not known here and has no effect")

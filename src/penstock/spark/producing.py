@@ -128,7 +128,9 @@ def _rows(batch: pa.RecordBatch, layout: Layout, topic: str, partition: int) -> 
                 [(header["key"], header["value"]) for header in row if header is not None] if row else []
                 for row in column.to_pylist()
             ]
-            largest += max(sum(len(k) + len(v or b"") for k, v in row) for row in headers)
+            if any(key is None for row in headers for key, _ in row):
+                raise BadRow("a header without a key in the data: only the value of a header may be null")
+            largest += max(sum(4 * len(k) + len(v or b"") for k, v in row) for row in headers)
     return Rows(topic, partition, keys, values.to_pylist(), headers, largest, key_bytes)
 
 

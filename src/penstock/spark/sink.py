@@ -43,7 +43,8 @@ from pyspark.sql.types import (
 from penstock.client import ClientError
 from penstock.errors import ApiError
 from penstock.spark import marks
-from penstock.spark.errors import BadOption, BatchChanged, NotDelivered, SparkError
+from penstock.spark.errors import BadOption, BatchChanged, NotDelivered, SparkError, plainly
+from penstock.spark.options import SOURCE_OPTIONS, refuse_slip
 from penstock.spark.producing import Layout, ProducerSettings, Rows, TaskProducer, split
 from penstock.spark.settling import (
     State,
@@ -63,6 +64,7 @@ SINK_OPTIONS = (
     "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "txnAppId", "txnVersion",
 )  # fmt: skip
 
+_SOURCES = frozenset(name.lower() for name in SOURCE_OPTIONS)
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"  # a streaming query's jobs are the group of its run
@@ -90,6 +92,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task()
         if self._options.delivery == "at_least_once":
@@ -104,6 +107,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
         which = WhichBatch(query, int(batch), context.getLocalProperty(_RUN_ID) or "")
         return _write_exactly_once(iterator, self._options, which, context.partitionId())
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         settle(messages, self._options)
 
@@ -115,6 +119,7 @@ class SinkBatchWriter(DataSourceArrowWriter):
         self._options = options
         self._run = str(uuid.uuid4())
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         options, task = self._options, _task().partitionId()
         if options.delivery == "at_least_once":
@@ -123,6 +128,7 @@ class SinkBatchWriter(DataSourceArrowWriter):
         which = WhichBatch(options.app_id or self._run, options.app_version or 0, self._run)
         return _write_exactly_once(iterator, options, which, task)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         settle(messages, self._options)
 
@@ -156,6 +162,11 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 def parse_sink_options(schema: StructType, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """The options of a write of these columns; BadOption says what is wrong. Names are not case-sensitive."""
     given = {name.lower(): value for name, value in options.items()}
+    known = {name.lower(): name for name in SINK_OPTIONS}
+    for name in given.keys() - known.keys() - _SOURCES:
+        # `delivry` would give the default, and nobody would know. Others come along with a shared dict.
+        if not name.startswith("kafka."):
+            refuse_slip(name, known)
     delivery = given.get("delivery", "exactly_once" if streaming else "at_least_once").strip().lower()
     if delivery not in DELIVERIES:
         raise BadOption(f"delivery={given['delivery']}: must be {' or '.join(DELIVERIES)}")

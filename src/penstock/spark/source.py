@@ -6,13 +6,12 @@ process of its own, and decide what to read; `task.py` reads it. Writing is in `
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -25,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.errors import PenstockError
 from penstock.spark.backpressure import BatchSizer
-from penstock.spark.errors import BadOffsets, BadOption, DataLoss
+from penstock.spark.errors import BadOffsets, BadOption, DataLoss, plainly
 from penstock.spark.offsets import Offsets, TopicPartition, from_json, names, to_json
 from penstock.spark.options import SourceOptions, parse_source_options
 from penstock.spark.plan import (
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
     from penstock.spark.group import GroupProgress
     from penstock.spark.lookup import Lookup
+    from penstock.spark.typed import TypedColumns
 
 log = logging.getLogger("penstock.spark")
 
@@ -57,23 +57,6 @@ SCHEMA = (
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _plainly(method: Callable[P, R]) -> Callable[P, R]:
-    """Spark shows the user the whole stack of what is raised here. Our errors say it all themselves."""
-
-    @functools.wraps(method)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(*args, **kwargs)
-        except PenstockError as error:
-            raise error.with_traceback(None) from None
-
-    return called
-
-
 class PenstockDataSource(DataSource):
     """Kafka topics, from any cluster that speaks Kafka's protocol."""
 
@@ -81,28 +64,47 @@ class PenstockDataSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    @_plainly
-    def schema(self) -> str:
+    _typed: TypedColumns | None = None
+    """Resolved by schema(); Spark keeps this object with the plan, so readers have the same types."""
+
+    @plainly
+    def schema(self) -> str | StructType:
         options = parse_source_options(self.options, streaming=None)
+        columns = self._columns(options)
+        if columns is not None:
+            from penstock.spark.typed import source_schema
+
+            return source_schema(columns, options.include_headers)
         return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
 
-    @_plainly
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source_options(self.options, streaming=False)
-        _check_schema(schema, options)
-        return BatchReader(options)
+        columns = self._columns(options)
+        _check_schema(schema, options, columns)
+        return BatchReader(options, columns)
 
-    @_plainly
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse_source_options(self.options, streaming=True)
-        _check_schema(schema, options)
-        return StreamReader(options)
+        columns = self._columns(options)
+        _check_schema(schema, options, columns)
+        return StreamReader(options, columns)
 
+    def _columns(self, options: SourceOptions) -> TypedColumns | None:
+        if options.typed is not None and self._typed is None:
+            from penstock.spark.typed import resolve
+
+            self._typed = resolve(options.typed)
+        return self._typed
+
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark import sink
 
         return sink.batch_writer(schema, self.options, overwrite)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from penstock.spark import sink
 
@@ -125,10 +127,11 @@ class RangePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Reads what lies between two positions, once."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: TypedColumns | None = None) -> None:
         self._options = options
+        self._columns = columns
 
-    @_plainly
+    @plainly
     def partitions(self) -> list[InputPartition]:
         options = self._options
         _warn(options)
@@ -137,6 +140,7 @@ class BatchReader(DataSourceReader):
             partitions = lookup.all_there()
             start = lookup.resolve(options.starting, partitions, starting=True)
             end = lookup.resolve(options.ending, partitions, starting=False)
+            end = self._that_are_there(lookup, start, end)
         for place in sorted(partitions):
             if start[place] > end[place]:
                 raise BadOffsets(
@@ -160,16 +164,37 @@ class BatchReader(DataSourceReader):
             for one in planned
         ]
 
+    def _that_are_there(self, lookup: Lookup, start: Offsets, end: Offsets) -> Offsets:
+        """An end that was given as an offset may lie past the log, where a task would wait for records."""
+        if self._options.ending.kind != "offsets":
+            return end
+        written = lookup.written(end)
+        beyond = {place for place, offset in end.items() if offset > written[place]}
+        if not beyond:
+            return end
+        option, first = self._options.ending.option, min(beyond)
+        what = f"{option} is past the end of {names(beyond)}: {end[first]} > {written[first]}"
+        if self._options.fail_on_data_loss:
+            raise BadOffsets(
+                f"{what}. Check it, and whether the topic was made anew; or set failOnDataLoss to false to"
+                " read what is there"
+            )
+        log.warning("%s; reading what is there, because failOnDataLoss is false", what)
+        return {place: min(offset, max(written[place], start[place])) for place, offset in end.items()}
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there is none to read.
-        return _read(partition, self._options) if isinstance(partition, RangePartition) else iter(())
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return _read(partition, self._options, self._columns)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on from where the checkpoint stands. One process on the driver for each query and source."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: TypedColumns | None = None) -> None:
         self._options = options
+        self._columns = columns
         self._cluster: Cluster | None = None
         self._lookup_made: Lookup | None = None
         self._progress_made: GroupProgress | None = None
@@ -185,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- where it stands ----
 
-    @_plainly
+    @plainly
     def initialOffset(self) -> dict[str, dict[str, int]]:
         lookup = self._lookup()
         partitions = lookup.all_there()
@@ -203,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._available_now = True
 
-    @_plainly
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:
         offsets = from_json(start)
         self._measure(offsets)
@@ -288,7 +313,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- batches ----
 
-    @_plainly
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options = self._options
         first, last = from_json(start), from_json(end)
@@ -314,7 +339,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return _read(partition, self._options)
+        return _read(partition, self._options, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._progress().commit(from_json(end))
@@ -375,7 +400,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s", what)
 
 
-def _read(partition: RangePartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _read(
+    partition: RangePartition, options: SourceOptions, columns: TypedColumns | None
+) -> Iterator[pa.RecordBatch]:
     from penstock.spark import task
 
     settings = task.task_settings(options)
@@ -389,7 +416,10 @@ def _read(partition: RangePartition, options: SourceOptions) -> Iterator[pa.Reco
         wanted = partition.wanted
         if partition.open_end and task.in_streaming_query():
             wanted = task.as_of_now(cluster, wanted, earliest=partition.open_start)
-        yield from task.read(cluster, wanted, options)
+        if columns is None:
+            yield from task.read(cluster, wanted, options)
+        else:
+            yield from task.read_typed(cluster, wanted, options, columns)
         done = True
     except PenstockError as error:
         raise error.with_traceback(None) from None
@@ -415,7 +445,7 @@ def _warn(options: SourceOptions) -> None:
         log.warning("%s", warning)
 
 
-def _check_schema(schema: StructType, options: SourceOptions) -> None:
+def _check_schema(schema: StructType, options: SourceOptions, typed: TypedColumns | None = None) -> None:
     columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     if options.include_headers:
         columns.append("headers")
@@ -424,3 +454,12 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
             f"the source has the columns {', '.join(columns)}, and no schema can be given."
             " Use DataFrame operations on key and value instead"
         )
+    if typed is not None:
+        from penstock.spark.typed import source_schema
+
+        wanted = source_schema(typed, options.include_headers).simpleString()
+        if schema.simpleString() != wanted:
+            raise BadOption(
+                f"the columns of these options are {wanted}, not {schema.simpleString()}: "
+                "leave out the schema, or name the one to read with in value.schema"
+            )

@@ -15,6 +15,8 @@ from penstock.spark.plan import Range
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.spark.typed import TypedColumns
+
 log = logging.getLogger("penstock.spark")
 
 _clusters: dict[ClientSettings, Cluster] = {}
@@ -68,6 +70,21 @@ def as_of_now(cluster: Cluster, wanted: Range, *, earliest: bool) -> Range:
     return replace(
         wanted, start=wanted.start if start is None else start, end=wanted.end if end is None else end
     )
+
+
+def read_typed(
+    cluster: Cluster, wanted: Range, options: SourceOptions, columns: TypedColumns
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range with typed columns."""
+    from penstock.spark.dead_letters import DeadLetters
+    from penstock.spark.typed import decoded
+
+    topic = columns.options.dead_letter_topic
+    letters = None if topic is None else DeadLetters(topic, options.kafka)
+    # A header may name the schema, and a dead letter has the record's.
+    with_headers = replace(options, include_headers=True)
+    batches = read(cluster, wanted, with_headers)
+    yield from decoded(batches, columns, keep_headers=options.include_headers, dead_letters=letters)
 
 
 def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa.RecordBatch]:
