@@ -148,6 +148,8 @@ def test_unknown_routes_and_methods_answer_in_the_one_shape(http):
     assert http.head("/subjects").status_code == 200
     assert error(http.get("/subjects/%ff/versions")) == (400, 400)
     assert error(http.get("/contexts/a:b/subjects")) == (400, 400)
+    assert error(http.post("/subjects/%0a/versions", json={"schema": '"int"'})) == (422, 42208)
+    assert error(http.get("/metrics/")) == (404, 404)
 
 
 def test_references_in_a_circle_are_refused(http, subject):

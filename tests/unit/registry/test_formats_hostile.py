@@ -289,3 +289,17 @@ def test_importing_the_seam_imports_no_library_of_a_format() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_protobuf_schema_of_one_long_line_takes_time_in_proportion():
+    """Thousands of names on one line, and of oneofs in one message: looked at once each."""
+    messages = "".join(
+        f"message M{i}\t{{ M{max(i - 1, 0)} before = 1; map<string, M{i}> others = 2; }}" for i in range(3000)
+    )
+    oneofs = "".join(f"oneof o{i} {{ int32 a{i} = {i + 1}; }}" for i in range(12_000))
+    text = f'syntax = "proto3"; {messages} message Last {{ {oneofs} }}'
+    old, new = parse("PROTOBUF", text, ()), parse("PROTOBUF", text + " message More {}", ())
+    assert "map<string, M2999> others = 2;" in old.canonical()
+    normalized = old.normalized()
+    assert normalized.index("oneof o11999 ") > normalized.index("oneof o9 ")
+    assert check(new, old, BACKWARD) == []

@@ -209,8 +209,11 @@ class _Checker:
         path: tuple[str, ...],
     ) -> None:
         """Fields that could be set together must not end up in one oneof, where the last one wins."""
-        for name in dict.fromkeys(oneof for oneof in new_oneofs.values() if oneof):
-            members = [number for number, oneof in new_oneofs.items() if oneof == name and number in before]
+        together: dict[str, list[int]] = {}
+        for number, oneof in new_oneofs.items():
+            if oneof and number in before:
+                together.setdefault(oneof, []).append(number)
+        for name, members in together.items():
             origins = {old_oneofs[number] or number for number in members}
             if len(origins) > 1:
                 moved = sum(old_oneofs[number] is None for number in members)

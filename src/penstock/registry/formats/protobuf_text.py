@@ -8,6 +8,7 @@ them, and with them the messages that protoc makes for maps and groups.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import (
@@ -46,6 +47,7 @@ class Spelling:
     def __init__(self, file: FileDescriptorProto, source: str) -> None:
         self._lines = source.encode().split(b"\n")
         self._spans = {tuple(place.path): list(place.span) for place in file.source_code_info.location}
+        self._tabbed: dict[int, list[int]] = {}
 
     def has(self, path: Path) -> bool:
         return path in self._spans
@@ -61,16 +63,24 @@ class Spelling:
         return text if _TYPE_NAME.match(text) else None
 
     def _slice(self, line: int, start: int, end: int) -> str:
-        raw, column, first = self._lines[line], 0, None
-        for i, byte in enumerate(raw):
-            if column >= start and first is None:
-                first = i
-            if column >= end:
-                return raw[first:i].decode(errors="replace")
-            column += (
-                8 - column % 8 if byte == 9 else 1
-            )  # protoc counts a tab up to the next multiple of eight
-        return raw[first:].decode(errors="replace") if first is not None else ""
+        raw = self._lines[line]
+        if b"\t" in raw:
+            columns = self._columns(line)
+            start, end = bisect_left(columns, start), bisect_left(columns, end)
+        return raw[start:end].decode(errors="replace")
+
+    def _columns(self, line: int) -> list[int]:
+        """The column of each byte: protoc counts a tab up to the next multiple of eight.
+
+        Made once for a line: a whole schema may stand in one.
+        """
+        if line not in self._tabbed:
+            column, columns = 0, []
+            for byte in self._lines[line]:
+                columns.append(column)
+                column += 8 - column % 8 if byte == 9 else 1
+            self._tabbed = {line: columns}  # names are asked for in about the order of lines
+        return self._tabbed[line]
 
 
 class Printer:
@@ -166,12 +176,10 @@ class Printer:
             texts.append(self._field(field, (*path, 2, i), entries, groups, path, in_oneof=is_member))
         oneofs = [self._oneof(message, index, texts) for index, texts in in_oneof.items()]
         if self._normalize:
-            first = {
-                index: min(
-                    f.number for f in message.field if f.HasField("oneof_index") and f.oneof_index == index
-                )
-                for index in in_oneof
-            }
+            first: dict[int, int] = {}
+            for _, field in fields:  # by number
+                if field.HasField("oneof_index"):
+                    first.setdefault(field.oneof_index, field.number)
             oneofs = [self._oneof(message, i, in_oneof[i]) for i in sorted(in_oneof, key=lambda i: first[i])]
         types = [text for _, text in waiting]
         types += [self._enum(enum) for enum in message.enum_type]

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from penstock.registry import rendering
 from penstock.registry.errors import HttpError, RegistryError, RestError, ServerTrouble, unknown_route
@@ -201,14 +201,17 @@ def application(api: Api) -> Starlette:
     async def documentation(request: Request) -> Response:
         return HTMLResponse(page())
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/metrics", _guarded(api, metrics)),
             Route("/openapi.json", _guarded(api, description)),
             Route("/docs", _guarded(api, documentation)),
-            Mount("", app=api),
         ]
     )
+    # Not as a Mount, whose pattern knows no line breaks: every path must be answered in the one shape.
+    app.router.redirect_slashes = False
+    app.router.default = api
+    return app
 
 
 def _guarded(
