@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "broker": ("penstock.cli.broker", "broker", "Run one broker with Kafka-named settings."),
     "registry": ("penstock.cli.registry", "registry", "Run a schema registry with the REST API of Confluent's."),
     "schemas": ("penstock.cli.schemas", "schemas", "Show, register, compare, export and import schemas."),
-    "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds a cluster's metadata."),
+    "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds the metadata of a cluster."),
     "topics": ("penstock.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.configs", "configs", "Show and change settings of topics and brokers."),
     "produce": ("penstock.cli.produce", "produce", "Write records to a topic."),
