@@ -303,3 +303,12 @@ def test_a_protobuf_schema_of_one_long_line_takes_time_in_proportion():
     normalized = old.normalized()
     assert normalized.index("oneof o11999 ") > normalized.index("oneof o9 ")
     assert check(new, old, BACKWARD) == []
+
+
+def test_many_patterns_and_many_names_are_too_complex_soon():
+    patterns = {f"^p{i}a*$": {"type": "string"} for i in range(3000)}
+    names = {f"q{i}": {"type": "string"} for i in range(3000)}
+    old = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
+    new = {"type": "object", "patternProperties": patterns, "properties": names}
+    one, other = (parse("JSON", json.dumps(schema), ()) for schema in (old, new))
+    assert "TOO_COMPLEX" in check(other, one, BACKWARD)[0]

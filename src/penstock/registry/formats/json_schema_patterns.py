@@ -15,7 +15,7 @@ _MAX_PATTERN = 200
 _CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]")
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=8192)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
     """The pattern, when at most two of its parts repeat and none of those is a group."""
     if len(pattern) > _MAX_PATTERN:

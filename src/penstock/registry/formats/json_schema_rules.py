@@ -29,7 +29,7 @@ from penstock.registry.formats.json_schema_model import (
     Values,
 )
 from penstock.registry.formats.json_schema_patterns import matches
-from penstock.registry.formats.pairs import PairChecker, TooComplex
+from penstock.registry.formats.pairs import MAX_COMPARISONS, PairChecker, TooComplex
 from penstock.registry.formats.schema import Words
 
 Path = tuple[str, ...]
@@ -61,6 +61,14 @@ class _Checker(PairChecker[Node, Difference]):
     def __init__(self, compatible: frozenset[str]) -> None:
         super().__init__()
         self._compatible = compatible
+        self._tried = 0
+
+    def _may_match(self, pattern: str, name: str) -> bool:
+        """Whether the pattern may take the name. Counted, as pairs are: every pattern meets every name."""
+        self._tried += 1
+        if self._tried > MAX_COMPARISONS:
+            raise TooComplex
+        return matches(pattern, name) is not False
 
     def rule(self, old: Node, new: Node) -> Rule:
         found = yield from self._compare(old, new)
@@ -214,7 +222,7 @@ class _Checker(PairChecker[Node, Difference]):
     def _property_removed(self, was: Node, name: str, new: Object, path: Path) -> Rule:
         if _is_open(new):
             return [Difference("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", path)]
-        covering = _covering(new, name)
+        covering = self._covering(new, name)
         if covering is not None:
             found = yield from self.compare(was, covering, path)
             covers = "NOT" if found else "IS"
@@ -238,7 +246,7 @@ class _Checker(PairChecker[Node, Difference]):
                 kind = "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"
             return [Difference(kind, path)]
         found: list[Difference] = []
-        covering = _covering(old, name)
+        covering = self._covering(old, name)
         if covering is not None:
             found += yield from self.compare(covering, becomes, path)
             covers = "NOT" if found else "IS"
@@ -250,6 +258,17 @@ class _Checker(PairChecker[Node, Difference]):
             found.append(Difference("OPTIONAL_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", path))
         return found
 
+    def _covering(self, node: Object, name: str) -> Node | None:
+        """The schema that a property takes which is not listed, if it is neither free nor forbidden."""
+        for pattern, schema in node.patterns.items():
+            if self._may_match(pattern, name):
+                return schema
+        if node.additional is None:
+            if node.unevaluated is not None and not isinstance(node.unevaluated, (Nothing, Anything)):
+                return node.unevaluated
+            return Anything() if node.patterns and node.unevaluated is None else None
+        return None if isinstance(node.additional, Nothing) else node.additional
+
     def _patterns(self, old: Object, new: Object) -> Rule:
         found: list[Difference] = []
         for pattern, becomes in new.patterns.items():
@@ -259,7 +278,7 @@ class _Checker(PairChecker[Node, Difference]):
             elif isinstance(old.additional, Nothing) and not old.patterns:
                 # Only the listed properties could have been there.
                 for name, was in old.properties.items():
-                    if matches(pattern, name) is not False:
+                    if self._may_match(pattern, name):
                         found += yield from self.compare(was, becomes, here)
             elif not isinstance(followed(becomes), Anything):
                 found.append(Difference("PATTERN_PROPERTY_ADDED", here))
@@ -427,18 +446,6 @@ def _is_open(node: Object) -> bool:
     """Whether a property that is not listed may hold anything."""
     open_rest = node.unevaluated is None or isinstance(node.unevaluated, Anything)
     return node.additional is None and not node.patterns and open_rest
-
-
-def _covering(node: Object, name: str) -> Node | None:
-    """The schema that a property takes which is not listed, if it is neither free nor forbidden."""
-    for pattern, schema in node.patterns.items():
-        if matches(pattern, name) is not False:
-            return schema
-    if node.additional is None:
-        if node.unevaluated is not None and not isinstance(node.unevaluated, (Nothing, Anything)):
-            return node.unevaluated
-        return Anything() if node.patterns and node.unevaluated is None else None
-    return None if isinstance(node.additional, Nothing) else node.additional
 
 
 def _is_open_array(node: Array) -> bool:
