@@ -115,7 +115,7 @@ def registry(
     read_only: bool,
     **given: Any,
 ) -> None:
-    """Run a schema registry with the REST API of Confluent's.
+    """Run a schema registry with Confluent's REST API.
 
     Schemas are kept in a topic of the cluster. Start several on one topic: one leads and writes, all answer.
     It runs until Ctrl-C or SIGTERM, which stop it cleanly.

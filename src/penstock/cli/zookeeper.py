@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 
 @click.group()
 def zookeeper() -> None:
-    """Run ZooKeeper, which holds the metadata of a cluster."""
+    """Run ZooKeeper, which holds the metadata."""
 
 
 @zookeeper.command()
