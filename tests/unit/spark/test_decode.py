@@ -28,7 +28,7 @@ data_or_none = st.none() | st.binary(max_size=200)
 records = st.builds(
     Record,
     st.just(0),
-    st.integers(-(2**62), 2**62),
+    st.integers(-(2**62), 2**62 - 1),  # the difference of two of them is a 64-bit number, as on the wire
     data_or_none,
     data_or_none,
     st.lists(st.tuples(st.text(max_size=5), data_or_none), max_size=3).map(tuple),
