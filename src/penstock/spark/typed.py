@@ -1,0 +1,305 @@
+"""Typed columns: `key` and `value` decoded by the schema ids in the records, in the reader's types.
+
+On the driver `resolve` asks the registry once for the schemas to read with; they go to the tasks with the
+plan, so all tasks of a query give the same types. In a task `Decoder` takes batches of bytes to batches of
+values, and does with what does not decode as `decode.errors` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.registry.client import (
+    MissingLibrary,
+    Refused,
+    RegisteredSchema,
+    RegistryClient,
+    parse_schema,
+)
+from penstock.registry.formats import InvalidSchema, ResolvedReference
+from penstock.registry.serdes import writer_schema
+from penstock.registry.serdes.framing import HEADERS, Framed, Undecodable, take_apart
+from penstock.spark.errors import BadOption
+from penstock.spark.typed_errors import DecodeFailed, NotTyped
+from penstock.spark.typed_options import Errors, PartOptions, TypedOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+    from penstock.spark.dead_letters import DeadLetters
+
+_MOST_DECODERS = 16
+Value = Callable[[Framed], Any]
+
+
+@dataclass(frozen=True)
+class TypedPart:
+    """The schema that a column is read with, and all that it stands on: what a task needs to know of it."""
+
+    options: PartOptions
+    schema: str
+    references: tuple[ResolvedReference, ...]
+
+
+@dataclass(frozen=True)
+class TypedColumns:
+    options: TypedOptions
+    parts: tuple[TypedPart, ...]
+
+
+# On the driver
+
+
+def resolve(options: TypedOptions) -> TypedColumns:
+    """The schemas to read with: those that are given, or the subjects' latest."""
+    with RegistryClient(replace(options.registry, patience=0.0)) as client:
+        return TypedColumns(options, tuple(_resolve(client, part) for part in options.parts))
+
+
+def _resolve(client: RegistryClient, part: PartOptions) -> TypedPart:
+    if part.schema is not None:
+        return TypedPart(part, part.schema, ())
+    try:
+        found = client.version(part.subject, part.version)
+    except Refused as error:
+        if error.status != 404:
+            raise
+        raise BadOption(
+            f"the registry at {client.url} has no schema for the column {part.part}: {error.message} "
+            f"Register one for {part.subject}, or name another with {part.part}.subject or {part.part}.schema"
+        ) from None
+    if found.schema_type != part.schema_type:
+        raise BadOption(
+            f"{part.part}.format is {part.schema_type.lower()}, but {part.subject} version {found.version} "
+            f"is of type {found.schema_type}"
+        )
+    return TypedPart(part, found.schema, client.resolve(found))
+
+
+def source_schema(columns: TypedColumns, include_headers: bool) -> StructType:
+    """The columns of the source: key and value are bytes unless they are typed."""
+    from pyspark.sql import types as T
+
+    typed: dict[str, DataType] = {part.options.part: _column(part).spark_type for part in columns.parts}
+    fields = [
+        T.StructField("key", typed.get("key", T.BinaryType())),
+        T.StructField("value", typed.get("value", T.BinaryType())),
+        T.StructField("topic", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+        T.StructField("timestamp", T.TimestampType()),
+        T.StructField("timestampType", T.IntegerType()),
+    ]
+    if include_headers:
+        header = T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+        fields.append(T.StructField("headers", T.ArrayType(header)))
+    return T.StructType(fields)
+
+
+def _column(part: TypedPart) -> Any:
+    """The column of a part: its type in Spark, and readers for writers' schemas."""
+    options = part.options
+    name = f"the schema of the column {options.part}"
+    try:
+        parsed: Any = parse_schema(options.schema_type, part.schema, part.references)
+        if options.schema_type == "AVRO":
+            from penstock.spark.typed_avro import AvroColumn
+
+            return AvroColumn(parsed)
+        if options.schema_type == "JSON":
+            from penstock.spark.typed_json import JsonColumn
+
+            return JsonColumn(parsed)
+        from penstock.spark.typed_protobuf import ProtobufColumn
+
+        return ProtobufColumn(parsed, options.message)
+    except InvalidSchema as error:
+        raise BadOption(f"{name} cannot be read: {error}") from None
+    except NotTyped as error:
+        raise NotTyped(f"{name}: {error}. Leave out {options.part}.format to get its bytes") from None
+    except ImportError as error:
+        raise MissingLibrary(f"{options.part}.format={options.schema_type.lower()}", error) from None
+
+
+# In a task
+
+
+class Failure(NamedTuple):
+    """Why a record does not decode."""
+
+    part: str
+    reason: str
+    schema_id: int | None
+    errors: Errors
+
+
+_decoders: dict[TypedColumns, Decoder] = {}
+"""Spark keeps its workers: connections to the registry and schemas that were read serve many tasks."""
+
+
+def worker_decoder(columns: TypedColumns) -> Decoder:
+    decoder = _decoders.get(columns)
+    if decoder is None:
+        while len(_decoders) >= _MOST_DECODERS:
+            _decoders.pop(next(iter(_decoders))).close()
+        decoder = _decoders[columns] = Decoder(columns)
+    return decoder
+
+
+def decoded(
+    batches: Iterator[pa.RecordBatch],
+    columns: TypedColumns,
+    *,
+    keep_headers: bool,
+    dead_letters: DeadLetters | None,
+) -> Iterator[pa.RecordBatch]:
+    """Batches with headers in, batches with typed columns out; dead letters are written before these."""
+    decoder = worker_decoder(columns)
+    for batch in batches:
+        done, failures = decoder.decode(batch)
+        dead = [row for row, failure in failures.items() if failure.errors == "dead-letter"]
+        if dead:
+            assert dead_letters is not None
+            for row in dead:
+                dead_letters.send(batch, row, failures[row])
+            dead_letters.flush()
+            done = _without(done, dead)
+        if not keep_headers:
+            done = done.drop_columns(["headers"])
+        yield done
+
+
+def _without(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    import numpy as np
+    import pyarrow as pa
+
+    keep = np.ones(batch.num_rows, dtype=bool)
+    keep[list(rows)] = False
+    return batch.filter(pa.array(keep))
+
+
+class Decoder:
+    """Decodes the typed columns of batches, with what it has learnt of schemas."""
+
+    def __init__(self, columns: TypedColumns) -> None:
+        self._client = RegistryClient(columns.options.registry)
+        self._columns = [PartDecoder(self._client, part) for part in columns.parts]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, Failure]]:
+        """The batch with typed columns, and the rows that do not decode: null in these columns.
+
+        DecodeFailed for the first of them whose `decode.errors` is fail.
+        """
+        import pyarrow as pa
+
+        names = batch.schema.names
+        arrays = list(batch.columns)
+        failures: dict[int, Failure] = {}
+        for column in self._columns:
+            at = names.index(column.part)
+            arrays[at], failed = column.decode(arrays[at], _headers(batch, column.part))
+            for row, failure in failed.items():
+                if failure.errors == "fail":
+                    raise DecodeFailed(_told(batch, row, failure))
+                if row not in failures or failure.errors == "dead-letter":
+                    failures[row] = failure
+        return pa.RecordBatch.from_arrays(arrays, names=names), failures
+
+
+def _told(batch: pa.RecordBatch, row: int, failure: Failure) -> str:
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    return (
+        f"{topic}-{partition}, offset {offset}: the {failure.part} does not decode: {failure.reason}. "
+        f"To go on without such records, set the option {failure.part}.decode.errors to dead-letter or null"
+    )
+
+
+def _headers(batch: pa.RecordBatch, part: str) -> list[Any] | None:
+    """Headers of the rows, if any of them names a schema."""
+    import pyarrow.compute as pc
+
+    column = batch.column("headers")
+    flat = column.flatten()
+    if not len(flat) or not pc.any(pc.equal(flat.field("key"), HEADERS[part])).as_py():
+        return None
+    return [[(each["key"], each["value"]) for each in row or ()] for row in column.to_pylist()]
+
+
+class PartDecoder:
+    """The key or the value."""
+
+    def __init__(self, client: RegistryClient, part: TypedPart) -> None:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        self.part = part.options.part
+        self._options = part.options
+        self._client = client
+        self._column = _column(part)
+        self._arrow = to_arrow_type(self._column.spark_type, timezone="UTC")
+        self._readers: dict[tuple[int | None, str | None], Value] = {}
+
+    @property
+    def spark_type(self) -> DataType:
+        kind: DataType = self._column.spark_type
+        return kind
+
+    def decode(self, column: pa.Array, headers: list[Any] | None) -> tuple[pa.Array, dict[int, Failure]]:
+        import pyarrow as pa
+
+        failures: dict[int, Failure] = {}
+        ids: list[int | None] = []
+        values: list[Any] = []
+        for row, data in enumerate(column.to_pylist()):
+            value, schema_id = None, None
+            if data is not None:
+                try:
+                    framed = take_apart(data, self.part, headers[row] if headers is not None else ())
+                    schema_id = framed.schema_id
+                    value = self._reader(framed)(framed)
+                except Undecodable as error:
+                    failures[row] = self._failure(error.reason, schema_id)
+                except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+                    failures[row] = self._failure(str(error) or type(error).__name__, schema_id)
+            values.append(value)
+            ids.append(schema_id)
+        try:
+            return pa.array(values, type=self._arrow), failures
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            self._find_misfits(values, ids, failures)
+        return pa.array(values, type=self._arrow), failures
+
+    def _find_misfits(self, values: list[Any], ids: list[int | None], failures: dict[int, Failure]) -> None:
+        """Values that Arrow does not take, a number too large for its type for one, become null."""
+        import pyarrow as pa
+
+        for row, value in enumerate(values):
+            try:
+                pa.array([value], type=self._arrow)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+                failures[row] = self._failure(f"a value does not fit its column's type: {error}", ids[row])
+                values[row] = None
+
+    def _failure(self, reason: str, schema_id: int | None) -> Failure:
+        return Failure(self.part, reason, schema_id, self._options.errors)
+
+    def _reader(self, framed: Framed) -> Value:
+        key = (framed.schema_id, framed.guid)
+        reader = self._readers.get(key)
+        if reader is None:
+            writer = writer_schema(self._client, framed, self._options.schema_type, self._options.subject)
+            reader = self._readers[key] = self._reader_for(writer, framed)
+        return reader
+
+    def _reader_for(self, writer: RegisteredSchema, framed: Framed) -> Value:
+        try:
+            reader: Value = self._column.reader_for(writer, self._client)
+        except InvalidSchema as error:
+            which = framed.schema_id or framed.guid
+            raise Undecodable(f"its schema {which} cannot be read: {error}", framed.schema_id) from None
+        return reader

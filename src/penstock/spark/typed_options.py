@@ -1,0 +1,115 @@
+"""The options of typed columns: `value.format`, `key.format`, and what goes with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from penstock.registry.client import RegistrySettings
+from penstock.spark.errors import BadOption
+
+Errors = Literal["fail", "dead-letter", "null"]
+
+PARTS: tuple[Literal["key", "value"], ...] = ("key", "value")
+SCHEMA_TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
+_OF_PART = ("format", "schema", "schema.version", "subject", "message", "decode.errors")
+_OF_REGISTRY = (
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.ssl.ca.location",
+    "schema.registry.ssl.certificate.location",
+    "schema.registry.ssl.key.location",
+)
+TYPED_OPTIONS = (
+    *(f"{part}.{name}" for part in PARTS for name in _OF_PART),
+    *_OF_REGISTRY,
+    "dead.letter.topic",
+)
+_PATIENCE = 30.0
+"""Seconds in which a registry may be away before a task fails."""
+
+
+@dataclass(frozen=True)
+class PartOptions:
+    """How the key or the value is decoded."""
+
+    part: Literal["key", "value"]
+    schema_type: str
+    subject: str
+    """Also says in which context the ids are; empty, where `schema` is given, for the default one."""
+    schema: str | None
+    version: str
+    message: str | None
+    errors: Errors
+
+
+@dataclass(frozen=True)
+class TypedOptions:
+    registry: RegistrySettings
+    parts: tuple[PartOptions, ...]
+    dead_letter_topic: str | None
+
+
+class Given(Protocol):
+    def __contains__(self, name: str) -> bool: ...
+    def get(self, name: str) -> str | None: ...
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str: ...
+
+
+def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOptions | None:
+    """None where keys and values stay bytes. `topics` are those that the query names, if it does."""
+    parts = tuple(part for name in PARTS if (part := _part(given, name, topics)) is not None)
+    if not parts:
+        for name in TYPED_OPTIONS:
+            if name in given:
+                raise BadOption(f"{name} goes with value.format or key.format, which is not given")
+        return None
+    url = (given.get("schema.registry.url") or "").strip()
+    if not url:
+        raise BadOption("schema.registry.url must be given with value.format, e.g. http://localhost:8081")
+    dead_letters = (given.get("dead.letter.topic") or "").strip() or None
+    wants = [part.part for part in parts if part.errors == "dead-letter"]
+    if wants and dead_letters is None:
+        raise BadOption(f"{wants[0]}.decode.errors=dead-letter needs dead.letter.topic, where they go")
+    if dead_letters is not None and not wants:
+        raise BadOption("dead.letter.topic goes with value.decode.errors=dead-letter")
+    if dead_letters is not None and dead_letters in (topics or ()):
+        raise BadOption(f"dead.letter.topic={dead_letters} is a topic that this query reads")
+    registry = RegistrySettings(
+        url=url,
+        user=given.get("schema.registry.basic.auth.user.info"),
+        ca=given.get("schema.registry.ssl.ca.location"),
+        certificate=given.get("schema.registry.ssl.certificate.location"),
+        key=given.get("schema.registry.ssl.key.location"),
+        patience=_PATIENCE,
+    )
+    return TypedOptions(registry, parts, dead_letters)
+
+
+def _part(given: Given, name: Literal["key", "value"], topics: frozenset[str] | None) -> PartOptions | None:
+    if f"{name}.format" not in given:
+        for option in _OF_PART:
+            if f"{name}.{option}" in given:
+                raise BadOption(f"{name}.{option} goes with {name}.format: avro, json or protobuf")
+        return None
+    form = given.choice(f"{name}.format", tuple(SCHEMA_TYPES), "")
+    text = given.get(f"{name}.schema")
+    subject = (given.get(f"{name}.subject") or "").strip()
+    message = (given.get(f"{name}.message") or "").strip() or None
+    version = (given.get(f"{name}.schema.version") or "latest").strip().lower()
+    if version != "latest" and not (version.isdecimal() and int(version) > 0):
+        raise BadOption(f"{name}.schema.version must be a number from 1 on, or latest, not '{version}'")
+    if message is not None and form != "protobuf":
+        raise BadOption(f"{name}.message goes with {name}.format=protobuf")
+    if text is not None and f"{name}.schema.version" in given:
+        raise BadOption(f"{name}.schema and {name}.schema.version exclude each other")
+    if not subject and text is None:
+        if topics is None or len(topics) != 1:
+            raise BadOption(
+                f"{name}.subject or {name}.schema must say which schema the column {name} has: "
+                f"it is that of <topic>-{name} only where one topic is read"
+            )
+        subject = f"{next(iter(topics))}-{name}"
+    errors: dict[str, Errors] = {"fail": "fail", "dead-letter": "dead-letter", "null": "null"}
+    chosen = errors[given.choice(f"{name}.decode.errors", tuple(errors), "fail")]
+    return PartOptions(name, SCHEMA_TYPES[form], subject, text, version, message, chosen)
