@@ -29,6 +29,8 @@ VALUE_BYTES = 100
 RECORDS_IN_BATCH = 5000
 # Milliseconds of event time that one batch of records covers, so that windows have something to do.
 BATCH_SPAN_MS = 600_000
+# The JVM compiles what it has seen often enough.
+WARM_UP_ROUNDS = 2
 LATENCY_PER_SECOND = 200
 LATENCY_TIMEOUT_S = 300.0
 SETTLE_S = 5.0
@@ -251,13 +253,13 @@ class Bench:
     def _in_turns(
         self, ways: dict[str, Callable[[], None]], tidy: list[str] | None = None
     ) -> dict[str, list[float]]:
-        """Rows a second of each round, after one that does not count."""
+        """Rows a second of each round, after some that do not count."""
         rates: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(self._rounds + 1):
+        for number in range(-WARM_UP_ROUNDS, self._rounds):
             for name, run in ways.items():
                 began = time.perf_counter()
                 run()
-                if number:
+                if number >= 0:
                     rates[name].append(self._rows / (time.perf_counter() - began))
                 while tidy:
                     wire.drop_topic(self._process.port, tidy.pop())
