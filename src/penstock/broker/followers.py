@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.broker.peers import PeerUnavailable
@@ -23,6 +24,7 @@ from penstock.errors import (
     WireError,
     error_for_code,
 )
+from penstock.replication.ahead import next_wanted
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.wire import replica_fetch
@@ -84,6 +86,8 @@ class LeaderFetcher:
         self._dirty: set[Id] = set()
         self._changed = asyncio.Event()
         self._failing = False
+        self._ahead: asyncio.Task[tuple[bytearray, int]] | None = None  # asked for before it was needed
+        self._expected: dict[Id, int] = {}  # where the logs must end for what was asked for ahead
         assert broker.membership is not None
         self._throttle = broker.membership.follower_throttle
         self._task = broker.loop.create_task(self._run())
@@ -99,6 +103,8 @@ class LeaderFetcher:
 
     async def stop(self) -> None:
         self._task.cancel()
+        if self._ahead is not None:
+            self._ahead.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     # the loop
@@ -128,34 +134,20 @@ class LeaderFetcher:
         self._session_id = self._session_epoch = 0
         self._asked.clear()
         self._dirty = set(self.followed)
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
 
     async def _fetch(self) -> None:
-        broker, config = self._broker, self._broker.config
-        topics, forgotten, postponed = self._request()
-        wait_ms = config.replica_fetch_wait_max_ms
-        if postponed:
-            # While some wait after an error, the fetch of the others waits no longer than they do.
-            first = min(self.followed[key].due for key in postponed) - broker.loop.time()
-            wait_ms = min(wait_ms, max(1, round(first * 1000)))
-        if not self._asked:
-            await asyncio.sleep(wait_ms / 1000)
-            self._dirty |= postponed
-            return
-        body = replica_fetch.encode_request(
-            broker.id,
-            broker.epoch,
-            max_wait_ms=wait_ms,
-            min_bytes=config.replica_fetch_min_bytes,
-            max_bytes=config.replica_fetch_response_max_bytes,
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            topics=topics,
-            forgotten=forgotten,
-        )
-        self._dirty |= postponed
-        frame, start = await broker.peers.exchange(
-            self.leader, ApiKey.FETCH, replica_fetch.VERSION, body, purpose="replication"
-        )
+        expected: dict[Id, int] = {}
+        if self._ahead is not None:
+            asked, self._ahead, expected = self._ahead, None, self._expected
+            frame, start = await asked
+        else:
+            body = await self._next_request()
+            if body is None:
+                return
+            frame, start = await self._exchange(body)
         answer = replica_fetch.decode_answer(frame, start)
         if answer.error_code:
             if answer.error_code not in _SESSION_ERRORS:
@@ -167,10 +159,77 @@ class LeaderFetcher:
         if answer.session_id == 0:
             self._asked.clear()
             self._dirty = set(self.followed)
+        else:
+            self._ask_ahead(answer.results, frame)
+            if self._ahead is not None:
+                await asyncio.sleep(0)  # it goes out now
         for result in answer.results:
             one = self.followed.get((result.topic_id, result.partition))
-            if one is not None:
-                await self._take(one, result, frame)
+            if one is None:
+                continue
+            end = one.partition.log.log_end_offset
+            if expected.get(one.id, end) != end:
+                self._dirty.add(one.id)  # what came before it could not be appended
+                continue
+            await self._take(one, result, frame)
+
+    async def _next_request(self) -> bytes | None:
+        """None where all partitions wait after an error, which then is over."""
+        broker, config = self._broker, self._broker.config
+        topics, forgotten, postponed = self._request()
+        wait_ms = config.replica_fetch_wait_max_ms
+        if postponed:
+            # While some wait after an error, the fetch of the others waits no longer than they do.
+            first = min(self.followed[key].due for key in postponed) - broker.loop.time()
+            wait_ms = min(wait_ms, max(1, round(first * 1000)))
+        self._dirty |= postponed
+        if not self._asked:
+            await asyncio.sleep(wait_ms / 1000)
+            return None
+        return self._encode(wait_ms, topics, forgotten)
+
+    def _encode(
+        self, wait_ms: int, topics: dict[UUID, list[ReplicaPartition]], forgotten: dict[UUID, list[int]]
+    ) -> bytes:
+        broker, config = self._broker, self._broker.config
+        return replica_fetch.encode_request(
+            broker.id,
+            broker.epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=topics,
+            forgotten=forgotten,
+        )
+
+    def _exchange(self, body: bytes) -> Coroutine[Any, Any, tuple[bytearray, int]]:
+        return self._broker.peers.exchange(
+            self.leader, ApiKey.FETCH, replica_fetch.VERSION, body, purpose="replication"
+        )
+
+    def _ask_ahead(self, results: list[ReplicaResult], frame: bytearray) -> None:
+        """Where all of this answer is far behind: have the leader send the next one while it is appended."""
+        wanted: dict[Id, ReplicaPartition] = {}
+        for result in results:
+            key = (result.topic_id, result.partition)
+            asked = self._asked.get(key)
+            following = None
+            if asked is not None and key in self.followed:
+                following = next_wanted(asked, result, frame)
+            if following is None:
+                return
+            wanted[key] = following
+        if not wanted:
+            return
+        topics: dict[UUID, list[ReplicaPartition]] = {}
+        for (topic_id, _), partition in wanted.items():
+            topics.setdefault(topic_id, []).append(partition)
+        self._asked.update(wanted)
+        self._expected = {key: partition.fetch_offset for key, partition in wanted.items()}
+        body = self._encode(self._broker.config.replica_fetch_wait_max_ms, topics, {})
+        self._ahead = self._broker.loop.create_task(self._exchange(body))
 
     def _request(self) -> tuple[dict[UUID, list[ReplicaPartition]], dict[UUID, list[int]], set[Id]]:
         """What the leader has to hear: with a session, only what has changed."""
