@@ -278,7 +278,22 @@ class ZooKeeperStore:
 
     async def catch_up(self) -> None:
         """When this returns, `nodes` has every change that was made before it was called."""
-        await self._mirror()
+        try:
+            await self._ask(self._client.sync_async, "/")
+            paths = {*await self._names(), *self.nodes}
+            # The watches stay as they are: this only does not wait for them.
+            changed = await asyncio.gather(*(self._refresh(path) for path in paths))
+        except KazooException as error:
+            raise self._unavailable("/", error) from error
+        self._notify([path for path in changed if path is not None])
+
+    async def _refresh(self, path: str) -> str | None:
+        """The path, if the node is another than the one that is known."""
+        node = await self.get(path)
+        if self.nodes.get(path) == node:
+            return None
+        self._wrote(path, node)
+        return path
 
     def _tell(self, state: SessionState) -> None:
         self._state = state
