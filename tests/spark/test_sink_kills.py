@@ -161,8 +161,14 @@ def test_every_record_is_copied_exactly_once_through_kills_of_drivers_workers_an
                 time.sleep(chance.uniform(0, 0.5))
                 penstock.restart()
             else:
-                wait_until(app.workers, app, tmp_path)
-                kill(chance.choice(app.workers() or [0]))
+                found: list[int] = []
+
+                def one_runs(found: list[int] = found) -> bool:
+                    found[:] = app.workers()
+                    return bool(found)
+
+                wait_until(one_runs, app, tmp_path)
+                kill(chance.choice(found))
             done[what] += 1
             print(f"{time.monotonic() - begun:.1f} s: killed {what}, {copied()} offsets, {app.starts} starts")
         (tmp_path / "stop").touch()
