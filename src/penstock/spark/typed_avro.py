@@ -10,14 +10,9 @@ from pyspark.sql import types as T
 from penstock.registry.client import RegisteredSchema, RegistryClient
 from penstock.registry.formats.avro import AvroSchema
 from penstock.registry.formats.avro_model import Array, AvroType, Fixed, Map, Named, Primitive, Record, Union
-from penstock.registry.serdes.avro import (
-    branch_name,
-    decimal_of,
-    decimal_scale,
-    fast_schema,
-    logical_type,
-    read,
-)
+from penstock.registry.serdes.avro import branch_name
+from penstock.registry.serdes.avro_bytes import fast_schema, read
+from penstock.registry.serdes.avro_logical import decimal_of, decimal_scale, logical_type
 from penstock.registry.serdes.framing import Framed
 from penstock.spark.typed_errors import NotTyped
 
@@ -165,6 +160,7 @@ def _fields(converts: list[tuple[str, Convert]]) -> Convert | None:
         return None
 
     def convert_fields(record: dict[str, Any]) -> dict[str, Any]:
+        record = record.copy()  # the default of a field is one object for all records
         for name, convert in converts:
             record[name] = convert(record[name])
         return record

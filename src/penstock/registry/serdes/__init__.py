@@ -1,7 +1,7 @@
 """Keys and values in the framing of Confluent's serializers, as JSON: for `penstock produce` and `consume`.
 
-`framing.py` has the magic byte, schema ids and message indexes; a module for each format has the bytes and the
-JSON of one schema.
+`framing.py` has the magic byte, schema ids and message indexes; there is a module for each format, for the
+bytes and the JSON of one schema.
 """
 
 from __future__ import annotations
