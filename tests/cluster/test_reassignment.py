@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewPartitions
 
 from penstock.cli.main import cli
@@ -46,10 +46,15 @@ def replicas(cluster: Cluster, topic: str) -> dict[int, list[int]]:
     return {number: list(partition.replicas) for number, partition in found.partitions.items()}
 
 
-def topics_at(node: Node) -> set[str]:
+def alive(cluster: Cluster) -> list[Node]:
+    return [node for node in cluster.nodes.values() if node.is_running]
+
+
+def known(node: Node, topic: str) -> list[Message]:
+    """The partitions of a topic as this broker knows them; none while it has not heard of it."""
     with WireClient(node.clients.target, timeout=PATIENCE) as client:
         answer = client.request(ApiKey.METADATA, 12, Message(topics=None))
-    return {topic.name for topic in answer.topics}
+    return [one for found in answer.topics if found.name == topic for one in found.partitions]
 
 
 def place(cluster: Cluster, topic: str, *brokers: int, partitions: int = 3) -> None:
@@ -57,16 +62,24 @@ def place(cluster: Cluster, topic: str, *brokers: int, partitions: int = 3) -> N
     cluster.create_topic(topic, partitions, len(brokers), min_insync_replicas=str(max(len(brokers) - 1, 1)))
     targets = [f"--move={topic}:{index}={','.join(map(str, brokers))}" for index in range(partitions)]
     # Who answers may not have heard of the topic yet.
-    wait_until(
-        f"all know {topic}",
-        lambda: all(topic in topics_at(node) for node in cluster.nodes.values() if node.is_running),
-    )
+    wait_until(f"all know {topic}", lambda: all(known(node, topic) for node in alive(cluster)))
     penstock(cluster, "reassign", *targets)
     wanted = list(brokers)
     wait_until(
         f"{topic} is on {brokers}", lambda: all(r == wanted for r in replicas(cluster, topic).values())
     )
     cluster.wait_in_sync(topic, len(brokers))
+
+
+def carried(cluster: Cluster) -> dict[int, int]:
+    """How many replicas each broker has, as some broker knows it by now."""
+    described = json.loads(penstock(cluster, "describe", "--json"))
+    return {one["id"]: one["replicas"] for one in described["brokers"]}
+
+
+def spread(cluster: Cluster) -> int:
+    counts = carried(cluster).values()
+    return max(counts) - min(counts)
 
 
 def logs_of(cluster: Cluster, broker: int, topic: str) -> list[Path]:
@@ -172,8 +185,17 @@ def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_when_it_return
     node = cluster.nodes[3]
     assert logs_of(cluster, 3, "deleted")
     node.kill()
-    for future in cluster.admin.delete_topics(["deleted"], request_timeout=30).values():
-        future.result()
+
+    def delete() -> bool:
+        """Whoever is asked may be the one that was just killed."""
+        try:
+            for future in cluster.admin.delete_topics(["deleted"], request_timeout=10).values():
+                future.result()
+        except KafkaException:
+            return "deleted" not in cluster.metadata().topics
+        return True
+
+    wait_until("it is deleted", delete)
     # Made again with the same name while it is away: what it has is of another topic.
     cluster.create_topic("deleted", 1, 2)
     node.start()
@@ -186,9 +208,8 @@ def test_partitions_that_are_added_are_led_and_written(cluster: Cluster) -> None
     cluster.create_topic("grown", 1, 3, min_insync_replicas="2")
     for future in cluster.admin.create_partitions([NewPartitions("grown", 6)], request_timeout=30).values():
         future.result()
-    wait_until(
-        "all six are led", lambda: [led > 0 for led in cluster.leaders("grown").values()] == [True] * 6
-    )
+    wait_until("all know six", lambda: all(len(known(node, "grown")) == 6 for node in alive(cluster)))
+    wait_until("all are led", lambda: min(cluster.leaders("grown").values()) > 0)
     with Writer(cluster, "grown", partitions=6) as writer:
         writer.wait_for_progress(100)
         history = writer.stop()
@@ -209,12 +230,9 @@ def test_a_broker_is_added_takes_its_share_and_is_taken_out_again(cluster: Clust
         assert not moving(cluster)
         penstock(cluster, "rebalance", "--yes")
         writer.wait_for_progress()
-        described = json.loads(penstock(cluster, "describe", "--json"))
-        counts = [broker["replicas"] for broker in described["brokers"]]
-        assert len(counts) == 5 and max(counts) - min(counts) <= 1, described
+        wait_until("five carry alike", lambda: len(carried(cluster)) == 5 and spread(cluster) <= 1)
         assert "It can be stopped" in penstock(cluster, "decommission", "5", "--yes")
-        described = json.loads(penstock(cluster, "describe", "--json"))
-        assert {one["id"]: one["replicas"] for one in described["brokers"]}[5] == 0
+        wait_until("all know that it has nothing", lambda: carried(cluster)[5] == 0)
         writer.wait_for_progress()
         assert node.stop() == 0
         del cluster.nodes[5]

@@ -17,8 +17,21 @@ from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
+from penstock.controller.configs import plan_alter
 from penstock.controller.controller import Controller
 from penstock.controller.elections import PartitionChange, plan_return
+from penstock.controller.requests import (
+    AlterConfigsResult,
+    AlterResource,
+    CreatePartitionsResult,
+    CreateTopicResult,
+    DeleteTopicResult,
+    PartitionsSpec,
+    TopicRef,
+    TopicSpec,
+)
+from penstock.controller.topics import plan_create, plan_create_partitions, plan_delete
+from penstock.errors import ApiError, TopicAlreadyExists, UnknownTopicId, UnknownTopicOrPartition
 from penstock.metadata import layout
 from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage
 from penstock.metadata.store import (
@@ -39,7 +52,15 @@ CHUNK = 250
 _LARGEST_TOPICS = 512 * 1024
 _BYTES_OF_A_TOPIC, _BYTES_OF_A_REPLICA = 200, 12
 
+# Errors that may be over when all that was changed elsewhere has come in.
+_OF_THE_MOMENT = (TopicAlreadyExists, UnknownTopicOrPartition, UnknownTopicId)
+
 log = logging.getLogger(__name__)
+
+
+class _Result(Protocol):
+    @property
+    def error(self) -> ApiError | None: ...
 
 
 class FollowedStore(MetadataStore, Protocol):
@@ -122,6 +143,36 @@ class ClusterController(Controller):
         batch = list(ops)
         if batch:
             await self._store.multi(batch)
+
+    # what clients ask for: not refused for what another broker has changed a moment ago
+
+    async def _create_topics(
+        self, specs: Sequence[TopicSpec], validate_only: bool
+    ) -> list[CreateTopicResult]:
+        await self._hear_before_refusing(plan_create(self.image, self.broker_config, specs, self._new_id)[0])
+        return await super()._create_topics(specs, validate_only)
+
+    async def _delete_topics(self, refs: Sequence[TopicRef]) -> list[DeleteTopicResult]:
+        await self._hear_before_refusing(plan_delete(self.image, refs)[0])
+        return await super()._delete_topics(refs)
+
+    async def _create_partitions(
+        self, specs: Sequence[PartitionsSpec], validate_only: bool
+    ) -> list[CreatePartitionsResult]:
+        await self._hear_before_refusing(plan_create_partitions(self.image, specs)[0])
+        return await super()._create_partitions(specs, validate_only)
+
+    async def _alter(
+        self, resources: Sequence[AlterResource], validate_only: bool, *, incremental: bool
+    ) -> list[AlterConfigsResult]:
+        await self._hear_before_refusing(
+            plan_alter(self.image, self.broker_config, resources, incremental=incremental)[0]
+        )
+        return await super()._alter(resources, validate_only, incremental=incremental)
+
+    async def _hear_before_refusing(self, results: Iterable[_Result]) -> None:
+        if any(isinstance(result.error, _OF_THE_MOMENT) for result in results):
+            await self._followed.catch_up()
 
     # this broker
 

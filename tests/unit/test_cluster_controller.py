@@ -1,0 +1,136 @@
+"""Changes made by one broker of several: planned with what it has heard, stored only if that still holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from penstock.clock import ManualClock
+from penstock.controller import PartitionsSpec, TopicRef, TopicSpec
+from penstock.controller.cluster import CHUNK, ClusterController
+from penstock.controller.elections import PartitionChange
+from penstock.controller.office import Office
+from penstock.controller.reassignment import Wanted, plan_reassignments
+from penstock.errors import NotController, TopicAlreadyExists, UnknownTopicOrPartition
+from penstock.metadata import layout
+from tests.sim.cluster_store import Pause, Tree, View
+
+
+class Stored(View):
+    """Without the pauses of the simulator; it hears of others only when it is told to."""
+
+    async def _straight(self, work: Callable[[], Awaitable[object]]) -> None:
+        steps = work().__await__()
+        try:
+            while True:
+                assert isinstance(next(steps), Pause)
+        except StopIteration:
+            return
+
+    async def multi(self, ops):  # type: ignore[no-untyped-def]
+        await self._straight(lambda: View.multi(self, ops))
+
+    async def catch_up(self) -> None:
+        await self._straight(lambda: View.catch_up(self))
+
+
+async def two() -> tuple[ClusterController, ClusterController]:
+    tree = Tree()
+    made = []
+    for broker in (1, 2):
+        controller = ClusterController(Stored(tree), broker, ManualClock())
+        await controller.load()
+        await controller.register_broker("host", 9000 + broker)
+        made.append(controller)
+    await made[0].catch_up()
+    return made[0], made[1]
+
+
+def test_what_another_broker_has_just_changed_is_heard_of_before_something_is_refused() -> None:
+    async def run() -> None:
+        one, other = await two()
+        assert (await one.create_topics([TopicSpec("t", 1, 1)]))[0].error is None
+        # The other has not heard of it, and finds out when it would refuse.
+        assert (await other.create_partitions([PartitionsSpec("t", 2)]))[0].error is None
+        assert (await other.delete_topics([TopicRef("t")]))[0].error is None
+        assert (await one.create_topics([TopicSpec("t", 3, 2)]))[0].error is None
+        again = await other.create_topics([TopicSpec("t", 1, 1)])
+        assert isinstance(again[0].error, TopicAlreadyExists)
+        missing = await other.delete_topics([TopicRef("u")])
+        assert isinstance(missing[0].error, UnknownTopicOrPartition)
+
+    asyncio.run(run())
+
+
+def test_a_change_that_was_planned_with_an_older_topic_is_planned_anew() -> None:
+    async def run() -> None:
+        one, other = await two()
+        await one.create_topics([TopicSpec("t", 1, 1)])
+        await other.catch_up()
+        assert (await one.create_partitions([PartitionsSpec("t", 3)]))[0].error is None
+        assert (await other.create_partitions([PartitionsSpec("t", 5)]))[0].error is None
+        await one.catch_up()
+        assert len(one.image.topics["t"].partitions) == 5
+        assert (await one.delete_topics([TopicRef("t")]))[0].error is None
+        await other.catch_up()
+        assert other.image.topics == {}
+
+    asyncio.run(run())
+
+
+async def in_office(controller: ClusterController) -> Office:
+    office = Office(controller, controller._store, controller._broker_id, lambda topic: False)
+    await office._look()
+    assert office.is_held
+    return office
+
+
+def test_a_controller_that_was_replaced_changes_nothing_more() -> None:
+    async def run() -> None:
+        one, other = await two()
+        await one.create_topics([TopicSpec("t", 1, 2)])
+        old = await in_office(one)
+        # Its session ends and another takes the office; it has not heard of that.
+        await one._store.delete(layout.CONTROLLER)
+        one._heard([layout.CONTROLLER])
+        await other.catch_up()
+        new = await in_office(other)
+        one._followed.nodes[layout.CONTROLLER] = (layout.encode({"broker": 1, "epoch": old._epoch}), 0)
+        one._heard([layout.CONTROLLER])
+        assert old.is_held and new.is_held
+        before = other.image.topics["t"]
+        replicas = before.partitions[0].replicas[::-1]
+        try:
+            results = await old.carry_out(
+                lambda image: plan_reassignments(image, [Wanted("t", 0, replicas)], ())
+            )
+        except NotController:
+            results = {}
+        assert results == {}
+        await other.catch_up()
+        assert other.image.topics["t"] == before
+        done = await new.carry_out(lambda image: plan_reassignments(image, [Wanted("t", 0, replicas)], ()))
+        assert done == {("t", 0): None}
+        assert other.image.topics["t"].partitions[0].replicas == replicas
+
+    asyncio.run(run())
+
+
+def test_many_changes_are_stored_in_parts_that_are_small_enough() -> None:
+    async def run() -> None:
+        one, _ = await two()
+        count = CHUNK + 10
+        await one.create_topics([TopicSpec("t", count, 2)])
+        office = await in_office(one)
+        topic = one.image.topics["t"]
+        wanted = [Wanted("t", p.index, p.replicas[::-1]) for p in topic.partitions]
+        plan = plan_reassignments(one.image, wanted, ())
+        changes = [change for change in plan.values() if isinstance(change, PartitionChange)]
+        parts = list(one.transactions_of(changes))
+        assert len(parts) > 1 and all(len(one.change_ops(part)) <= CHUNK for part in parts)
+        assert [change for part in parts for change in part] == changes
+        results = await office.carry_out(lambda image: plan_reassignments(image, wanted, ()))
+        assert set(results.values()) == {None} and len(results) == count
+        assert [p.replicas for p in one.image.topics["t"].partitions] == [w.replicas for w in wanted]
+
+    asyncio.run(run())
