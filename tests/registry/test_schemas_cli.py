@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
@@ -192,6 +194,20 @@ def test_a_password_is_asked_for_and_taken(run, broker, registries: Registries, 
     run("schemas", "list", url=guarded.url.replace("http://", "http://ann:secret@"))
     refused = run("schemas", "list", url=guarded.url.replace("http://", "http://ann:wrong@"), expect=1)
     assert "wrong" not in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls(run, broker, registries: Registries, tmp_path):
+    certificate, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    tls = ("--tls-cert", certificate, "--tls-key", key, "--tls-ca", certificate)
+    secured = registries.start(broker.bootstrap, "--topic", "cli-tls", "--group", "cli-tls", *tls)
+    run("schemas", "list", "--registry-ca", certificate, url=secured.url)
+    assert "certificate" in run("schemas", "list", url=secured.url, expect=1).stderr
 
 
 # Export and import
