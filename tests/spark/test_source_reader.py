@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -66,6 +67,32 @@ def test_a_batch_is_read_again_the_same(penstock: PenstockBroker) -> None:
     for _ in range(2):
         assert read_between(source, {"t": {"0": 1}}, {"t": {"0": 3}}) == ["b", "c"]
     assert source.partitions({"t": {"0": 3}}, {"t": {"0": 3}}) == []
+    source.stop()
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_topic_made_again_while_its_offsets_are_asked_for_is_not_taken_for_the_old_one(
+    penstock: PenstockBroker, accepted: bool
+) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["old"])
+    source = reader(penstock, subscribe="t", failOnDataLoss=str(not accepted).lower())
+    start = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    # As when the topic is gone at that moment: the offsets are asked for again until there is one.
+    penstock.faults.fail("ListOffsets", "UNKNOWN_TOPIC_OR_PARTITION", times=None)
+    with ThreadPoolExecutor(1) as pool:
+        look = pool.submit(source.latestOffset, start, ReadAllAvailable())
+        penstock.wait_for_requests("ListOffsets", penstock.requests["ListOffsets"] + 1, timeout=60)
+        penstock.delete_topic("t")
+        penstock.create_topic("t")
+        penstock.produce("t", ["new 1", "new 2"])
+        penstock.faults.clear()
+        if not accepted:
+            with pytest.raises(DataLoss, match="topic t has been deleted and made again"):
+                look.result(60)
+        else:
+            assert look.result(60) == {"t": {"0": 0}}, "from the start of the new one, none of it twice"
+            assert source.latestOffset({"t": {"0": 0}}, ReadAllAvailable()) == {"t": {"0": 2}}
     source.stop()
 
 

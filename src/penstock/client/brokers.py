@@ -187,6 +187,11 @@ class Brokers:
             raise UnknownTopicOrPartition(f"there is no topic {name}")
         return found[name]
 
+    def remembered(self, name: str) -> TopicInfo | None:
+        """A topic as it was when the cluster was last asked; None if that was never, or it was gone."""
+        known = self._topics.get(name)
+        return None if known is None else known[1]
+
     def metadata(self, topics: Iterable[str] | None) -> dict[str, TopicInfo]:
         """Those of `topics` that exist; None asks for all. Asking creates no topic."""
         connection = self.any()

@@ -73,6 +73,10 @@ class Cluster:
             return {}
         return self._brokers.retry(f"looking up {', '.join(names)}", lambda: self._brokers.metadata(names))
 
+    def remembered(self, topic: str) -> TopicInfo | None:
+        """A topic as the last answer had it, which a retry of another request may have asked for."""
+        return self._brokers.remembered(topic)
+
     def create_topic(
         self,
         name: str,

@@ -49,6 +49,18 @@ class Lookup:
         topics = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
         return self._cluster.partitions(sorted(topics))
 
+    def made_anew_since(self, topics: Mapping[str, TopicInfo]) -> bool:
+        """Whether one of them was made again while offsets were asked for, which are the new one's then.
+
+        A topic that is gone is asked for again until it is there, whichever it is by then.
+        """
+        for name, info in topics.items():
+            now = self._cluster.remembered(name)
+            if now is not None and now.id != info.id:
+                self._asked_at = None
+                return True
+        return False
+
     def partitions(self, topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
         """The partitions of these topics that the subscription asks for."""
         there = {(name, index) for name, info in topics.items() for index in range(info.partition_count)}

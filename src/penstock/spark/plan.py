@@ -102,7 +102,9 @@ def restarts(
         elif latest[place] < start[place]:
             reason = f"{topic}-{partition} ends at {latest[place]}, before offset {start[place]} of the query"
             if topic in unchanged:
-                found[place] = Restart(f"{reason}: its brokers have lost records", latest[place])
+                found[place] = Restart(
+                    f"{reason}: its brokers have lost records, or the offset was never there", latest[place]
+                )
             else:
                 reason += ": the topic was deleted and made again, or the offset was never there"
                 found[place] = Restart(reason, earliest.get(place, 0))

@@ -269,7 +269,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind = {
             place for place in partitions & start.keys() if place[0] in remade or latest[place] < start[place]
         }
-        moved = restarts(start, latest, lookup.earliest(behind), remade, unchanged) if behind else {}
+        earliest = lookup.earliest(behind)
+        if lookup.made_anew_since(topics):
+            return self._look(lookup, start)
+        moved = restarts(start, latest, earliest, remade, unchanged) if behind else {}
         for reason in dict.fromkeys(restart.reason for restart in moved.values()):
             self._lose(reason)
         self._remember(topics)
