@@ -11,7 +11,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -62,7 +62,7 @@ class RegistrySettings:
     """Where a registry is, and who we are. `url` may name several: the first that answers serves."""
 
     url: str = DEFAULT_URL
-    user: str | None = None
+    user: str | None = field(default=None, repr=False)
     """`name:password`."""
     ca: str | None = None
     certificate: str | None = None

@@ -4,12 +4,14 @@
     └── SparkError
         ├── NoJava              no Java that Spark can run on
         ├── BadOption           an option that is missing, unknown or contradicts another
+        │   └── NotTyped        a schema for which Spark has no type (`value.format`)
         ├── BadOffsets          offsets (an option's or a checkpoint's) that do not fit the topics
         ├── NoSuchTopic         a topic that is read and does not exist
         ├── DataGone            records that a range asks for have been deleted
         ├── LogCut              the log ends before a range that it once had
         ├── NotCommitted        a range ends in a transaction that is still open
         ├── DataLoss            records have gone that the query had not read yet (`failOnDataLoss`)
+        ├── DecodeFailed        a record that does not decode (`value.decode.errors`)
         ├── BadRow              a row that the sink cannot write
         ├── NotDelivered        records that no broker took, or a cluster that could not be reached
         ├── Fenced              another task writes in this one's name
@@ -53,6 +55,14 @@ class NoJava(SparkError):
 
 class BadOption(SparkError):
     """An option of the source or the sink is missing, unknown, malformed or contradicts another."""
+
+
+class NotTyped(BadOption):
+    """A schema for which there is no type of Spark's."""
+
+
+class DecodeFailed(SparkError):
+    """A record does not decode, and `decode.errors` is fail (the default)."""
 
 
 class BadOffsets(SparkError):

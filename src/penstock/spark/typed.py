@@ -7,6 +7,7 @@ values, and does with what does not decode as `decode.errors` says.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +22,7 @@ from penstock.registry.client import (
 from penstock.registry.formats import InvalidSchema, ResolvedReference
 from penstock.registry.serdes import writer_schema
 from penstock.registry.serdes.framing import HEADERS, Framed, Undecodable, take_apart
-from penstock.spark.errors import BadOption
-from penstock.spark.typed_errors import DecodeFailed, NotTyped
+from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
 from penstock.spark.typed_options import Errors, PartOptions, TypedOptions
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from penstock.spark.dead_letters import DeadLetters
 
 _MOST_DECODERS = 16
+_MOST_UNKNOWN = 1000
+_FORGET_SECONDS = 5.0
+"""For how long the registry is not asked again for a schema that it did not know."""
 Value = Callable[[Framed], Any]
 
 
@@ -243,11 +246,7 @@ class PartDecoder:
         self._column = _column(part)
         self._arrow = to_arrow_type(self._column.spark_type, timezone="UTC")
         self._readers: dict[tuple[int | None, str | None], Value] = {}
-
-    @property
-    def spark_type(self) -> DataType:
-        kind: DataType = self._column.spark_type
-        return kind
+        self._unknown: dict[tuple[int | None, str | None], tuple[float, Undecodable]] = {}
 
     def decode(self, column: pa.Array, headers: list[Any] | None) -> tuple[pa.Array, dict[int, Failure]]:
         import pyarrow as pa
@@ -292,8 +291,18 @@ class PartDecoder:
         key = (framed.schema_id, framed.guid)
         reader = self._readers.get(key)
         if reader is None:
-            writer = writer_schema(self._client, framed, self._options.schema_type, self._options.subject)
-            reader = self._readers[key] = self._reader_for(writer, framed)
+            until, problem = self._unknown.get(key, (0.0, None))
+            if problem is not None and time.monotonic() < until:
+                raise Undecodable(problem.reason, problem.schema_id)
+            try:
+                writer = writer_schema(self._client, framed, self._options.schema_type, self._options.subject)
+                reader = self._readers[key] = self._reader_for(writer, framed)
+            except Undecodable as error:
+                # Many such records in a row must not become as many requests.
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    self._unknown.clear()
+                self._unknown[key] = (time.monotonic() + _FORGET_SECONDS, error)
+                raise
         return reader
 
     def _reader_for(self, writer: RegisteredSchema, framed: Framed) -> Value:

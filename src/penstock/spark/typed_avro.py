@@ -14,7 +14,7 @@ from penstock.registry.serdes.avro import branch_name
 from penstock.registry.serdes.avro_bytes import fast_schema, read
 from penstock.registry.serdes.avro_logical import decimal_of, decimal_scale, logical_type
 from penstock.registry.serdes.framing import Framed
-from penstock.spark.typed_errors import NotTyped
+from penstock.spark.errors import NotTyped
 
 Convert = Callable[[Any], Any]
 _PRIMITIVES: dict[str, T.DataType] = {

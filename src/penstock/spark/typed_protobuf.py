@@ -19,7 +19,7 @@ from penstock.registry.client import RegisteredSchema, RegistryClient
 from penstock.registry.formats.protobuf import ProtobufSchema
 from penstock.registry.serdes.framing import Framed, Undecodable, read_indexes
 from penstock.registry.serdes.protobuf import Messages, read
-from penstock.spark.typed_errors import NotTyped
+from penstock.spark.errors import NotTyped
 
 Convert = Callable[[Any], Any]
 

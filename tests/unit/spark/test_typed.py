@@ -13,12 +13,11 @@ import pytest
 
 from penstock.registry.client import RegisteredSchema, RegistrySettings, Unreachable
 from penstock.registry.formats import parse
-from penstock.spark.errors import BadOption
+from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
 from penstock.spark.options import parse_source_options
 from penstock.spark.reading import ARROW_SCHEMA_WITH_HEADERS
 from penstock.spark.typed import Decoder, TypedColumns, TypedPart, decoded
 from penstock.spark.typed_avro import AvroColumn
-from penstock.spark.typed_errors import DecodeFailed, NotTyped
 from penstock.spark.typed_json import JsonColumn
 from penstock.spark.typed_options import TypedOptions
 from penstock.spark.typed_protobuf import ProtobufColumn
