@@ -190,7 +190,7 @@ class ImageReader:
         """`controller_id` is who it is where the store has no elected one."""
         self._alone = controller_id
         self._image = ClusterImage(cluster_id="", controller_id=controller_id)
-        self._pending: set[str] = set()
+        self._pending: dict[str, int] = {}  # a partition of each whose state has not come in
 
     def is_behind(self, path: str) -> bool:
         """Whether the image does not show this node of a topic yet, though it has come in."""
@@ -198,7 +198,7 @@ class ImageReader:
 
     def read(self, nodes: Mapping[str, Versioned], changed: Iterable[str]) -> ClusterImage:
         old = self._image
-        dirty: set[str] = set(self._pending)
+        dirty = {name for name, index in self._pending.items() if state_path(name, index) in nodes}
         partitions: dict[str, set[int]] = {}
         brokers, broker_configs = dict(old.brokers), dict(old.broker_configs)
         group_configs, deleted = dict(old.group_configs), dict(old.deleted_epochs)
@@ -233,14 +233,15 @@ class ImageReader:
                     _put(broken, int(broker_id), value, _read_broken)
         # A broker alone reads its image before it is registered, and is there all the same.
         live = brokers.keys() if self._alone == NO_LEADER else None
-        if live is not None and live != old.brokers.keys():
+        moved = live is not None and live != old.brokers.keys()
+        if moved:
             for name in old.topics:
                 partitions.setdefault(name, set())  # who is offline has changed
         topics = dict(old.topics)
         for name in dirty:
             self._read_topic(topics, name, nodes, live)
         for name in partitions.keys() - dirty:
-            self._reread_partitions(topics, name, partitions[name], nodes, live)
+            self._reread_partitions(topics, name, partitions[name], nodes, live, moved)
         self._image = ClusterImage(
             cluster_id=cluster_id,
             controller_id=controller_id,
@@ -263,7 +264,7 @@ class ImageReader:
         nodes: Mapping[str, Versioned],
         live: Collection[int] | None,
     ) -> None:
-        self._pending.discard(name)
+        self._pending.pop(name, None)
         node = nodes.get(topic_path(name))
         if node is None:
             topics.pop(name, None)
@@ -271,7 +272,7 @@ class ImageReader:
         topic = decode(node[0])
         states = [nodes.get(state_path(name, index)) for index in range(len(topic["replicas"]))]
         if None in states:
-            self._pending.add(name)
+            self._pending[name] = states.index(None)
             return
         adding, removing = topic.get("adding", {}), topic.get("removing", {})
         partitions = tuple(
@@ -300,22 +301,25 @@ class ImageReader:
         changed: set[int],
         nodes: Mapping[str, Versioned],
         live: Collection[int] | None,
+        moved: bool,
     ) -> None:
+        """`moved`: brokers have come or gone."""
         topic = topics.get(name)
         if topic is None:
             return  # its own node tells when it is whole
-        partitions = []
-        for partition in topic.partitions:
-            state = nodes.get(state_path(name, partition.index))
+        # Thousands of partitions may change one after the other: the work goes by what has changed.
+        partitions = list(topic.partitions)
+        if moved:
+            for index, partition in enumerate(partitions):
+                offline = _offline(partition.replicas, live)
+                if offline != partition.offline:
+                    partitions[index] = replace(partition, offline=offline)
+        for index in changed:
+            state = nodes.get(state_path(name, index))
             if state is None:
                 return  # it is being deleted
-            if partition.index in changed:
-                partitions.append(_read_partition(partition, state, live))
-            else:
-                offline = _offline(partition.replicas, live)
-                partitions.append(
-                    partition if offline == partition.offline else replace(partition, offline=offline)
-                )
+            if index < len(partitions):
+                partitions[index] = _read_partition(partitions[index], state, live)
         topics[name] = TopicImage(name, topic.id, tuple(partitions), _read_configs(name, nodes))
 
 
