@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -216,8 +217,13 @@ def test_tls(run, broker, registries: Registries, tmp_path):
 @pytest.fixture(scope="module")
 def filled(broker, tmp_path_factory) -> str:
     """A registry that is only read, with references, deletions, contexts, settings, and holes in ids."""
-    started = Registries(tmp_path_factory.mktemp("filled"))
-    url = started.start(broker.bootstrap, "--topic", "filled", "--group", "filled").url
+    with closing(Registries(tmp_path_factory.mktemp("filled"))) as started:
+        url = started.start(broker.bootstrap, "--topic", "filled", "--group", "filled").url
+        fill(url)
+        yield url
+
+
+def fill(url: str) -> None:
     with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
 
         def post(subject, schema, kind="AVRO", **rest):
@@ -243,8 +249,6 @@ def filled(broker, tmp_path_factory) -> str:
         http.delete("/subjects/orders/versions/1")
         post("late", '"double"')
         http.delete("/subjects/late")
-    yield url
-    started.close()
 
 
 def everything(url: str) -> dict:
