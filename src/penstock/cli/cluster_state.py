@@ -97,10 +97,10 @@ def read_state(wire: WireCluster) -> State:
 
 def controller(wire: WireCluster) -> Connection:
     """The controller as the brokers know it now; NotController, which passes, while there is none."""
-    found: int = wire.metadata().controller_id
-    if found < 0:
+    answer = wire.metadata()
+    if answer.controller_id not in {broker.node_id for broker in answer.brokers}:
         raise NotController("the cluster has no controller at the moment")
-    return wire.broker(found)
+    return wire.broker(answer.controller_id)
 
 
 def read_moving(wire: WireCluster) -> dict[Key, Moving]:
