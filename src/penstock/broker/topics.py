@@ -30,6 +30,7 @@ class Topics:
         self.partitions: dict[Key, Partition] = {}
         self._config: BrokerConfig = broker.config
         self.unavailable: set[Key] = set()  # their logs could not be made
+        self._dropped: list[Key] = []  # gone from here; who waits for them is told with the next image
         self._wanted: ClusterImage | None = None
         self._applying: asyncio.Task[None] | None = None
 
@@ -56,7 +57,8 @@ class Topics:
         broker.config = config = broker.controller.broker_config
         config_changed, self._config = config is not self._config, config
         gone = [topic for topic in old.topics.values() if topic.id not in image.topics_by_id]
-        removed = await self._remove(gone) if gone else []
+        if gone:
+            await self._remove(gone)
         for topic in image.topics.values():
             if topic is not old.topics.get(topic.name) or config_changed:
                 await self._update(topic, config)
@@ -66,7 +68,8 @@ class Topics:
         if broker.membership is not None:
             broker.membership.on_image(old, image)
         # Only now: who waits for a topic that is gone is told what the new image says.
-        for key in removed:
+        dropped, self._dropped = self._dropped, []
+        for key in dropped:
             broker.delayed.complete_all(key)
         broker.coordinators.on_image(image)
 
@@ -86,7 +89,7 @@ class Topics:
         self._broker.delayed.wake(key)
         self._broker.coordinators.on_replicated(key)
 
-    async def _remove(self, topics: list[TopicImage]) -> list[Key]:
+    async def _remove(self, topics: list[TopicImage]) -> None:
         keys = [
             (topic.name, partition.index)
             for topic in topics
@@ -97,7 +100,6 @@ class Topics:
             (topic.name, partition.index) for topic in topics for partition in topic.partitions
         )
         await self._drop(keys)
-        return keys
 
     async def _drop(self, keys: list[Key]) -> None:
         """Take these partitions' logs out of use."""
@@ -117,8 +119,7 @@ class Topics:
                     log.error("%s-%d is deleted, but its directory stays: %s", *key, error)
 
         await broker.with_logs(delete)
-        for key in keys:
-            broker.delayed.complete_all(key)
+        self._dropped += keys
 
     async def _update(self, topic: TopicImage, config: BrokerConfig) -> None:
         broker = self._broker
