@@ -35,9 +35,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _no_query_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Stops what a failed test left running, so that it does not take the next one's cores."""
+def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Stops what a failed test left running, so that it does not take the next one's cores, and drops
+    views: one that is left would stand in the way of another test's table of that name."""
     yield
     if "spark" in request.fixturenames:
-        for query in request.getfixturevalue("spark").streams.active:
+        session = request.getfixturevalue("spark")
+        for query in session.streams.active:
             query.stop()
+        for table in session.catalog.listTables():
+            if table.isTemporary:
+                session.catalog.dropTempView(table.name)
