@@ -299,6 +299,7 @@ class Process:
         if isr is None:
             return
         partition.ask_for_isr(isr)
+        asked = partition.image.partition_epoch
         me: Any = SimpleNamespace(id=self.id, epoch=self.controller.broker_epoch)
         topic = Message(topic_id=image.topics[key[0]].id, partitions=[_wish(me, partition)])
         request = Message(broker_id=me.id, broker_epoch=me.epoch, topics=[topic])
@@ -310,7 +311,7 @@ class Process:
         def answered(answer: Any) -> None:
             if answer is None or isinstance(answer, Exception):
                 partition.isr_unanswered()
-            elif answer.topics[0].partitions[0].error_code:
+            elif answer.topics[0].partitions[0].error_code and asked == partition.image.partition_epoch:
                 partition.isr_refused()
 
         self.world.send(self, image.controller_id, serve, answered)

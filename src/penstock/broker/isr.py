@@ -53,7 +53,8 @@ class InSyncReplicas:
         if partition.may_join(replica_id) and replica_id in image.brokers and replica_id not in image.leaving:
             now = partition.image
             isr = tuple(one for one in now.replicas if one in now.isr or one == replica_id)
-            if replica_id in isr and self._refused.get(partition.key) != now.partition_epoch:
+            known = {replica_id, self._broker.id}.issubset(isr)  # half of a change may have come in
+            if known and self._refused.get(partition.key) != now.partition_epoch:
                 self._ask(partition, isr)
 
     def _ask(self, partition: Partition, isr: tuple[int, ...]) -> None:
@@ -65,7 +66,12 @@ class InSyncReplicas:
     async def _send_all(self) -> None:
         try:
             while self._wishes and not self._closed:
-                wishes, self._wishes = self._wishes, {}
+                # An image that came in since has answered the others.
+                wishes = {key: one for key, one in self._wishes.items() if one.pending_isr is not None}
+                self._wishes = {}
+                if not wishes:
+                    break
+                asked = {key: one.image.partition_epoch for key, one in wishes.items()}
                 try:
                     refused = await self._send(wishes)
                     self._failing = False
@@ -79,9 +85,11 @@ class InSyncReplicas:
                     log.exception("the controller could not be asked")
                     await self._again(wishes)
                     continue
-                for partition in refused.values():
-                    self._refused[partition.key] = partition.image.partition_epoch
-                    partition.isr_refused()
+                for key, partition in refused.items():
+                    # With another epoch, what is asked for now is something else.
+                    if partition.image.partition_epoch == asked[key]:
+                        self._refused[key] = asked[key]
+                        partition.isr_refused()
         finally:
             self._task = None
 
@@ -159,7 +167,7 @@ def _wish(broker: Broker, partition: Partition) -> Message:
         partition_index=partition.key[1],
         leader_epoch=partition.image.leader_epoch,
         new_isr_with_epochs=[
-            Message(broker_id=one, broker_epoch=epochs.get(one, -1)) for one in partition.pending_isr or ()
+            Message(broker_id=one, broker_epoch=epochs.get(one, -1)) for one in partition.asked_isr
         ],
         leader_recovery_state=0,
         partition_epoch=partition.image.partition_epoch,

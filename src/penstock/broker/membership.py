@@ -306,5 +306,7 @@ class Membership:
 
 
 def _isr_of(one: Message) -> dict[int, int]:
-    with_epochs = {each.broker_id: each.broker_epoch for each in one.new_isr_with_epochs or ()}
-    return with_epochs or dict.fromkeys(one.new_isr or (), -1)
+    """Version 2 has no epochs."""
+    if one.new_isr_with_epochs:
+        return {each.broker_id: each.broker_epoch for each in one.new_isr_with_epochs}
+    return dict.fromkeys(getattr(one, "new_isr", None) or (), -1)

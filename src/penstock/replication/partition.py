@@ -344,6 +344,8 @@ class Partition:
         image, log = self.image, self.log
         if image.leader != self._broker_id or (self.pending_isr is not None and not self.is_unsure):
             return None
+        if self._broker_id not in image.replicas or self._broker_id not in image.isr:
+            return None  # half of a change has come in: it leads no more
         late = lagging(
             image.isr, self._broker_id, self.progress, log.log_end_offset, self._now_ms(), max_lag_ms
         )
