@@ -23,6 +23,10 @@ FAST := $(wildcard tests/unit tests/sim tests/wire)
 # All other directories of tests, so that a new one is never forgotten.
 BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST)
+# What fails beside others that take the cores is run once more, alone: a fault fails again and ends the run,
+# and what does not is named in the output of the first.
+AGAIN = { code=$$?; [ $$code -eq 1 ] || exit $$code; echo "== FAILED ABOVE, once more, one at a time:"; \
+	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none $(1); }
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -62,20 +66,20 @@ layers: setup ## The layers of the design, as a contract
 
 test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
-	@$(PYTEST_RUN) --dist worksteal $(FAST)
+	@$(PYTEST_RUN) --dist worksteal $(FAST) || $(call AGAIN,$(FAST))
 
 test-brokers: setup ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
-	@$(PYTEST_RUN) --dist worksteal $(BROKERS)
+	@$(PYTEST_RUN) --dist worksteal $(BROKERS) || $(call AGAIN,$(BROKERS))
 
 # A file's tests share what takes long to start: a cluster, a Spark session.
 test-cluster: setup ## The tests with several brokers, ZooKeeper, and faults
 	@echo "== tests: tests/cluster"
-	@$(PYTEST_RUN) --dist loadfile tests/cluster
+	@$(PYTEST_RUN) --dist loadfile tests/cluster || $(call AGAIN,tests/cluster)
 
 test-spark: setup ## The tests with Spark
 	@echo "== tests: tests/spark"
-	@$(PYTEST_RUN) --dist loadfile tests/spark
+	@$(PYTEST_RUN) --dist loadfile tests/spark || $(call AGAIN,tests/spark)
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)
