@@ -1,4 +1,4 @@
-"""How a leader asks for its in-sync replicas: what is sent, what a refusal ends and a lost answer does not."""
+"""How a leader asks for its in-sync replicas: what is sent, and what a refusal ends and a lost answer not."""
 
 from __future__ import annotations
 
