@@ -237,6 +237,8 @@ def test_every_api_can_be_failed_in_every_version_without_breaking_the_client(
                 if api == ApiKey.DESCRIBE_LOG_DIRS and version < 3:
                     assert answer.results == []  # there is no place for an error before v3
                     continue
+                if api == ApiKey.ELECT_LEADERS and version == 0:
+                    continue  # nor here, where no partition is named
                 assert 44 in set(errors_in(answer)), f"{api.name} v{version}: {answer}"
                 penstock.faults.clear()
 

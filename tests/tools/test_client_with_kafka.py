@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,7 +157,11 @@ def test_transactions_of_a_kafka_log(kafka: Kafka) -> None:
                 assert producer.flush(60) == 0  # an abort would drop what was not sent yet
                 producer.abort_transaction(60)
         place = ("transactions", 0)
-        end_offset = cluster.list_offsets({place: LATEST}, READ_COMMITTED)[place]
+        # Kafka answers before the last marker is written: the end that is committed comes a moment later.
+        deadline = time.monotonic() + 60
+        end_offset = None
+        while end_offset != 16 and time.monotonic() < deadline:
+            end_offset = cluster.list_offsets({place: LATEST}, READ_COMMITTED)[place]
         assert end_offset == 16
         assert values(cluster, "transactions", 16, READ_COMMITTED) == [b"commit 0"] * 3 + [b"commit 2"] * 3
         assert len(values(cluster, "transactions", 16)) == 12
