@@ -195,9 +195,17 @@ def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_when_it_return
             return "deleted" not in cluster.metadata().topics
         return True
 
+    def make_again() -> bool:
+        """Whoever is asked may not have heard yet that it is gone."""
+        try:
+            cluster.create_topic("deleted", 1, 2)
+        except KafkaException:
+            return False
+        return True
+
     wait_until("it is deleted", delete)
     # Made again with the same name while it is away: what it has is of another topic.
-    cluster.create_topic("deleted", 1, 2)
+    wait_until("it is made again", make_again)
     node.start()
     wait_until("its logs are gone", lambda: len(logs_of(cluster, 3, "deleted")) <= 1)
     cluster.wait_in_sync("deleted", 2)
