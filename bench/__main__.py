@@ -1,4 +1,4 @@
-"""Runs all measurements and prints them; `--quick` for a short run, `--check` to fail on a missed target."""
+"""Runs the measurements and prints them; `--quick` for a short run, `--check` to fail on a missed target."""
 
 from __future__ import annotations
 
@@ -12,14 +12,56 @@ from pathlib import Path
 from bench import cluster, groups, native, registry, requests, spark, start, throughput
 from bench.report import Report
 
+PARTS = ("throughput", "native", "requests", "start", "groups", "cluster", "registry", "spark")
+
+
+def measure(part: str, report: Report, *, quick: bool) -> None:
+    match part:
+        case "throughput":
+            print("\nThroughput: 1 KiB records, 1,000 in a batch; the middle of alternating rounds")
+            throughput.measure(report, gigabytes=0.25, rounds=4 if quick else 16)
+        case "native":
+            print("\nThroughput through librdkafka: 1 KiB records, the middle of alternating rounds")
+            native.measure(report, gigabytes=0.8, rounds=2 if quick else 9, larger_rounds=0 if quick else 2)
+        case "requests":
+            print("\nSmall requests: 100-byte records, acks=1")
+            requests.measure(report, seconds=1 if quick else 4, latency_requests=500 if quick else 5000)
+            seconds = 0.5 if quick else 2
+            requests.by_partitions(report, (10, 100, 1000), seconds=seconds)
+            requests.by_connections(report, (1, 10, 100), seconds=seconds)
+        case "start":
+            print("\nStart and memory")
+            start.measure(report, rounds=3 if quick else 5)
+            start.measure_many_partitions(report)
+        case "groups":
+            print("\nGroups and transactions: raw requests, one partition of each internal topic")
+            groups.measure(report, quick=quick)
+        case "cluster":
+            print("\nThree brokers over ZooKeeper: 1 KiB records, 1,000 in a batch, three replicas")
+            cluster.measure(
+                report,
+                gigabytes=0.25,
+                rounds=2 if quick else 6,
+                kills=1 if quick else 3,
+                away_gigabytes=0.25 if quick else 1.0,
+            )
+        case "registry":
+            print("\nSchema registry: 10,000 schemas, 8 connections, one process")
+            registry.measure(report, seconds=2 if quick else 5)
+        case "spark":
+            print("\nSpark: 100-byte values, 4 partitions, local[2] and the broker on the same cores")
+            spark.measure(report, quick=quick)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"all of them, or some: {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="a tenth of the volume; numbers vary more")
     parser.add_argument("--check", action="store_true", help="end with 1 when a target is missed")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="where the numbers go")
     arguments = parser.parse_args()
-    quick: bool = arguments.quick
+    if unknown := [part for part in arguments.parts if part not in PARTS]:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
 
     began = time.perf_counter()
     report = Report()
@@ -29,31 +71,8 @@ def main() -> int:
         f"Load average at the start: {busy:.1f}"
         + (" (others use this machine: numbers vary)" if busy > 0.5 else "")
     )
-    print("\nThroughput: 1 KiB records, 1,000 in a batch; the middle of alternating rounds")
-    throughput.measure(report, gigabytes=0.25, rounds=4 if quick else 16)
-    native.measure(report, gigabytes=0.8, rounds=2 if quick else 9, larger_rounds=0 if quick else 2)
-    print("\nSmall requests: 100-byte records, acks=1")
-    requests.measure(report, seconds=1 if quick else 4, latency_requests=500 if quick else 5000)
-    print("\nStart and memory")
-    start.measure(report, rounds=3 if quick else 5)
-    start.measure_many_partitions(report)
-    seconds = 0.5 if quick else 2
-    requests.by_partitions(report, (10, 100, 1000), seconds=seconds)
-    requests.by_connections(report, (1, 10, 100), seconds=seconds)
-    print("\nGroups and transactions: raw requests, one partition of each internal topic")
-    groups.measure(report, quick=quick)
-    print("\nThree brokers over ZooKeeper: 1 KiB records, 1,000 in a batch, three replicas")
-    cluster.measure(
-        report,
-        gigabytes=0.25,
-        rounds=2 if quick else 6,
-        kills=1 if quick else 3,
-        away_gigabytes=0.25 if quick else 1.0,
-    )
-    print("\nSchema registry: 10,000 schemas, 8 connections, one process")
-    registry.measure(report, seconds=2 if quick else 5)
-    print("\nSpark: 100-byte values, 4 partitions, local[2] and the broker on the same cores")
-    spark.measure(report, quick=quick)
+    for part in arguments.parts or PARTS:
+        measure(part, report, quick=arguments.quick)
 
     report.write(arguments.json)
     missed = report.missed()
