@@ -1,0 +1,1 @@
+"""Continuous SQL over topics: statements of ours around queries that are Spark's own. `docs/sql.md`."""

@@ -1,0 +1,218 @@
+"""The statements, as the parser gives them and the engine takes them. Frozen, without behaviour.
+
+A query keeps its text as it was written; what is Penstock's own in it (windows, WITHIN, PARTITION BY, EMIT) is
+told apart as clauses with their places, and `rewrite` makes Spark's text of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Span = tuple[int, int]
+"""From and to, as offsets in the text that the statement came from."""
+
+Emit = Literal["changes", "final"]
+Relation = Literal["stream", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: str
+    """In Spark's words: `BIGINT`, `STRUCT<a: INT>`; a column name may have been quoted with backticks."""
+    key: bool = False
+    """PRIMARY KEY of a table, KEY of a stream: read from the record's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 10 SECONDS)` after a FROM; times as Spark's intervals."""
+
+    kind: Literal["tumbling", "hopping", "session"]
+    size: str
+    """`1 MINUTE`; of a session, the gap that ends it."""
+    advance: str | None
+    grace: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """`JOIN b WITHIN 10 MINUTES [GRACE PERIOD …] ON …`: how far apart two records may be to be joined."""
+
+    left: str
+    """Name or alias of what is before the JOIN, whose time counts."""
+    right: str
+    before: str
+    after: str
+    grace: str | None
+    span: Span
+    condition: Span
+    """Of the ON condition, without the word ON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A name in a FROM or JOIN that is not a common table expression of the query."""
+
+    name: str
+    alias: str
+    """The name itself where none is given."""
+    span: Span
+    """Of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A SELECT (or WITH … SELECT, UNION …) with Penstock's clauses taken note of."""
+
+    text: str
+    """The whole text that the spans point into."""
+    span: Span
+    """Of the query in it, without a trailing EMIT, LIMIT included."""
+    sources: tuple[Source, ...]
+    window: Window | None = None
+    withins: tuple[Within, ...] = ()
+    partition_by: Span | None = None
+    """Of the expressions after PARTITION BY at the end (not those of OVER)."""
+    partition_clause: Span | None = None
+    """The same with the words PARTITION BY, which Spark must not see."""
+    emit: Emit | None = None
+    limit: int | None = None
+    """Of a query with EMIT: where the push ends. Taken out of what Spark sees."""
+    limit_clause: Span | None = None
+    projection_end: int = 0
+    """The offset after the last item of the outermost SELECT list, where columns can be added."""
+    having: Span | None = None
+    """Of the condition of the outermost HAVING."""
+    having_clause: Span | None = None
+    group_by: tuple[Span, ...] = ()
+    """The expressions of the outermost GROUP BY, one by one."""
+    group_end: int | None = None
+    """The offset after the last of them, or after the last clause before where GROUP BY would stand."""
+    aggregates: bool = False
+    """The outermost SELECT has a GROUP BY or an aggregate function, or DISTINCT."""
+    union: bool = False
+    columns: frozenset[str] = frozenset()
+    """Every identifier that the query mentions, casefolded: says whether `__headers` must be read."""
+    projections: tuple[tuple[str | None, Span], ...] = ()
+    """The outermost SELECT list: output name where it has one (alias or column), and the expression's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    text: str
+    """The whole text that was given, for messages; the statement is `text[span[0]:span[1]]`."""
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRelation(Statement):
+    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name [(columns)] [WITH (…)] [AS query]"""
+
+    kind: Relation
+    name: str
+    name_span: Span
+    columns: tuple[Column, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case; numbers and booleans as text."""
+    query: Query | None = None
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InsertQuery(Statement):
+    target: str
+    target_span: Span
+    query: Query
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertValues(Statement):
+    target: str
+    target_span: Span
+    columns: tuple[str, ...]
+    """Empty: all, in the order of the relation."""
+    rows: tuple[tuple[Span, ...], ...]
+    """Expressions of Spark SQL without columns: `1`, `'a'`, `current_timestamp()`, `array(1, 2)`, NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Statement):
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFunction(Statement):
+    """CREATE [OR REPLACE] FUNCTION name (x INT, …) RETURNS type LANGUAGE PYTHON AS $$ … $$ (or '…')
+
+    The body is that of a Python function with those parameters, or a whole module text with a `def name(…)`.
+    """
+
+    name: str
+    parameters: tuple[Column, ...]
+    returns: str
+    language: str
+    body: str
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Show(Statement):
+    what: Literal["topics", "streams", "tables", "queries", "functions", "variables", "properties"]
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Describe(Statement):
+    """Of a relation, a query or (DESCRIBE FUNCTION f) a function."""
+
+    name: str
+    name_span: Span
+    extended: bool = False
+    function: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explain(Statement):
+    """EXPLAIN of a statement, or of a running query by its id. Nothing is changed."""
+
+    statement: Statement | None = None
+    query_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlQuery(Statement):
+    action: Literal["pause", "resume", "terminate"]
+    query_id: str | None
+    """None: ALL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Statement):
+    kind: Literal["stream", "table", "function"]
+    name: str
+    name_span: Span
+    if_exists: bool = False
+    delete_topic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetVariable(Statement):
+    """DEFINE name = 'value': replaces `${name}` in what follows. UNDEFINE name: value is None."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty(Statement):
+    """SET 'auto.offset.reset' = 'earliest' (also without quotes); UNSET: value is None."""
+
+    name: str
+    value: str | None
