@@ -1,9 +1,11 @@
-"""This registry as a member of its group: joins, answers for the assignment, sends heartbeats, leaves.
+"""This server as a member of its group: joins, answers for the assignment, sends heartbeats, leaves.
 
 A thread of its own, because a join waits until all members are there. It tells the event loop who leads, and
 nothing else: that a leader may write is decided by the store's fence, not here.
 
-The member is static (KIP-345), named by its URL: a registry that crashed and starts again takes the place of
+Registries choose their leader with it, and SQL servers theirs, in groups of another protocol type.
+
+The member is static (KIP-345), named by its URL: a server that crashed and starts again takes the place of
 its dead self at once instead of waiting until the coordinator gives that one up.
 """
 
@@ -55,12 +57,16 @@ class Elector:
         identity: Identity,
         *,
         session_timeout_ms: int,
+        protocol_type: str = PROTOCOL_TYPE,
+        what: str = "registry",
         on_leader: Callable[[Identity | None], None],
         on_fenced: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._group = group
         self._identity = identity
+        self._protocol_type = protocol_type
+        self._what = what
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = 3 * session_timeout_ms
         self._heartbeat_seconds = session_timeout_ms / 1000 / 3
@@ -71,7 +77,7 @@ class Elector:
         self._rejoin = threading.Event()
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="registry-elector", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{what}-elector", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -83,7 +89,7 @@ class Elector:
         self._thread.join(timeout)
 
     def rejoin(self) -> None:
-        """Have the group choose again, this registry as one that does not lead."""
+        """Have the group choose again, this server as one that does not lead."""
         self._identity = self._identity.led(False)
         self._rejoin.set()
         self._wake.set()
@@ -104,8 +110,8 @@ class Elector:
                     continue
                 except FencedInstanceId:
                     self._on_fenced(
-                        f"another registry of the group {self._group} has the address {self._identity.url}: "
-                        "give each one its own with --advertised-url"
+                        f"another {self._what} of the group {self._group} has the address "
+                        f"{self._identity.url}: give each one its own with --advertised-url"
                     )
                     return
                 except (UnknownMemberId, IllegalGeneration) as error:
@@ -128,7 +134,7 @@ class Elector:
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             member_id=self._member_id,
             group_instance_id=self._identity.url,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self._protocol_type,
             protocols=[Message(name=PROTOCOL, metadata=self._identity.encode())],
             reason=None,
         )
@@ -141,7 +147,7 @@ class Elector:
         if answer.leader == answer.member_id:
             assignment = _assignment_for(answer)
             if assignment.error == DUPLICATE_URLS:
-                log.error("two registries of %s have the same address: see --advertised-url", self._group)
+                log.error("two members of %s have the same address: see --advertised-url", self._group)
             data = assignment.encode()
             assignments = [Message(member_id=each.member_id, assignment=data) for each in answer.members]
         self._sync(connection, assignments)
@@ -152,7 +158,7 @@ class Elector:
             generation_id=self._generation,
             member_id=self._member_id,
             group_instance_id=self._identity.url,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=self._protocol_type,
             protocol_name=PROTOCOL,
             assignments=assignments,
         )
@@ -207,5 +213,5 @@ def _assignment_for(answer: Message) -> Assignment:
         try:
             members[each.member_id] = decode_identity(each.metadata)
         except ValueError as error:
-            log.error("the member %s is no registry: %s", each.member_id, error)
+            log.error("the member %s cannot lead: %s", each.member_id, error)
     return assign(members)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
-import json
 import logging
 import os
 import signal
-import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
-
-from penstock.client import ClientSettings
 from penstock.registry import topic
 from penstock.registry.elector import Elector
 from penstock.registry.errors import CannotStart
 from penstock.registry.forwarding import Forwarder
 from penstock.registry.http.app import Api, application
 from penstock.registry.http.auth import Users
-from penstock.registry.membership import Identity
+from penstock.registry.process import (
+    Server,
+    group_settings,
+    identify,
+    listen,
+    loop_factory,
+    soon,
+    write_ready,
+)
 from penstock.registry.service import Service
 from penstock.registry.state import State
 from penstock.registry.store import Store
@@ -34,9 +35,6 @@ from penstock.registry.store import Store
 log = logging.getLogger(__name__)
 
 Announce = Callable[[dict[str, Any]], object]
-
-# librdkafka's names, where the group member's client has Kafka's.
-_KAFKA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +73,7 @@ def run(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    if sys.platform != "win32":
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, ready_file, announce or (lambda ready: None), parent))
 
 
@@ -92,8 +85,14 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
     if parent is not None:
         loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
     users = Users.read(settings.auth_file) if settings.auth_file else None
-    with _listener(settings) as listener:
-        identity = _identity(settings, listener)
+    with listen(settings.host, settings.port) as listener:
+        identity = identify(
+            listener,
+            settings.host,
+            settings.advertised_url,
+            scheme="https" if settings.tls_certificate else "http",
+            eligible=settings.eligible,
+        )
         client = {str(name): str(value) for name, value in settings.client.items()}
         client.setdefault("client.id", f"penstock-registry-{identity.port}")
         cluster_id = await loop.run_in_executor(
@@ -106,7 +105,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             ),
         )
         state = State()
-        store = Store(client, settings.topic, settings.group, state)
+        store = Store(client, settings.topic, f"penstock-registry-{settings.group}-{settings.topic}", state)
         service = Service(
             state, store, identity, write_timeout=settings.write_timeout, leader_wait=settings.leader_wait
         )
@@ -120,16 +119,16 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             max_body_bytes=settings.max_body_bytes,
         )
         elector = Elector(
-            _group_settings(client, settings),
+            group_settings(client, settings.session_timeout_ms),
             settings.group,
             identity,
             session_timeout_ms=settings.session_timeout_ms,
-            on_leader=lambda leader: _soon(loop, service.leader_is, leader),
-            on_fenced=lambda reason: _soon(loop, _give_up, reason, stopping, failures),
+            on_leader=lambda leader: soon(loop, service.leadership.leader_is, leader),
+            on_fenced=lambda reason: soon(loop, _give_up, reason, stopping, failures),
         )
         failures: list[str] = []
-        service.on_deposed = elector.rejoin
-        server = _Server(settings, application(api))
+        service.leadership.on_deposed = elector.rejoin
+        server = Server(application(api), certificate=settings.tls_certificate, key=settings.tls_key)
         try:
             # The group is joined while the topic is read: a leader reads to the end again anyway.
             elector.start()
@@ -144,7 +143,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             ready: dict[str, Any] = {"registry": identity.url, "pid": os.getpid(), "topic": settings.topic}
             ready["load_seconds"] = load_seconds
             if ready_file is not None:
-                _write_ready(ready_file, ready)
+                write_ready(ready_file, ready)
             announce(ready)
             waiting = loop.create_task(stopping.wait())
             ends: list[asyncio.Future[Any]] = [waiting, serving, store.failed]
@@ -167,95 +166,9 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         return 1 if failures else 0
 
 
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:
-        pass  # the loop is closed: this process ends
-
-
 def _give_up(reason: str, stopping: asyncio.Event, failures: list[str]) -> None:
     failures.append(reason)
     stopping.set()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, with the signals left to the process and a way to wait until it listens."""
-
-    def __init__(self, settings: Settings, app: Any) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                timeout_keep_alive=60,
-                timeout_graceful_shutdown=5,
-                ssl_certfile=settings.tls_certificate,
-                ssl_keyfile=settings.tls_key,
-            )
-        )
-        self._listening = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        self._listening.set()
-
-    async def listening(self) -> None:
-        await self._listening.wait()
-
-
-@contextmanager
-def _listener(settings: Settings) -> Iterator[socket.socket]:
-    """The port, taken before anything else is done: who has it already is told at once."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        try:
-            listener.bind((settings.host, settings.port))
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            hint = (
-                "something listens there already; choose another port with --port (0: any)" if taken else ""
-            )
-            raise CannotStart(
-                f"cannot listen on {settings.host}:{settings.port}: {hint or error.strerror or error}"
-            ) from error
-        yield listener
-    finally:
-        listener.close()
-
-
-def _identity(settings: Settings, listener: socket.socket) -> Identity:
-    port = listener.getsockname()[1]
-    scheme = "https" if settings.tls_certificate else "http"
-    host = settings.host
-    if settings.advertised_url:
-        scheme, host, port = _parse_url(settings.advertised_url)
-    elif host in ("0.0.0.0", "::", ""):
-        host = socket.gethostname()
-    return Identity(host, port, scheme, settings.eligible)
-
-
-def _parse_url(url: str) -> tuple[str, str, int]:
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        parts, port = urlsplit(""), 0
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CannotStart(f"--advertised-url {url}: write it as http://host:port")
-    return parts.scheme, parts.hostname, port
 
 
 def _trust(settings: Settings) -> ssl.SSLContext | bool:
@@ -265,19 +178,3 @@ def _trust(settings: Settings) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=settings.tls_ca)
     except (OSError, ssl.SSLError) as error:
         raise CannotStart(f"--tls-ca {settings.tls_ca}: {error}") from error
-
-
-def _group_settings(client: Mapping[str, str], settings: Settings) -> ClientSettings:
-    """The settings of the group's member: a join is answered when all are there, so it may take long."""
-    named = {_KAFKA_NAMES.get(name, name): value for name, value in client.items()}
-    named["request.timeout.ms"] = str(4 * settings.session_timeout_ms)
-    return ClientSettings.from_kafka(named)
-
-
-def _write_ready(path: str, state: dict[str, Any]) -> None:
-    """In one step: who waits for the file finds it whole."""
-    temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(state, file)
-        file.write("\n")
-    os.replace(temporary, path)

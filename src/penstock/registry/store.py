@@ -1,9 +1,10 @@
 """The topic: read into the state by one thread, written in transactions by the leader.
 
 Reading: a consumer of its own, read_committed, from the beginning; batches are handed to the event loop,
-which alone changes the state. `applied(offset)` waits until the state has that record.
+which alone changes the state. `applied(offset)` waits until the state has that record. What the records mean
+is the state's: a registry's schemas, or the catalog of SQL.
 
-Writing: every registry of a group uses the same transactional id, so `take_over` (init_transactions) fences
+Writing: every server of a group uses the same transactional id, so `take_over` (init_transactions) fences
 whoever wrote before: from then on the cluster refuses each of his writes, also one that was under way. Then
 the topic's end is asked for and read up to, so that the new leader knows all that was ever written. This is
 what makes an id unique, not the clock and not the group's view of who leads.
@@ -18,11 +19,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.registry.errors import CannotStart, NoLongerLeader, RecordTooLarge, StoreUncertain
-from penstock.registry.records import Record, encode_value
-from penstock.registry.state import State
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer
@@ -32,6 +31,9 @@ librdkafka_log = logging.getLogger("penstock.registry.librdkafka")
 librdkafka_log.setLevel(logging.WARNING)
 _SAY_AGAIN_SECONDS = 30.0
 _Work = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
+
+Encoded = tuple[bytes, bytes | None]
+"""The key and the value of a record; None takes the key away."""
 
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 
@@ -55,13 +57,30 @@ class _SayOnce(logging.Filter):
 librdkafka_log.addFilter(_SayOnce())
 
 
-class Store:
-    """The topic of one registry process. Used from its event loop."""
+class Image(Protocol):
+    """What the records are read into."""
 
-    def __init__(self, settings: dict[str, str], topic: str, group: str, state: State) -> None:
+    offset: int
+    """Of the last record that was applied."""
+
+    def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int | None) -> None: ...
+
+
+class Store:
+    """The topic of one server process. Used from its event loop."""
+
+    def __init__(
+        self,
+        settings: dict[str, str],
+        topic: str,
+        transactional_id: str,
+        state: Image,
+        what: str = "registry",
+    ) -> None:
         self.topic = topic
         self._settings = settings
-        self._transactional_id = f"penstock-registry-{group}-{topic}"
+        self._transactional_id = transactional_id
+        self._what = what
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -70,13 +89,13 @@ class Store:
         self._questions: SimpleQueue[tuple[asyncio.Future[int], float]] = SimpleQueue()
         self._caught_up = self._loop.create_future()
         self._stopping = threading.Event()
-        self._reader = threading.Thread(target=self._read, name="registry-reader", daemon=True)
+        self._reader = threading.Thread(target=self._read, name=f"{what}-reader", daemon=True)
         self._writer: Producer | None = None
         self._work: SimpleQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
             SimpleQueue()
         )
         # A daemon, unlike an executor's: the end of this process must not wait for a cluster that is away.
-        threading.Thread(target=self._write_all, name="registry-writer", daemon=True).start()
+        threading.Thread(target=self._write_all, name=f"{what}-writer", daemon=True).start()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Gets an exception when the topic can no longer be read."""
 
@@ -138,7 +157,8 @@ class Store:
             consumer = Consumer(
                 {
                     **self._settings,
-                    "group.id": "penstock-registry",  # librdkafka wants one; nothing is joined or committed
+                    # librdkafka wants one; nothing is joined or committed.
+                    "group.id": f"penstock-{self._what}",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
                     "isolation.level": "read_committed",
@@ -221,10 +241,9 @@ class Store:
         """Stop writing. A write that is under way is refused by whoever took over."""
         await self._in_writer(self._drop_writer)
 
-    async def write(self, records: Sequence[Record], timeout: float) -> int:
+    async def write(self, records: Sequence[Encoded], timeout: float) -> int:
         """Write records in one transaction; return when the state has them. The offset of the last."""
-        encoded = [(self._state.key_bytes(record.key), encode_value(record.value)) for record in records]
-        offset: int = await self._in_writer(self._transact, encoded, timeout)
+        offset: int = await self._in_writer(self._transact, records, timeout)
         await self.applied(offset, timeout)
         return offset
 
@@ -275,12 +294,12 @@ class Store:
         if writer is not None:
             writer.purge()
 
-    def _transact(self, encoded: list[tuple[bytes, bytes | None]], timeout: float) -> int:
+    def _transact(self, encoded: Sequence[Encoded], timeout: float) -> int:
         from confluent_kafka import KafkaException
 
         writer = self._writer
         if writer is None:
-            raise NoLongerLeader("this registry is not the leader")
+            raise NoLongerLeader(f"this {self._what} is not the leader")
         offsets: list[int] = []
         trouble: list[Any] = []
 
