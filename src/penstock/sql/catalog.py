@@ -22,8 +22,9 @@ TOPIC = "__penstock_sql"
 
 Kind = Literal["stream", "table"]
 State = Literal["RUNNING", "PAUSED"]
-Mode = Literal["append", "update", "refresh"]
-"""How a query's rows come: each once; rows that have changed; the difference to what was written before."""
+Mode = Literal["append", "update", "complete", "refresh"]
+"""How a query's rows come: each once; those that have changed; all of them after each batch; all of them
+when a source has changed. Of the last two the difference to what was written before is written."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,3 +77,20 @@ def json_ready(value: Any) -> Any:
 def _name(key: Any) -> str:
     ready = json_ready(key)
     return ready if isinstance(ready, str) else str(ready)
+
+
+def arrow_rows(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    """The rows of Arrow's batches, ready for JSON."""
+    for batch in batches:
+        columns = [
+            column.to_pylist(maps_as_pydicts="lossy") if _is_nested(column.type) else column.to_pylist()
+            for column in batch.columns
+        ]
+        for row in zip(*columns, strict=True) if columns else [()] * batch.num_rows:
+            yield [json_ready(value) for value in row]
+
+
+def _is_nested(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_nested(kind))
