@@ -1,0 +1,48 @@
+"""One broker, one registry and one SQL server for all tests of a process: a Spark takes long to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.testing import PenstockBroker
+from tests.registry.conftest import Registries, RegistryProcess
+from tests.sql.serving import SqlClient, SqlServer
+
+# A leader that is gone is to be noticed soon, and a group of one need not wait for others.
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
+
+
+@pytest.fixture(scope="session")
+def sql_broker() -> Iterator[PenstockBroker]:
+    with PenstockBroker(BROKER_SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def sql_registry(
+    sql_broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RegistryProcess]:
+    started = Registries(tmp_path_factory.mktemp("registry"))
+    try:
+        yield started.start(sql_broker.bootstrap)
+    finally:
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def server(
+    sql_broker: PenstockBroker, sql_registry: RegistryProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SqlServer]:
+    started = SqlServer(sql_broker.bootstrap, sql_registry.url, tmp_path_factory.mktemp("sql"))
+    try:
+        yield started.wait()
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def sql(server: SqlServer) -> Iterator[SqlClient]:
+    with server.client() as client:
+        yield client
