@@ -17,7 +17,7 @@ from penstock.sql.catalog import Relation
 from penstock.sql.errors import Clash
 from penstock.sql.outside import KEY, VALUE
 from penstock.sql.settings import EngineSettings
-from penstock.sql.types import quoted, words
+from penstock.sql.spark_types import quoted, words
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
