@@ -1,0 +1,97 @@
+"""The examples of `examples/sql`, run by `penstock sql -f`: word count and page views."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing import PenstockBroker
+from tests.sql.serving import SqlClient, SqlServer
+
+DIRECTORY = Path(__file__).parents[2] / "examples" / "sql"
+WAIT_SECONDS = 90.0
+MINUTE = 60_000
+START = 1_735_689_600_000
+
+
+@pytest.fixture
+def run_example(server: SqlServer, sql: SqlClient) -> Any:
+    """Runs a file through the command line, and ends its queries afterwards."""
+
+    def run(name: str) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "penstock",
+            "sql",
+            "--server",
+            server.url,
+            "-f",
+            str(DIRECTORY / name),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    yield run
+    sql.run("TERMINATE ALL;")
+
+
+def eventually(question: Callable[[], Any], expected: Any) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := question()) != expected:
+        assert time.monotonic() < deadline, f"expected {expected}, found {found}"
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
+def test_word_count(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
+    run_example("word_count.sql")
+    sql_broker.produce(
+        "streams-plaintext-input", ["all streams lead to kafka", "hello kafka streams", "join Kafka summit!"]
+    )
+    one = "SELECT occurrences FROM word_counts WHERE word = 'kafka';"
+    eventually(lambda: sql.rows(one), [[3]])
+    everything = "SELECT word, occurrences FROM word_counts ORDER BY occurrences DESC, word LIMIT 3;"
+    eventually(lambda: sql.rows(everything), [["kafka", 3], ["streams", 2], ["all", 1]])
+    sql_broker.produce("streams-plaintext-input", ["kafka again"], partition=1)
+    eventually(lambda: sql.rows(one), [[4]])
+
+
+@pytest.mark.timeout(300)
+def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
+    run_example("page_views.sql")
+    users = {"alice": ("Europe_8", "FEMALE"), "bob": ("Asia_1", "MALE"), "carol": ("Asia_1", "FEMALE")}
+    sql.ok(
+        "INSERT INTO users VALUES "
+        + ", ".join(f"('{name}', '{region}', '{gender}')" for name, (region, gender) in users.items())
+    )
+    views = [
+        ("alice", "/home", 0), ("bob", "/home", 5_000), ("alice", "/docs", 30_000),
+        ("carol", "/home", 59_000), ("alice", "/jobs", MINUTE), ("dave", "/home", MINUTE), ("alice", "/home", 60 * MINUTE),
+    ]  # fmt: skip
+    sql_broker.produce(
+        "pageviews",
+        [(user, json.dumps({"page": page, "viewed_at": START + after})) for user, page, after in views],
+    )
+    by_region = "SELECT region, window_start, views FROM views_by_region ORDER BY window_start, region;"
+    eventually(
+        lambda: sql.rows(by_region),
+        [
+            ["Asia_1", "2025-01-01T00:00:00Z", 2],
+            ["Europe_8", "2025-01-01T00:00:00Z", 2],
+            [None, "2025-01-01T00:01:00Z", 1],
+            ["Europe_8", "2025-01-01T00:01:00Z", 1],
+            ["Europe_8", "2025-01-01T01:00:00Z", 1],
+        ],
+    )
+    eventually(lambda: sql.rows("SELECT page FROM pageviews_female_like_89 ORDER BY page;"),
+               [["/docs"], ["/home"], ["/home"], ["/jobs"]])  # fmt: skip
+    sessions = "SELECT views FROM sessions_by_user WHERE user_id = 'alice';"
+    eventually(lambda: sorted(sql.rows(sessions)), [[1], [3]])
