@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from penstock.clock import ManualClock
+from penstock.config import BrokerConfig
 from penstock.controller import PartitionsSpec, TopicRef, TopicSpec
 from penstock.controller.cluster import CHUNK, ClusterController
 from penstock.controller.elections import PartitionChange
 from penstock.controller.office import Office
 from penstock.controller.reassignment import Wanted, plan_reassignments
+from penstock.controller.requests import AlterResource, ConfigOp, ResourceType
 from penstock.errors import NotController, TopicAlreadyExists, UnknownTopicOrPartition
 from penstock.metadata import layout
 from tests.sim.cluster_store import Pause, Tree, View
@@ -134,3 +138,35 @@ def test_many_changes_are_stored_in_parts_that_are_small_enough() -> None:
         assert [p.replicas for p in one.image.topics["t"].partitions] == [w.replicas for w in wanted]
 
     asyncio.run(run())
+
+
+def test_settings_that_contradict_one_brokers_own_do_not_make_it_deaf(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Altered for all brokers at one that has no objection. The other goes on, and starts again, without."""
+
+    async def run() -> None:
+        one, _ = await two()
+        config = BrokerConfig.parse({"node.id": "3", "log.cleaner.max.compaction.lag.ms": "1000"})
+        strict = ClusterController(Stored(one._followed.tree), 3, ManualClock(), config)
+        await strict.load()
+        lag = ConfigOp("log.cleaner.min.compaction.lag.ms", "5000")
+        altered = await one.incremental_alter_configs([AlterResource(ResourceType.BROKER, "", [lag])])
+        assert altered[0].error is None
+        await strict.catch_up()
+        assert strict.broker_config.log_cleaner_min_compaction_lag_ms == 0
+        assert (await one.create_topics([TopicSpec("t", 1, 1)]))[0].error is None
+        await strict.catch_up()
+        assert "t" in strict.image.topics
+        again = ClusterController(Stored(one._followed.tree), 3, ManualClock(), config)
+        await again.load()
+        assert "t" in again.image.topics
+        # What it can take again counts at once.
+        lag = ConfigOp("log.cleaner.min.compaction.lag.ms", "500")
+        await one.incremental_alter_configs([AlterResource(ResourceType.BROKER, "", [lag])])
+        await strict.catch_up()
+        assert strict.broker_config.log_cleaner_min_compaction_lag_ms == 500
+
+    asyncio.run(run())
+    said = [record.getMessage() for record in caplog.records if "not in force" in record.getMessage()]
+    assert len(said) == 2 and "log.cleaner.max.compaction.lag.ms=1000" in said[0]

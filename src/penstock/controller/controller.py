@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ from penstock.controller.requests import (
     TopicSpec,
 )
 from penstock.controller.topics import plan_create, plan_create_partitions, plan_delete
-from penstock.errors import KafkaStorageError, NotController, TopicDeletionDisabled
+from penstock.errors import ConfigError, KafkaStorageError, NotController, TopicDeletionDisabled
 from penstock.metadata import layout
 from penstock.metadata.image import BrokerInfo, ClusterImage, TopicImage
 from penstock.metadata.store import (
@@ -50,6 +51,8 @@ Subscriber = Callable[[ClusterImage, ClusterImage], None]
 PRODUCER_ID_BLOCK = 1000
 # Each retry follows a change that somebody else did make, so this many in a row mean a second controller.
 _MAX_CONFLICTS = 10
+
+log = logging.getLogger(__name__)
 
 
 class Controller:
@@ -74,6 +77,7 @@ class Controller:
         self._running: set[asyncio.Task[Any]] = set()
         self._subscribers: list[Subscriber] = []
         self._written: dict[str, int] = {}
+        self._refused = ""  # why altered settings are not in force here
         self.broker_config = config or BrokerConfig.parse({"node.id": str(broker_id)})
         self.image = ClusterImage(cluster_id="", controller_id=broker_id)
 
@@ -179,7 +183,15 @@ class Controller:
 
     def _show(self, image: ClusterImage) -> None:
         old, self.image = self.image, image
-        self.broker_config = broker_config_in_force(image, self.broker_config)
+        try:
+            self.broker_config = broker_config_in_force(image, self.broker_config)
+            self._refused = ""
+        except ConfigError as error:
+            # Who has altered them does not know what this broker was started with. It keeps what it has, and
+            # goes on hearing of all other changes.
+            if str(error) != self._refused:
+                log.error("the altered settings are not in force here: %s", error)
+            self._refused = str(error)
         for callback in list(self._subscribers):
             callback(old, image)
 

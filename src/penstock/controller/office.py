@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from penstock.controller.cluster import ClusterController
 from penstock.controller.elections import PartitionChange, reconcile
+from penstock.controller.telling import told
 from penstock.errors import ApiError, NotController
 from penstock.metadata import layout
 from penstock.metadata.image import NO_LEADER, ClusterImage
@@ -115,9 +116,7 @@ class Office:
                     elif key not in results:
                         results[key] = outcome
                 try:
-                    for part in self._controller.transactions_of(changes):
-                        await self._store_changes(part)
-                        results.update(((change.topic, change.new.index), None) for change in part)
+                    await self._store_all(changes, results)
                     return results
                 except (BadVersion, NoNode) as error:
                     log.info("planned anew: %s", error)
@@ -128,13 +127,25 @@ class Office:
             raise NotController(str(error)) from error
         raise NotController("the metadata changes too fast")
 
+    async def _store_all(
+        self, changes: Sequence[PartitionChange], results: dict[Key, ApiError | None]
+    ) -> None:
+        """In parts; `results` and the log have those that were stored, also where not all could be."""
+        stored: list[PartitionChange] = []
+        try:
+            for part in self._controller.transactions_of(changes):
+                await self._store_changes(part)
+                stored += part
+        finally:
+            results.update(((change.topic, change.new.index), None) for change in stored)
+            for level, line in told(stored):
+                log.log(level, line)
+
     async def _store_changes(self, changes: Sequence[PartitionChange]) -> None:
         """One transaction; built when it is its turn, with the topics as they are then."""
         async with self._lock:
             ops = self._controller.change_ops(changes)
             await self._store.multi([Check(layout.CONTROLLER_EPOCH, self.epoch), *ops])
-        for change in changes:
-            _tell(change)
 
     async def _run(self) -> None:
         while True:
@@ -172,9 +183,7 @@ class Office:
         if not self.is_held:
             return
         for planner in self._planners:
-            changes = list(planner(self._controller.image))
-            for part in self._controller.transactions_of(changes):
-                await self._store_changes(part)
+            await self._store_all(list(planner(self._controller.image)), {})
 
     async def _take(self) -> None:
         node = self._controller.version_of(layout.CONTROLLER_EPOCH)
@@ -187,29 +196,3 @@ class Office:
         )
         self._epoch = node + 1
         log.info("broker %d is the controller, with epoch %d", self._broker_id, self._epoch)
-
-
-def _tell(change: PartitionChange) -> None:
-    old, new = change.old, change.new
-    level = logging.WARNING if new.leader == NO_LEADER else logging.INFO
-    log.log(
-        level,
-        "%s-%d: leader %d to %d (epoch %d), in sync %s to %s",
-        change.topic,
-        new.index,
-        old.leader,
-        new.leader,
-        new.leader_epoch,
-        list(old.isr),
-        list(new.isr),
-    )
-    if old.replicas != new.replicas:
-        log.info(
-            "%s-%d: replicas %s to %s, adding %s, removing %s",
-            change.topic,
-            new.index,
-            list(old.replicas),
-            list(new.replicas),
-            list(new.adding),
-            list(new.removing),
-        )
