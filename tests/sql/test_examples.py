@@ -74,7 +74,8 @@ def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: Pens
     )
     views = [
         ("alice", "/home", 0), ("bob", "/home", 5_000), ("alice", "/docs", 30_000),
-        ("carol", "/home", 59_000), ("alice", "/jobs", MINUTE), ("dave", "/home", MINUTE), ("alice", "/home", 60 * MINUTE),
+        ("carol", "/home", 59_000), ("alice", "/jobs", MINUTE), ("dave", "/home", MINUTE),
+        ("alice", "/home", 60 * MINUTE),
     ]  # fmt: skip
     sql_broker.produce(
         "pageviews",
