@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.sql.texts import Expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class Place:
 
     @classmethod
     def of(cls, text: str, offset: int) -> Place:
+        """Of a text with variables put in: the place in the text that the user wrote."""
+        if isinstance(text, Expanded):
+            text, offset = text.original, text.pieces.origin(offset)
+        offset = min(offset, len(text))
         return cls(text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
 
 

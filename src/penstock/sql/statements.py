@@ -24,6 +24,8 @@ class Column:
     """In Spark's words: `BIGINT`, `STRUCT<a: INT>`; a column name may have been quoted with backticks."""
     key: bool = False
     """PRIMARY KEY of a table, KEY of a stream: read from the record's key."""
+    span: Span = (0, 0)
+    """Of the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,34 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowMark:
+    """A WINDOWSTART or WINDOWEND (or WINDOW_START, WINDOW_END) in a SELECT with a WINDOW."""
+
+    bound: Literal["start", "end"]
+    span: Span
+    bare: bool
+    """It is a whole item of the SELECT list, so that it needs a name: `window_start`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectPart:
+    """One SELECT: the outermost, a branch of an outermost UNION, or one inside (subquery, WITH)."""
+
+    outermost: bool
+    source: str | None
+    """Alias of the first relation after FROM (a subquery's too), whose time is the window's."""
+    window: Window | None
+    marks: tuple[WindowMark, ...]
+    projections: tuple[tuple[str | None, Span], ...]
+    projection_end: int
+    group_by: tuple[Span, ...]
+    group_end: int
+    having: Span | None
+    having_clause: Span | None
+    aggregates: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A SELECT (or WITH … SELECT, UNION …) with Penstock's clauses taken note of."""
 
@@ -81,7 +111,7 @@ class Query:
     """The same with the words PARTITION BY, which Spark must not see."""
     emit: Emit | None = None
     limit: int | None = None
-    """Of a query with EMIT: where the push ends. Taken out of what Spark sees."""
+    """The LIMIT of the whole. Of a query with EMIT, where the push ends: taken out of what Spark sees."""
     limit_clause: Span | None = None
     projection_end: int = 0
     """The offset after the last item of the outermost SELECT list, where columns can be added."""
@@ -98,7 +128,12 @@ class Query:
     columns: frozenset[str] = frozenset()
     """Every identifier that the query mentions, casefolded: says whether `__headers` must be read."""
     projections: tuple[tuple[str | None, Span], ...] = ()
-    """The outermost SELECT list: output name where it has one (alias or column), and the expression's place."""
+    """The outermost SELECT list: output name where it has one (alias or column; `*` for a star), and the
+    place of the whole item, alias included."""
+    selects: tuple[SelectPart, ...] = ()
+    """Every SELECT of it; what is said above is that of the first outermost one."""
+    cte_names: frozenset[str] = frozenset()
+    """Names that its WITH gives, casefolded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +156,8 @@ class CreateRelation(Statement):
     query: Query | None = None
     or_replace: bool = False
     if_not_exists: bool = False
+    option_spans: Mapping[str, Span] = field(default_factory=dict)
+    """Where each option is named, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +166,7 @@ class InsertQuery(Statement):
     target_span: Span
     query: Query
     options: Mapping[str, str] = field(default_factory=dict)
+    option_spans: Mapping[str, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +198,9 @@ class CreateFunction(Statement):
     body: str
     or_replace: bool = False
     if_not_exists: bool = False
+    name_span: Span = (0, 0)
+    body_span: Span = (0, 0)
+    """Of the body with its quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +225,7 @@ class Explain(Statement):
 
     statement: Statement | None = None
     query_id: str | None = None
+    id_span: Span = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +233,7 @@ class ControlQuery(Statement):
     action: Literal["pause", "resume", "terminate"]
     query_id: str | None
     """None: ALL."""
+    id_span: Span = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,73 +1,103 @@
-"""Spark's types in words, and which of them go into which."""
+"""Types of columns: Spark's, and the words of ksqlDB for the same (VARCHAR, BYTES, INTEGER)."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from penstock.sql.cursor import Cursor
+from penstock.sql.tokens import quote_name
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+_SAME = {
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "REAL": "FLOAT",
+    "BYTES": "BINARY",
+    "TEXT": "STRING",
+    "BOOL": "BOOLEAN",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+}
+_PLAIN = frozenset(
+    (
+        "BOOLEAN",
+        "TINYINT",
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "STRING",
+        "BINARY",
+        "DATE",
+        "TIMESTAMP",
+    )
+) | {"TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "VARIANT", "TIME"}
+_SIZED = {"DECIMAL": (0, 2), "VARCHAR": (0, 1), "CHAR": (1, 1)}
+TYPES = tuple(sorted(_PLAIN | _SIZED.keys() | {"ARRAY", "MAP", "STRUCT"}))
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+
+def column_type(cursor: Cursor, depth: int = 0) -> str:
+    """Reads a type, and gives it in Spark's words: `STRUCT<a: INT, b: ARRAY<STRING>>`."""
+    token = cursor.peek()
+    word = _SAME.get(token.upper, token.upper)
+    if depth > 40:
+        cursor.fail("a type that is less deep")
+    if word in _PLAIN:
+        cursor.next()
+        return word
+    if word in _SIZED:
+        cursor.next()
+        return _sized(cursor, word)
+    if word == "ARRAY":
+        cursor.next()
+        cursor.expect_symbol("<", "< and the type of the elements")
+        inner = column_type(cursor, depth + 1)
+        cursor.expect_symbol(">")
+        return f"ARRAY<{inner}>"
+    if word == "MAP":
+        cursor.next()
+        cursor.expect_symbol("<", "< and the types of key and value")
+        key = column_type(cursor, depth + 1)
+        cursor.expect_symbol(",", "a comma and the type of the values")
+        value = column_type(cursor, depth + 1)
+        cursor.expect_symbol(">")
+        return f"MAP<{key}, {value}>"
+    if word == "STRUCT":
+        cursor.next()
+        return _struct(cursor, depth)
+    cursor.fail("a type", (*TYPES, *_SAME))
 
 
-def quoted(name: str) -> str:
-    """A name as SQL takes it whatever it is."""
-    return "`" + name.replace("`", "``") + "`"
+def _sized(cursor: Cursor, word: str) -> str:
+    least, most = _SIZED[word]
+    sizes: list[str] = []
+    if cursor.peek().is_symbol("(") or least:
+        cursor.expect_symbol("(", "( and a length")
+        while True:
+            token = cursor.peek()
+            if token.kind != "number" or not token.text.isdigit():
+                cursor.fail("a whole number")
+            sizes.append(cursor.next().text)
+            if len(sizes) == most or not cursor.take_symbol(","):
+                break
+        cursor.expect_symbol(")")
+    if word == "VARCHAR" and not sizes:
+        return "STRING"
+    return f"{word}({', '.join(sizes)})" if sizes else word
 
 
-def plain_or_quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quoted(name)
-
-
-def words(kind: DataType) -> str:
-    """A type as DESCRIBE shows it and Spark reads it: `BIGINT`, `STRUCT<a: INT>`."""
-    from pyspark.sql import types as T
-
-    if isinstance(kind, T.StructType):
-        inside = ", ".join(f"{plain_or_quoted(each.name)}: {words(each.dataType)}" for each in kind.fields)
-        return f"STRUCT<{inside}>"
-    if isinstance(kind, T.ArrayType):
-        return f"ARRAY<{words(kind.elementType)}>"
-    if isinstance(kind, T.MapType):
-        return f"MAP<{words(kind.keyType)}, {words(kind.valueType)}>"
-    if isinstance(kind, T.NullType):
-        return "VOID"
-    return kind.simpleString().upper()
-
-
-def fits(given: DataType, wanted: DataType) -> bool:
-    """Whether every value of one type is a value of the other: nothing is lost, and no text is parsed."""
-    from pyspark.sql import types as T
-
-    if isinstance(given, T.NullType):
-        return True
-    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
-        there = {each.name.casefold(): each.dataType for each in wanted.fields}
-        return all(
-            each.name.casefold() in there and fits(each.dataType, there[each.name.casefold()])
-            for each in given.fields
-        )
-    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return fits(given.elementType, wanted.elementType)
-    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
-        return fits(given.keyType, wanted.keyType) and fits(given.valueType, wanted.valueType)
-    if isinstance(given, T.StringType) and isinstance(wanted, T.StringType):
-        return True
-    one, other = words(given), words(wanted)
-    if one == other:
-        return True
-    if one in _WHOLE and other in _WHOLE:
-        return _WHOLE.index(one) <= _WHOLE.index(other)
-    if one in _WHOLE:
-        if isinstance(wanted, T.DecimalType):
-            return wanted.precision - wanted.scale >= (3, 5, 10, 19)[_WHOLE.index(one)]
-        # Integers up to 2^24 and 2^53 are floats and doubles exactly; Spark's own assignments allow all.
-        return other == "DOUBLE" or (other == "FLOAT" and one in ("TINYINT", "SMALLINT"))
-    if isinstance(given, T.DecimalType):
-        if isinstance(wanted, T.DecimalType):
-            whole = given.precision - given.scale <= wanted.precision - wanted.scale
-            return whole and given.scale <= wanted.scale
-        return other == "DOUBLE"
-    return (one, other) in (("FLOAT", "DOUBLE"), ("DATE", "TIMESTAMP"), ("DATE", "TIMESTAMP_NTZ"))
+def _struct(cursor: Cursor, depth: int) -> str:
+    cursor.expect_symbol("<", "< and the fields")
+    fields: list[str] = []
+    while not cursor.take_symbol(">"):
+        if fields:
+            cursor.expect_symbol(",", "a comma or >")
+        token = cursor.peek()
+        if not token.names:
+            cursor.fail("the name of a field")
+        cursor.next()
+        cursor.take_symbol(":")
+        plain = token.kind == "word" and token.text.isascii() and not token.text[0].isdigit()
+        name = token.text if plain else quote_name(token.text)
+        fields.append(f"{name}: {column_type(cursor, depth + 1)}")
+    return f"STRUCT<{', '.join(fields)}>"
