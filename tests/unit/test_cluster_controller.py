@@ -82,6 +82,61 @@ def test_a_change_that_was_planned_with_an_older_topic_is_planned_anew() -> None
     asyncio.run(run())
 
 
+def heard(controller: ClusterController, until: Callable[[], bool]) -> None:
+    """It hears of one change after the other, up to this one."""
+    view = controller._followed
+    assert isinstance(view, Stored)
+    while not until():
+        assert view.behind, "it has heard of all, and still not so"
+        view.hear(1)
+
+
+def test_a_topic_made_again_by_who_has_heard_half_of_its_end_begins_above_its_epochs() -> None:
+    """And can be deleted again: nothing of its forerunner stays in the store."""
+
+    async def run() -> None:
+        one, other = await two()
+        await one.create_topics([TopicSpec("t", 1, 1)])
+        await other.catch_up()
+        for _ in range(2):
+            epoch = other.image.topics["t"].last_leader_epoch
+            assert (await one.delete_topics([TopicRef("t")]))[0].error is None
+            heard(other, lambda: "t" not in other.image.topics)
+            assert not other.image.deleted_epochs
+            assert (await other.create_topics([TopicSpec("t", 1, 1)]))[0].error is None
+            assert other.image.topics["t"].last_leader_epoch > epoch
+            assert layout.deleted_path("t") not in other._followed.nodes
+            await one.catch_up()
+        assert (await other.delete_topics([TopicRef("t")]))[0].error is None
+
+    asyncio.run(run())
+
+
+def test_settings_of_a_topic_do_not_outlive_it_whoever_deletes_and_whoever_alters_it() -> None:
+    def retention(value: str) -> list[AlterResource]:
+        return [AlterResource(ResourceType.TOPIC, "t", [ConfigOp("retention.ms", value)])]
+
+    async def run() -> None:
+        one, other = await two()
+        await one.create_topics([TopicSpec("t", 1, 1)])
+        await other.catch_up()
+        # Deleted by one who has not heard that it has settings.
+        assert (await one.incremental_alter_configs(retention("1")))[0].error is None
+        assert (await other.delete_topics([TopicRef("t")]))[0].error is None
+        assert (await other.create_topics([TopicSpec("t", 1, 1)]))[0].error is None
+        assert other.image.topics["t"].configs == {}
+        # Altered by one who has not heard that it is gone.
+        await one.catch_up()
+        assert (await other.delete_topics([TopicRef("t")]))[0].error is None
+        altered = await one.incremental_alter_configs(retention("2"))
+        assert isinstance(altered[0].error, UnknownTopicOrPartition)
+        assert (await other.create_topics([TopicSpec("t", 1, 1)]))[0].error is None
+        await one.catch_up()
+        assert one.image.topics["t"].configs == other.image.topics["t"].configs == {}
+
+    asyncio.run(run())
+
+
 async def in_office(controller: ClusterController) -> Office:
     office = Office(controller, controller._store, controller._broker_id, lambda topic: False)
     await office._look()

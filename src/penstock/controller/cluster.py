@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar, overload
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
@@ -57,6 +57,8 @@ _OF_THE_MOMENT = (TopicAlreadyExists, UnknownTopicOrPartition, UnknownTopicId)
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class _Result(Protocol):
     @property
@@ -84,7 +86,19 @@ class _Versions(Mapping[str, int]):
     def __getitem__(self, path: str) -> int:
         if self._reader.is_behind(path):
             raise BadVersion(path)
+        if path not in self._nodes:
+            raise NoNode(path)  # the image still shows it
         return self._nodes[path][1]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._nodes
+
+    @overload
+    def get(self, path: str, /) -> int | None: ...
+    @overload
+    def get(self, path: str, default: int | T, /) -> int | T: ...
+    def get(self, path: str, default: object = None, /) -> object:
+        return self[path] if path in self._nodes else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)

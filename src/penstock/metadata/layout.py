@@ -31,7 +31,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from penstock.metadata.store import Create, Delete, Op, Set, Versioned
+from penstock.metadata.store import Check, Create, Delete, Op, Set, Versioned
 
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/cluster/producer-ids"
@@ -100,21 +100,28 @@ def decode(value: bytes) -> Any:
 
 def create_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
     # Who follows the store hears of one node after the other: a topic is never there without its settings.
-    yield from put_topic_configs(topic.name, topic.configs, versions)
+    yield from _put_configs(topic_config_path(topic.name), topic.configs, versions)
     yield Create(topic_path(topic.name), _topic_value(topic))
     for partition in topic.partitions:
         yield Create(state_path(topic.name, partition.index), _state_value(partition))
-    tombstone = deleted_path(topic.name)
-    if tombstone in versions:
-        yield Delete(tombstone, versions[tombstone])
+    yield from _absent(deleted_path(topic.name), versions)
 
 
 def delete_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
     yield Delete(topic_path(topic.name), versions[topic_path(topic.name)])
     for partition in topic.partitions:
         yield Delete(state_path(topic.name, partition.index), partition.partition_epoch)
-    yield from put_topic_configs(topic.name, {}, versions)
-    yield Create(deleted_path(topic.name), encode({"leader_epoch": topic.last_leader_epoch}))
+    yield from _absent(topic_config_path(topic.name), versions)
+    tombstone, value = deleted_path(topic.name), encode({"leader_epoch": topic.last_leader_epoch})
+    yield Set(tombstone, value, versions[tombstone]) if tombstone in versions else Create(tombstone, value)
+
+
+def _absent(path: str, versions: Versions) -> Iterator[Op]:
+    """There is no such node afterwards. Where one is there that was not heard of yet, the change fails and is
+    planned anew: with the settings, or the epochs, of another topic of this name a new one must not begin."""
+    if path not in versions:
+        yield Create(path, b"{}")
+    yield Delete(path, versions.get(path, 0))
 
 
 def add_partitions(old: TopicImage, new: TopicImage, versions: Versions) -> Iterator[Op]:
@@ -137,7 +144,9 @@ def put_state(name: str, old: PartitionImage, new: PartitionImage) -> Op:
 
 
 def put_topic_configs(name: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
-    return _put_configs(topic_config_path(name), configs, versions)
+    """Of a topic that is there, and still is when this is stored."""
+    yield Check(topic_path(name), versions[topic_path(name)])
+    yield from _put_configs(topic_config_path(name), configs, versions)
 
 
 def put_broker_configs(name: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
