@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench import cluster, groups, native, registry, requests, spark, start, throughput
+from bench import cluster, groups, native, registry, requests, spark, sql, start, throughput
 from bench.report import Report
 
-PARTS = ("throughput", "native", "requests", "start", "groups", "cluster", "registry", "spark")
+PARTS = ("throughput", "native", "requests", "start", "groups", "cluster", "registry", "spark", "sql")
 
 
 def measure(part: str, report: Report, *, quick: bool) -> None:
@@ -51,6 +51,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
         case "spark":
             print("\nSpark: 100-byte values, 4 partitions, local[2] and the broker on the same cores")
             spark.measure(report, quick=quick)
+        case "sql":
+            print("\nContinuous SQL: Nexmark's bids in JSON, 4 partitions, a server on local[2], and pull queries")
+            sql.measure(report, quick=quick)
 
 
 def main() -> int:
