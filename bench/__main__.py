@@ -52,7 +52,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
             print("\nSpark: 100-byte values, 4 partitions, local[2] and the broker on the same cores")
             spark.measure(report, quick=quick)
         case "sql":
-            print("\nContinuous SQL: Nexmark's bids in JSON, 4 partitions, a server on local[2], and pull queries")
+            print(
+                "\nContinuous SQL: Nexmark's bids as JSON in 4 partitions, local[2]; pull queries over HTTP"
+            )
             sql.measure(report, quick=quick)
 
 
