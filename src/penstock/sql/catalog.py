@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 from penstock.sql.errors import Clash, Exists, Place, Unknown, did_you_mean
@@ -25,8 +24,6 @@ State = Literal["RUNNING", "PAUSED"]
 Mode = Literal["append", "update", "complete", "refresh"]
 """How a query's rows come: each once; those that have changed; all of them after each batch; all of them
 when a source has changed. Of the last two the difference to what was written before is written."""
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +165,9 @@ class Record:
 class Catalog:
     """All that there is, by casefolded name; queries by id."""
 
-    relations: Mapping[str, Relation] = _NOTHING
-    functions: Mapping[str, Function] = _NOTHING
-    queries: Mapping[str, QueryDef] = _NOTHING
+    relations: Mapping[str, Relation] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    queries: Mapping[str, QueryDef] = field(default_factory=dict)
     number: int = 1
     """Of the next query."""
 
