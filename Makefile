@@ -79,7 +79,7 @@ test-cluster: setup ## The tests with several brokers, ZooKeeper, and faults
 
 test-spark: setup ## The tests with Spark
 	@echo "== tests: tests/spark"
-	@$(PYTEST_RUN) --dist loadfile tests/spark || $(call AGAIN,tests/spark)
+	@$(PYTEST_RUN) --dist loadfile --no-loadscope-reorder tests/spark || $(call AGAIN,tests/spark)
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)

@@ -46,3 +46,11 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         for table in session.catalog.listTables():
             if table.isTemporary:
                 session.catalog.dropTempView(table.name)
+
+
+# Files of few tests that take minutes: begun last, one of them would run alone while the other core idles.
+_LONG = ("test_sink_kills", "test_pipeline_process", "test_demo", "test_standalone", "test_apache_kafka")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in _LONG)
