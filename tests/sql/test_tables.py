@@ -118,11 +118,11 @@ def test_columns_of_the_key_are_read_from_it(penstock, tables, form):
 def test_two_tables_of_one_topic_and_a_topic_that_is_made_again(penstock, tables):
     penstock.create_topic("counts", partitions=1)
     put(penstock, "counts", (b"a", {"k": "a", "n": 1}))
-    other = table("counts", Column("k", "STRING"), Column("n", "STRING"))
-    other = Relation("other", "table", "counts", other.columns, key_columns=("k",))
+    columns = (Column("k", "STRING"), Column("n", "DOUBLE"))
+    other = Relation("other", "table", "counts", columns, key_columns=("k",))
     assert tables.lookup(COUNTS, pull("a")) == [{"k": "a", "n": 1}]
     put(penstock, "counts", (b"b", {"k": "b", "n": 1}))
-    assert tables.lookup(other, pull("a")) == [{"k": "a", "n": "1"}]
+    assert tables.lookup(other, pull("a")) == [{"k": "a", "n": 1.0}]
     assert tables.lookup(COUNTS, pull("b")) == [{"k": "b", "n": 1}]
     penstock.delete_topic("counts")
     with pytest.raises(Unknown):

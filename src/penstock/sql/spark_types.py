@@ -71,3 +71,77 @@ def fits(given: DataType, wanted: DataType) -> bool:
             return whole and given.scale <= wanted.scale
         return other == "DOUBLE"
     return (one, other) in (("FLOAT", "DOUBLE"), ("DATE", "TIMESTAMP"), ("DATE", "TIMESTAMP_NTZ"))
+
+
+_WORDS = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^\s<>(),:`]+)|([<>(),:]))")
+
+
+def from_words(text: str) -> DataType:
+    """The type that words name, as `words` has them; ValueError for what is none. No Spark needs to run."""
+    tokens = [(name.replace("``", "`"), word, mark) for name, word, mark in _WORDS.findall(text)]
+    kind, rest = _from_words(tokens)
+    if rest:
+        raise ValueError(f"{text!r} is no type")
+    return kind
+
+
+_Tokens = list[tuple[str, str, str]]
+
+
+def _from_words(tokens: _Tokens) -> tuple[DataType, _Tokens]:
+    from pyspark.sql import types as T
+
+    if not tokens:
+        raise ValueError("a type is missing")
+    word, rest = tokens[0][1].upper(), tokens[1:]
+    if word == "ARRAY":
+        element, rest = _from_words(_past(rest, "<"))
+        return T.ArrayType(element), _past(rest, ">")
+    if word == "MAP":
+        key, rest = _from_words(_past(rest, "<"))
+        value, rest = _from_words(_past(rest, ","))
+        return T.MapType(key, value), _past(rest, ">")
+    if word == "STRUCT":
+        fields, rest = [], _past(rest, "<")
+        while rest and rest[0][2] != ">":
+            rest = _past(rest, ",") if fields else rest
+            name, _, _ = rest[0]
+            kind, after = _from_words(_past(rest[1:], ":") if rest[1:2] and rest[1][2] == ":" else rest[1:])
+            fields.append(T.StructField(name or rest[0][1], kind))
+            rest = after
+        return T.StructType(fields), _past(rest, ">")
+    sizes: list[int] = []
+    if rest and rest[0][2] == "(":
+        end = next(at for at, token in enumerate(rest) if token[2] == ")")
+        sizes = [int(token[1]) for token in rest[1:end] if token[1]]
+        rest = rest[end + 1 :]
+    if word in ("DECIMAL", "DEC", "NUMERIC"):
+        return T.DecimalType(*sizes) if sizes else T.DecimalType(10, 0), rest
+    if word in ("STRING", "VARCHAR", "CHAR"):
+        return T.StringType(), rest
+    simple: dict[str, DataType] = {
+        "BOOLEAN": T.BooleanType(),
+        "TINYINT": T.ByteType(),
+        "SMALLINT": T.ShortType(),
+        "INT": T.IntegerType(),
+        "INTEGER": T.IntegerType(),
+        "BIGINT": T.LongType(),
+        "LONG": T.LongType(),
+        "FLOAT": T.FloatType(),
+        "DOUBLE": T.DoubleType(),
+        "BINARY": T.BinaryType(),
+        "DATE": T.DateType(),
+        "TIMESTAMP": T.TimestampType(),
+        "TIMESTAMP_LTZ": T.TimestampType(),
+        "TIMESTAMP_NTZ": T.TimestampNTZType(),
+        "VOID": T.NullType(),
+    }
+    if word not in simple:
+        raise ValueError(f"{word} is no type")
+    return simple[word], rest
+
+
+def _past(tokens: _Tokens, mark: str) -> _Tokens:
+    if not tokens or tokens[0][2] != mark:
+        raise ValueError(f"{mark} is missing in a type")
+    return tokens[1:]
