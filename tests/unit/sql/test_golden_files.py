@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from penstock.sql import statements
+from penstock.sql.errors import BadSyntax
 from penstock.sql.parser import parse
+from penstock.sql.statements import (
+    ControlQuery,
+    CreateRelation,
+    Describe,
+    Drop,
+    Explain,
+    Query,
+    SetVariable,
+    Show,
+    Statement,
+)
 from tests.sql import docs, golden
 
 FILES = sorted(golden.DIRECTORY.glob("*.test"))
@@ -29,6 +44,63 @@ def test_no_two_golden_files_share_a_name() -> None:
     for path in FILES:
         for name in golden.names_made(golden.read(path)):
             assert made.setdefault(name, path.name) == path.name, f"{name} is in {made[name]} and {path.name}"
+
+
+def all_statements() -> Iterator[Statement]:
+    """Of all golden files, as far as they can be read; variables are those that the file has defined."""
+    for path in FILES:
+        variables: dict[str, str] = {}
+        for step in golden.read(path).steps:
+            if step.word != "sql":
+                continue
+            try:
+                found = parse(step.text, variables)
+            except BadSyntax:
+                assert step.expected[0].startswith("BadSyntax"), f"{path.name}:{step.line}"
+                continue
+            for statement in found:
+                if isinstance(statement, SetVariable) and statement.value is not None:
+                    variables[statement.name] = statement.value
+                yield statement
+
+
+def test_every_statement_and_each_of_its_kinds_is_in_a_golden_file() -> None:
+    """A word that is added to the language needs a golden file, too."""
+    seen = list(all_statements())
+    kinds = {type(each) for each in seen}
+    every = {
+        each
+        for each in vars(statements).values()
+        if isinstance(each, type) and issubclass(each, Statement) and each is not Statement
+    }
+    assert kinds == every
+
+    def words(statement: type, name: str) -> set[object]:
+        return {getattr(each, name) for each in seen if isinstance(each, statement)}
+
+    def choices(of: type, name: str) -> set[object]:
+        return set(get_args(get_type_hints(of)[name]))
+
+    assert words(Show, "what") == choices(Show, "what")
+    assert words(ControlQuery, "action") == choices(ControlQuery, "action")
+    assert words(Drop, "kind") == choices(Drop, "kind")
+    assert words(CreateRelation, "kind") == choices(CreateRelation, "kind")
+    for statement, name in (
+        (Drop, "delete_topic"), (Drop, "if_exists"), (Describe, "extended"), (Describe, "function"),
+        (CreateRelation, "or_replace"), (CreateRelation, "if_not_exists"),
+    ):  # fmt: skip
+        assert words(statement, name) == {True, False}, (statement, name)
+    assert {each.query_id is None for each in seen if isinstance(each, Explain)} == {True, False}
+    queries = [query for each in seen if isinstance(query := getattr(each, "query", None), Query)]
+    assert {query.emit for query in queries} == {None, "changes", "final"}
+    windows = [query.window for query in queries if query.window is not None]
+    assert {window.kind for window in windows} == {"tumbling", "hopping", "session"}
+    assert {window.grace is None for window in windows} == {True, False}
+    assert any(query.withins for query in queries)
+    assert any(query.partition_by for query in queries)
+    assert any(query.union for query in queries)
+    formats = {each.options.get("format") for each in seen if isinstance(each, CreateRelation)}
+    assert formats >= {"json", "avro", "protobuf", "json_schema", "csv", "string", "bytes"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
