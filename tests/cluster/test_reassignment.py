@@ -161,6 +161,7 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(cluster: Cluster) -> No
         assert reason in penstock(cluster, "reassign", "--move", target, expect=1)
     assert "no partition 7" in penstock(cluster, "reassign", "--move", "refused:7=1,2", expect=1)
     assert "no topic 'nowhere'" in penstock(cluster, "reassign", "--move", "nowhere:0=1", expect=1)
+    assert "there is no broker 9" in penstock(cluster, "decommission", "9", "--yes", expect=1)
     assert (
         "Nothing moves"
         in CliRunner()

@@ -6,11 +6,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka.admin import NewTopic
 
-from penstock.errors import ApiError
+from penstock.errors import ApiError, error_for_code
 from penstock.groups.share.state_records import SharePartitionKey
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
@@ -312,3 +314,34 @@ def test_dead_letters_reach_their_topic_from_every_leader(cluster: Cluster) -> N
         return {value for _, value in read_all(cluster, "letters")[0]}
 
     wait_until("all letters are there", lambda: letters() == rejected)
+
+
+def test_a_group_whose_state_cannot_be_deleted_stays_until_it_can(tmp_path: Path) -> None:
+    """It would else begin again where it was, when somebody makes it again."""
+    queue = "deleted"
+    with running(tmp_path, settings=SETTINGS) as cluster:
+        make_queue(cluster, queue, 1)
+        home = coordinator(cluster, queue)
+        elsewhere = next(node for node in cluster.nodes.values() if node is not home)
+        state = NewTopic("__share_group_state", 1, replica_assignment=[[elsewhere.id]])
+        cluster.admin.create_topics([state], request_timeout=30)["__share_group_state"].result()
+        with Writer(cluster, queue, 1) as writer, Workers(cluster, queue, 1) as workers:
+            workers.wait_for(20)
+            wait_until_done(cluster, queue, workers, writer.stop())
+
+        def delete() -> str:
+            answer = ask(cluster, queue, ApiKey.DELETE_GROUPS, 2, Message(groups_names=[queue]))
+            code = answer.results[0].error_code
+            return error_for_code(code).kafka_name if code else ""
+
+        elsewhere.kill()
+        wait_until("nobody has its state", lambda: cluster.leaders("__share_group_state")[0] == -1)
+        said: list[str] = []
+        wait_until("its members are gone", lambda: said.append(delete()) or said[-1] != "NON_EMPTY_GROUP")
+        assert said[-1] == "COORDINATOR_NOT_AVAILABLE"
+        elsewhere.start()
+        wait_until("it is deleted", lambda: delete() == "")
+        assert delete() == "GROUP_ID_NOT_FOUND"
+        with Workers(cluster, queue, 1) as again:
+            again.wait_for(len(workers.accepted))
+        assert again.delivered.keys() == workers.delivered.keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-
-log = logging.getLogger(__name__)
 
 LATEST = -1
 _LIST_OFFSETS_VERSION = 7
@@ -93,8 +90,9 @@ async def delete(sharing: Sharing, keys: Iterable[SharePartitionKey]) -> None:
         result = sharing.stored.delete(key)
         if isinstance(result, asyncio.Future):
             pending.append(result)
-    for written in pending:
-        await written
+    for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def keys_of_group(broker: Broker, group_id: str) -> set[SharePartitionKey]:
@@ -112,12 +110,12 @@ def keys_of_group(broker: Broker, group_id: str) -> set[SharePartitionKey]:
     return keys
 
 
-async def group_deleted(sharing: Sharing, group_id: str, keys: Iterable[SharePartitionKey]) -> None:
-    """Its state goes with it."""
-    try:
-        await delete(sharing, keys)
-    except ApiError as error:
-        log.warning("the share state of the deleted group %s stays: %s", group_id, error)
+async def delete_state_of(broker: Broker, group_id: str) -> None:
+    """Before the group itself is deleted; ApiError where that is not possible now."""
+    keys = keys_of_group(broker, group_id)
+    if keys:
+        broker.groups.shard_for(group_id).group(group_id).check_delete()
+        await delete(broker.share, keys)
 
 
 async def prune(broker: Broker, sharing: Sharing) -> None:

@@ -203,6 +203,9 @@ def decommission(
     begun = False
     while True:
         state = _state(cluster)
+        if broker not in state.racks and not any(broker in placed for placed in state.placed.values()):
+            known = ", ".join(map(str, sorted(state.racks)))
+            raise CommandFailed(f"there is no broker {broker}, and nothing is on it; there are {known}.")
         try:
             moves = vacate(state.placed, state.racks, broker)
         except TooFewBrokers as error:

@@ -2,18 +2,22 @@
 
 2  flexible
 
-A group that has members is refused with NON_EMPTY_GROUP. Its offsets, or its share state, go with it.
+A group that has members is refused with NON_EMPTY_GROUP. Its offsets, or its share state, go with it: the
+state first, wherever it is, so that a group of the same name never begins where this one was. Where it cannot
+be deleted the group stays, and its client is told so.
 Left out: nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker.context import RequestContext
 from penstock.broker.group_calls import Step, ask_each
 from penstock.broker.registry import register
-from penstock.broker.share_admin import group_deleted, keys_of_group
+from penstock.broker.share_admin import delete_state_of
+from penstock.errors import ApiError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -25,18 +29,34 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     def step(group_id: str) -> Step:
         return lambda shard, who, token, now: shard.delete_groups(group_id, who, token, now)
 
-    # What it has state of is not known any more when it is gone.
-    shared = {group_id: keys_of_group(broker, group_id) for group_id in request.groups_names}
-    results = await ask_each(
-        broker,
-        context,
-        [(group_id, step(group_id)) for group_id in request.groups_names],
-        lambda group_id, error: _result(group_id, error.code),
+    names = request.groups_names
+    kept = await asyncio.gather(*(_delete_state(broker, group_id) for group_id in names))
+    deleted = iter(
+        await ask_each(
+            broker,
+            context,
+            [
+                (group_id, step(group_id))
+                for group_id, error in zip(names, kept, strict=True)
+                if error is None
+            ],
+            lambda group_id, error: _result(group_id, error.code),
+        )
     )
-    for result in results:
-        if result.error_code == 0:
-            await group_deleted(broker.share, result.group_id, shared[result.group_id])
+    results = [
+        next(deleted) if error is None else _result(group_id, error.code)
+        for group_id, error in zip(names, kept, strict=True)
+    ]
     return Message(throttle_time_ms=0, results=results)
+
+
+async def _delete_state(broker: Broker, group_id: str) -> ApiError | None:
+    """Why the group has to stay."""
+    try:
+        await delete_state_of(broker, group_id)
+    except ApiError as error:
+        return error
+    return None
 
 
 def _result(group_id: str, code: int) -> Message:
