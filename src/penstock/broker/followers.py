@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.broker.peers import PeerUnavailable
+from penstock.controller.telling import some_of
 from penstock.errors import (
     ApiError,
     FetchSessionIdNotFound,
@@ -86,6 +87,9 @@ class LeaderFetcher:
         self._dirty: set[Id] = set()
         self._changed = asyncio.Event()
         self._failing = False
+        self._told: dict[
+            int, list[str]
+        ] = {}  # errors of this answer that are to be told, with whose they are
         self._ahead: asyncio.Task[tuple[bytearray, int]] | None = None  # asked for before it was needed
         self._expected: dict[Id, int] = {}  # where the logs must end for what was asked for ahead
         assert broker.membership is not None
@@ -172,6 +176,13 @@ class LeaderFetcher:
                 self._dirty.add(one.id)  # what came before it could not be appended
                 continue
             await self._take(one, result, frame)
+        self._tell()
+
+    def _tell(self) -> None:
+        """One line for each kind of error: a leader that starts has hundreds of partitions."""
+        told, self._told = self._told, {}
+        for code, names in told.items():
+            log.info("broker %d answers %s: %s", self.leader, error_for_code(code).kafka_name, some_of(names))
 
     async def _next_request(self) -> bytes | None:
         """None where all partitions wait after an error, which then is over."""
@@ -308,12 +319,8 @@ class LeaderFetcher:
             await self._out_of_range(one)
             return
         if one.errors == _TOLD_AFTER or (one.errors > _TOLD_AFTER and one.reason != code):
-            log.info(
-                "%s-%d: broker %d answers %s",
-                *one.partition.key,
-                self.leader,
-                error_for_code(code).kafka_name,
-            )
+            topic, index = one.partition.key
+            self._told.setdefault(code, []).append(f"{topic}-{index}")
         self._postpone(one, code)
 
     def _postpone(self, one: Followed, code: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from penstock.broker.peers import PeerUnavailable
+from penstock.controller.telling import some_of
 from penstock.errors import ApiError, error_for_code
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
@@ -141,17 +142,18 @@ class InSyncReplicas:
             raise error_for_code(answer.error_code)()
         by_id = {topic.id: topic.name for topic in images.values()}
         refused: dict[Key, Partition] = dict(wishes)
+        told: dict[int, list[str]] = {}
         for topic in answer.topics:
             for result in topic.partitions:
                 key = (by_id.get(topic.topic_id, ""), result.partition_index)
                 if key not in wishes:
                     continue
                 if result.error_code:
-                    log.info(
-                        "%s-%d: the controller answers %s", *key, error_for_code(result.error_code).kafka_name
-                    )
+                    told.setdefault(result.error_code, []).append(f"{key[0]}-{key[1]}")
                 else:
                     del refused[key]  # the image that says so is on its way
+        for code, names in told.items():
+            log.info("the controller answers %s: %s", error_for_code(code).kafka_name, some_of(names))
         return refused
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.controller.elections import PartitionChange
 from penstock.metadata.image import NO_LEADER
@@ -20,8 +20,13 @@ def told(changes: Iterable[PartitionChange]) -> Iterator[tuple[int, str]]:
             kinds.setdefault(kind, []).append(f"{change.topic}-{change.new.index}")
     for (level, what), names in kinds.items():
         count = f"{len(names)} partition{'s' if len(names) > 1 else ''}"
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        yield level, f"{count} {what}: {', '.join(names[:_NAMED])}{more}"
+        yield level, f"{count} {what}: {some_of(names)}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _kinds(change: PartitionChange) -> Iterator[tuple[int, str]]:
