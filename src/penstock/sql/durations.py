@@ -1,4 +1,4 @@
-"""Times as one writes them: `10 MINUTES`, `1 HOUR 30 MINUTES`, `INTERVAL '10' MINUTE`, `'500 milliseconds'`."""
+"""Times as one writes them: `10 MINUTES`, `1 HOUR 30 MINUTES`, `INTERVAL '10' MINUTE`, `'500 seconds'`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def duration(cursor: Cursor, *, positive: bool) -> Duration:
 
 
 def _of_string(cursor: Cursor, token: Token) -> list[tuple[int, str]]:
-    """`'10' MINUTE` or `'10 minutes'`: what is in the string is read as if it stood there, and so are mistakes."""
+    """`'10' MINUTE` or `'10 minutes'`: the string is read as if its words stood there."""
     inner = Cursor(token.text, tokenize(token.text))
     try:
         if len(inner.tokens) == 1 and inner.peek().kind == "number":

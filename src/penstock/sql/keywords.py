@@ -1,10 +1,13 @@
-"""The words of the language, and its statements in a table: the reference in `docs/sql.md` and the shell's completion
-are made of it. In a syntax line, `[a]` may be left out, `a | b` is a choice, `…` means again and again.
+"""The words of the language, and its statements in a table.
+
+The reference in `docs/sql.md` and the shell's completion are made of it. In a syntax line, `[a]`
+may be left out, `a | b` is a choice, `…` means again and again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ STATEMENTS = (
     StatementSyntax(
         "CREATE STREAM",
         "CREATE [OR REPLACE] STREAM [IF NOT EXISTS] name (column type [KEY], …) [WITH (option = value, …)]",
-        "Gives the records of a topic columns, so that queries can read them; the topic is made if it is missing.",
+        "Gives the records of a topic columns, so that queries can read them; a missing topic is made.",
     ),
     StatementSyntax(
         "CREATE STREAM AS",
@@ -28,7 +31,8 @@ STATEMENTS = (
     ),
     StatementSyntax(
         "CREATE TABLE",
-        "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (column type [PRIMARY KEY], …) [WITH (option = value, …)]",
+        "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (column type [PRIMARY KEY], …)"
+        " [WITH (option = value, …)]",
         "Reads a topic as the newest row of each key.",
     ),
     StatementSyntax(
@@ -39,7 +43,7 @@ STATEMENTS = (
     StatementSyntax(
         "INSERT INTO … SELECT",
         "INSERT INTO name [WITH (option = value, …)] query",
-        "Runs a query and appends its rows to a stream or table that is there, column by column of the same name.",
+        "Runs a query and appends its rows to a stream or table that is there, by the names of columns.",
     ),
     StatementSyntax(
         "INSERT INTO … VALUES",
@@ -115,125 +119,59 @@ STATEMENTS = (
 )
 
 FIRST_WORDS = (
-    "SELECT", "WITH", "FROM", "VALUES", "CREATE", "INSERT", "DROP", "SHOW", "LIST", "DESCRIBE", "DESC", "EXPLAIN",
-    "PAUSE", "RESUME", "TERMINATE", "DEFINE", "UNDEFINE", "SET", "UNSET",
+    "SELECT", "WITH", "FROM", "VALUES", "CREATE", "INSERT", "DROP", "SHOW", "LIST", "DESCRIBE", "DESC",
+    "EXPLAIN", "PAUSE", "RESUME", "TERMINATE", "DEFINE", "UNDEFINE", "SET", "UNSET",
 )  # fmt: skip
 """With which a statement can begin."""
 
 _OURS = (
-    "ADVANCE", "ALL", "AS", "BY", "CHANGES", "DELETE", "EMIT", "EXISTS", "EXTENDED", "FINAL", "FUNCTION", "FUNCTIONS",
-    "GRACE", "HOPPING", "IF", "INTO", "KEY", "LANGUAGE", "NOT", "OR", "PARTITION", "PERIOD", "PRIMARY", "PROPERTIES",
-    "PYTHON", "QUERIES", "QUERY", "REPLACE", "RETURNS", "SESSION", "SIZE", "STREAM", "STREAMS", "TABLE", "TABLES",
-    "TOPIC", "TOPICS", "TUMBLING", "VARIABLES", "WINDOW", "WINDOWEND", "WINDOWSTART", "WITHIN",
+    "ADVANCE", "ALL", "AS", "BY", "CHANGES", "DELETE", "EMIT", "EXISTS", "EXTENDED", "FINAL", "FUNCTION",
+    "FUNCTIONS", "GRACE", "HOPPING", "IF", "INTO", "KEY", "LANGUAGE", "NOT", "OR", "PARTITION", "PERIOD",
+    "PRIMARY", "PROPERTIES", "PYTHON", "QUERIES", "QUERY", "REPLACE", "RETURNS", "SESSION", "SIZE",
+    "STREAM", "STREAMS", "TABLE", "TABLES", "TOPIC", "TOPICS", "TUMBLING", "VARIABLES", "WINDOW",
+    "WINDOWEND", "WINDOWSTART", "WITHIN",
 )  # fmt: skip
 _OF_QUERIES = (
-    "AND", "ANTI", "ASC", "BETWEEN", "CASE", "CAST", "CROSS", "DISTINCT", "ELSE", "END", "EXCEPT", "EXPLODE", "FALSE",
-    "FILTER", "FULL", "GROUP", "HAVING", "IN", "INNER", "INTERSECT", "INTERVAL", "IS", "JOIN", "LATERAL", "LEFT",
-    "LIKE", "LIMIT", "NULL", "ON", "ORDER", "OUTER", "OVER", "RIGHT", "SEMI", "THEN", "TRUE", "UNION", "USING", "VIEW",
-    "WHEN", "WHERE",
+    "AND", "ANTI", "ASC", "BETWEEN", "CASE", "CAST", "CROSS", "DISTINCT", "ELSE", "END", "EXCEPT",
+    "EXPLODE", "FALSE", "FILTER", "FULL", "GROUP", "HAVING", "IN", "INNER", "INTERSECT", "INTERVAL", "IS",
+    "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT", "NULL", "ON", "ORDER", "OUTER", "OVER", "RIGHT", "SEMI",
+    "THEN", "TRUE", "UNION", "USING", "VIEW", "WHEN", "WHERE",
 )  # fmt: skip
 _OF_TIME = (
-    "DAY", "DAYS", "HOUR", "HOURS", "MILLISECOND", "MILLISECONDS", "MINUTE", "MINUTES", "SECOND", "SECONDS", "WEEK",
-    "WEEKS",
+    "DAY", "DAYS", "HOUR", "HOURS", "MILLISECOND", "MILLISECONDS", "MINUTE", "MINUTES", "SECOND", "SECONDS",
+    "WEEK", "WEEKS",
 )  # fmt: skip
 _TYPES = (
-    "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "INT", "MAP", "SMALLINT", "STRING",
-    "STRUCT", "TIMESTAMP", "TINYINT", "VARIANT",
+    "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "INT", "MAP", "SMALLINT",
+    "STRING", "STRUCT", "TIMESTAMP", "TINYINT", "VARIANT",
 )  # fmt: skip
 
 KEYWORDS = tuple(sorted({*FIRST_WORDS, *_OURS, *_OF_QUERIES, *_OF_TIME, *_TYPES}))
 """For completion; only few of them cannot be names."""
 
-AGGREGATES = frozenset(
-    word.upper()
-    for word in [
-        "any",
-        "any_value",
-        "approx_count_distinct",
-        "approx_percentile",
-        "approx_top_k",
-        "approx_top_k_accumulate",
-        "approx_top_k_combine",
-        "array_agg",
-        "avg",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "bitmap_and_agg",
-        "bitmap_construct_agg",
-        "bitmap_or_agg",
-        "bool_and",
-        "bool_or",
-        "collect_list",
-        "collect_set",
-        "collect_union",
-        "corr",
-        "count",
-        "count_if",
-        "count_min_sketch",
-        "covar_pop",
-        "covar_samp",
-        "every",
-        "first",
-        "first_value",
-        "grouping",
-        "grouping_id",
-        "histogram_numeric",
-        "hll_sketch_agg",
-        "hll_union_agg",
-        "kll_merge_agg_bigint",
-        "kll_merge_agg_double",
-        "kll_merge_agg_float",
-        "kll_sketch_agg_bigint",
-        "kll_sketch_agg_double",
-        "kll_sketch_agg_float",
-        "kurtosis",
-        "last",
-        "last_value",
-        "listagg",
-        "max",
-        "max_by",
-        "mean",
-        "measure",
-        "median",
-        "min",
-        "min_by",
-        "mode",
-        "percentile",
-        "percentile_approx",
-        "percentile_cont",
-        "percentile_disc",
-        "regr_avgx",
-        "regr_avgy",
-        "regr_count",
-        "regr_intercept",
-        "regr_r2",
-        "regr_slope",
-        "regr_sxx",
-        "regr_sxy",
-        "regr_syy",
-        "skewness",
-        "some",
-        "std",
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "string_agg",
-        "sum",
-        "theta_intersection_agg",
-        "theta_sketch_agg",
-        "theta_union_agg",
-        "try_avg",
-        "try_sum",
-        "tuple_intersection_agg_double",
-        "tuple_intersection_agg_integer",
-        "tuple_sketch_agg_double",
-        "tuple_sketch_agg_integer",
-        "tuple_union_agg_double",
-        "tuple_union_agg_integer",
-        "var_pop",
-        "var_samp",
-        "variance",
-    ]
-)
+AGGREGATES = frozenset((
+    "ANY", "ANY_VALUE", "APPROX_COUNT_DISTINCT", "APPROX_PERCENTILE", "APPROX_TOP_K",
+    "APPROX_TOP_K_ACCUMULATE", "APPROX_TOP_K_COMBINE", "ARRAY_AGG", "AVG", "BIT_AND", "BIT_OR", "BIT_XOR",
+    "BITMAP_AND_AGG", "BITMAP_CONSTRUCT_AGG", "BITMAP_OR_AGG", "BOOL_AND", "BOOL_OR", "COLLECT_LIST",
+    "COLLECT_SET", "COLLECT_UNION", "CORR", "COUNT", "COUNT_IF", "COUNT_MIN_SKETCH", "COVAR_POP",
+    "COVAR_SAMP", "EVERY", "FIRST", "FIRST_VALUE", "GROUPING", "GROUPING_ID", "HISTOGRAM_NUMERIC",
+    "HLL_SKETCH_AGG", "HLL_UNION_AGG", "KLL_MERGE_AGG_BIGINT", "KLL_MERGE_AGG_DOUBLE",
+    "KLL_MERGE_AGG_FLOAT", "KLL_SKETCH_AGG_BIGINT", "KLL_SKETCH_AGG_DOUBLE", "KLL_SKETCH_AGG_FLOAT",
+    "KURTOSIS", "LAST", "LAST_VALUE", "LISTAGG", "MAX", "MAX_BY", "MEAN", "MEASURE", "MEDIAN", "MIN",
+    "MIN_BY", "MODE", "PERCENTILE", "PERCENTILE_APPROX", "PERCENTILE_CONT", "PERCENTILE_DISC", "REGR_AVGX",
+    "REGR_AVGY", "REGR_COUNT", "REGR_INTERCEPT", "REGR_R2", "REGR_SLOPE", "REGR_SXX", "REGR_SXY",
+    "REGR_SYY", "SKEWNESS", "SOME", "STD", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "STRING_AGG", "SUM",
+    "THETA_INTERSECTION_AGG", "THETA_SKETCH_AGG", "THETA_UNION_AGG", "TRY_AVG", "TRY_SUM",
+    "TUPLE_INTERSECTION_AGG_DOUBLE", "TUPLE_INTERSECTION_AGG_INTEGER", "TUPLE_SKETCH_AGG_DOUBLE",
+    "TUPLE_SKETCH_AGG_INTEGER", "TUPLE_UNION_AGG_DOUBLE", "TUPLE_UNION_AGG_INTEGER", "VAR_POP", "VAR_SAMP",
+    "VARIANCE",
+))  # fmt: skip
 """Spark's aggregate functions (group `agg_funcs` of its registry), in capitals."""
+
+WINDOW_BOUNDS: dict[str, Literal["start", "end"]] = {
+    "WINDOWSTART": "start",
+    "WINDOW_START": "start",
+    "WINDOWEND": "end",
+    "WINDOW_END": "end",
+}
+"""What names the bounds of a window in its SELECT."""

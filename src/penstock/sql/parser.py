@@ -1,4 +1,4 @@
-"""Statements from text. `parse` gives all of them; what cannot be read is a BadSyntax with its line and column.
+"""Statements from text: what cannot be read is a BadSyntax with its line and column.
 
 What stands around a query is read here, the query itself by `selects`.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
+from penstock.sql.column_types import column_type
 from penstock.sql.cursor import Cursor
+from penstock.sql.definitions import read_columns, read_dotted, read_options, read_part, read_value
 from penstock.sql.errors import BadSyntax, Place, did_you_mean
 from penstock.sql.keywords import FIRST_WORDS
-from penstock.sql.selects import match_brackets, read_query
+from penstock.sql.selects import read_query
 from penstock.sql.statements import (
     Column,
     ControlQuery,
@@ -31,18 +33,17 @@ from penstock.sql.statements import (
     Statement,
 )
 from penstock.sql.tokens import Token, tokenize
-from penstock.sql.types import column_type
 from penstock.sql.variables import expand
+from penstock.sql.words import QUERY_WORDS, match_brackets
 
 _SHOWN = ("TOPICS", "STREAMS", "TABLES", "QUERIES", "FUNCTIONS", "VARIABLES", "PROPERTIES")
-_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES")
 
 
 def parse(text: str, variables: Mapping[str, str] | None = {}) -> list[Statement]:
     """All statements of the text, which `;` sets apart.
 
-    `${name}` is replaced by a variable's value, also by those that a DEFINE before it in the text gives; with None
-    as variables it is left as it is (a text in which they were replaced before).
+    `${name}` is replaced by a variable's value, also by those that a DEFINE before it in the text gives; with
+    None as variables it is left as it is (a text in which they were replaced before).
     """
     known = None if variables is None else dict(variables)
     statements: list[Statement] = []
@@ -65,7 +66,7 @@ def parse(text: str, variables: Mapping[str, str] | None = {}) -> list[Statement
 
 
 def is_complete(text: str) -> bool:
-    """Whether a shell can send it: it ends with `;` outside of strings, bodies and comments, or says nothing."""
+    """Whether a shell can send it: it ends with `;` outside of strings, bodies and comments, or is empty."""
     try:
         tokens = tokenize(text)
     except BadSyntax:
@@ -144,11 +145,11 @@ class _Parser(Cursor):
         name, name_span = self.name(f"the name of the {kind.lower()}")
         columns: tuple[Column, ...] = ()
         if self.peek().is_symbol("("):
-            columns = self._columns()
+            columns = read_columns(self)
         options: dict[str, str] = {}
         spans: dict[str, Span] = {}
         if self.take("WITH"):
-            options, spans = self._options()
+            options, spans = read_options(self)
         query: Query | None = None
         if self.take("AS"):
             if columns:
@@ -183,101 +184,6 @@ class _Parser(Cursor):
         self.expect("NOT")
         self.expect("EXISTS")
         return True
-
-    def _columns(self) -> tuple[Column, ...]:
-        self.expect_symbol("(")
-        columns: list[Column] = []
-        while True:
-            if self.at("PRIMARY", "KEY") and self.peek(2).is_symbol("("):
-                self.position += 2
-                columns = self._mark_keys(columns)
-            else:
-                columns.append(self._column(columns))
-            if self.take_symbol(")"):
-                return tuple(columns)
-            if not self.take_symbol(","):
-                could = () if columns[-1].key else ("KEY", "PRIMARY KEY")
-                self.fail(", ".join((*could, "a comma")) + " or )", ("KEY", "PRIMARY"))
-
-    def _column(self, before: Sequence[Column]) -> Column:
-        token = self.peek()
-        if not token.names:
-            self.fail("the name of a column")
-        self.next()
-        self.refuse_dash(token)
-        if any(column.name.casefold() == token.text.casefold() for column in before):
-            raise BadSyntax(f"column `{token.text}` is there twice", Place.of(self.text, token.start))
-        type_text = column_type(self)
-        key = self.take("KEY")
-        if not key and self.take("PRIMARY"):
-            self.expect("KEY")
-            key = True
-        return Column(token.text, type_text, key, (token.start, token.end))
-
-    def _mark_keys(self, columns: list[Column]) -> list[Column]:
-        keys: set[str] = set()
-        self.expect_symbol("(")
-        while True:
-            token = self.peek()
-            if not token.names:
-                self.fail("the name of a column")
-            if token.text.casefold() not in {column.name.casefold() for column in columns}:
-                self.fail("a column that is named before", [column.name for column in columns])
-            self.next()
-            keys.add(token.text.casefold())
-            if self.take_symbol(")"):
-                break
-            self.expect_symbol(",", "a comma or )")
-        return [
-            Column(column.name, column.type, column.key or column.name.casefold() in keys, column.span)
-            for column in columns
-        ]
-
-    def _options(self) -> tuple[dict[str, str], dict[str, Span]]:
-        options: dict[str, str] = {}
-        spans: dict[str, Span] = {}
-        self.expect_symbol("(")
-        while True:
-            first = self.peek()
-            name = self._dotted("the name of an option").lower()
-            spans_to = self.tokens[self.position - 1].end
-            if name in options:
-                raise BadSyntax(f"option `{name}` is there twice", Place.of(self.text, first.start))
-            self.expect_symbol("=", f"= and the value of `{name}`")
-            options[name] = self._value(f"the value of `{name}`")
-            spans[name] = (first.start, spans_to)
-            if self.take_symbol(")"):
-                return options, spans
-            self.expect_symbol(",", "a comma or )")
-
-    def _dotted(self, what: str) -> str:
-        """`a`, `a.b.c`, `'a.b-c'` or quoted by backticks."""
-        if self.peek().kind == "string":
-            return self.next().text
-        parts = [self._part(what)]
-        while self.take_symbol("."):
-            parts.append(self._part(what))
-        return ".".join(parts)
-
-    def _part(self, what: str) -> str:
-        if not self.peek().names:
-            self.fail(what)
-        return self.next().text
-
-    def _value(self, what: str) -> str:
-        sign = (
-            "-"
-            if self.peek().is_symbol("-") and self.peek(1).kind == "number" and self.take_symbol("-")
-            else ""
-        )
-        token = self.peek()
-        if token.kind in ("string", "number"):
-            self.next()
-            return sign + token.text
-        if token.upper in ("TRUE", "FALSE"):
-            self.next()
-            return token.text.lower()
-        self.fail(what, hint=" (a text is quoted: '…')" if token.names else "")
 
     def _create_function(self, span: Span, or_replace: bool) -> CreateFunction:
         if_not_exists = self._if_not_exists(or_replace)
@@ -328,10 +234,10 @@ class _Parser(Cursor):
         target, target_span = self.name("the name of a stream or table")
         columns: list[str] = []
         opening = self.peek()
-        if opening.is_symbol("(") and self.peek(1).upper not in _QUERY_WORDS:
+        if opening.is_symbol("(") and self.peek(1).upper not in QUERY_WORDS:
             self.next()
             while True:
-                columns.append(self._part("the name of a column"))
+                columns.append(read_part(self, "the name of a column"))
                 if self.take_symbol(")"):
                     break
                 self.expect_symbol(",", "a comma or )")
@@ -346,8 +252,8 @@ class _Parser(Cursor):
         spans: dict[str, Span] = {}
         if self.at("WITH") and self.peek(1).is_symbol("("):
             self.next()
-            options, spans = self._options()
-        if self.peek().upper not in _QUERY_WORDS and not self.peek().is_symbol("("):
+            options, spans = read_options(self)
+        if self.peek().upper not in QUERY_WORDS and not self.peek().is_symbol("("):
             could = ("SELECT",) if options else ("VALUES", "SELECT")
             self.fail(" or ".join(could), (*could, "WITH"))
         return InsertQuery(self.text, span, target, target_span, self._query(), options, spans)
@@ -380,7 +286,7 @@ class _Parser(Cursor):
                 return tuple(rows)
 
     def _query(self) -> Query:
-        if self.peek().upper not in _QUERY_WORDS and not self.peek().is_symbol("("):
+        if self.peek().upper not in QUERY_WORDS and not self.peek().is_symbol("("):
             self.fail("SELECT", ("SELECT", "WITH"))
         query = read_query(self.text, self.tokens, self.position, self.end)
         self.position = self.end
@@ -486,24 +392,24 @@ class _Parser(Cursor):
     def _variable(self) -> SetVariable:
         span = self._rest()
         if self.next().upper == "UNDEFINE":
-            name = self._part("the name of a variable")
+            name = read_part(self, "the name of a variable")
             self.finish()
             return SetVariable(self.text, span, name, None)
-        name = self._part("the name of a variable")
+        name = read_part(self, "the name of a variable")
         self.expect_symbol("=", "= and the value")
-        value = self._value("the value of the variable")
+        value = read_value(self, "the value of the variable")
         self.finish()
         return SetVariable(self.text, span, name, value)
 
     def _property(self) -> Statement:
         span = self._rest()
         if self.next().upper == "UNSET":
-            name = self._dotted("the name of a property")
+            name = read_dotted(self, "the name of a property")
             self.finish()
             return SetProperty(self.text, span, name, None)
         if self.done:
             return Show(self.text, span, "properties")
-        name = self._dotted("the name of a property")
+        name = read_dotted(self, "the name of a property")
         self.expect_symbol("=", f"= and the value of `{name}`")
         if self.done:
             self.fail(f"the value of `{name}`")

@@ -1,4 +1,4 @@
-"""A text in which `${variables}` were replaced, and that still knows where each of its characters came from."""
+"""A text in which `${variables}` were replaced, and that knows where each of its characters came from."""
 
 from __future__ import annotations
 

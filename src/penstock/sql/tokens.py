@@ -1,7 +1,7 @@
 """The words of a statement with their places: Spark's rules of quoting and comments, and bodies between `$$`.
 
-sqlglot has a tokenizer too, but it swallows what follows words that it takes for commands (SHOW, EXPLAIN), joins
-words, and does not say where a string that never ends began. A shell must know that at every line.
+sqlglot has a tokenizer too, but it swallows what follows words that it takes for commands (SHOW, EXPLAIN),
+joins words, and does not say where a string that never ends began. A shell must know that at every line.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _unquoted(written: str) -> str:
         return written[2:-1]
     written = written[1:] if written[0] in "xX" else written
     quote = written[0]
-    # A doubled quote must not be taken for one that a backslash escapes, so both are undone from left to right.
+    # A doubled quote must not be taken for one that a backslash escapes: that is undone part by part.
     parts = re.split(r"(\\.)", written[1:-1], flags=re.DOTALL)
     joined = "".join(part if at % 2 else part.replace(quote * 2, quote) for at, part in enumerate(parts))
     return _ESCAPE.sub(_unescaped, joined) if "\\" in joined else joined

@@ -1,7 +1,7 @@
 """`${name}` in a statement: replaced by the value of the variable, also inside of strings and quoted names.
 
-Not inside of comments and of Python bodies. A value cannot end a statement and begin another one: the text is cut at
-its `;` before.
+Not inside of comments and of Python bodies. A value cannot end a statement and begin another one: the text is
+cut at its `;` before.
 """
 
 from __future__ import annotations
