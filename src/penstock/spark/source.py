@@ -72,23 +72,23 @@ class PenstockDataSource(DataSource):
         options = parse_source_options(self.options, streaming=None)
         columns = self._columns(options)
         if columns is not None:
-            from penstock.spark.typed import source_schema
+            from penstock.spark.typed import source_ddl, source_schema
 
+            if any(part.options.is_text for part in columns.parts):
+                return source_ddl(columns, options.include_headers)
             return source_schema(columns, options.include_headers)
         return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source_options(self.options, streaming=False)
-        columns = self._columns(options)
-        _check_schema(schema, options, columns)
+        columns = _checked(schema, options, self._columns(options))
         return BatchReader(options, columns)
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse_source_options(self.options, streaming=True)
-        columns = self._columns(options)
-        _check_schema(schema, options, columns)
+        columns = _checked(schema, options, self._columns(options))
         return StreamReader(options, columns)
 
     def _columns(self, options: SourceOptions) -> TypedColumns | None:
@@ -448,7 +448,8 @@ def _warn(options: SourceOptions) -> None:
         log.warning("%s", warning)
 
 
-def _check_schema(schema: StructType, options: SourceOptions, typed: TypedColumns | None = None) -> None:
+def _checked(schema: StructType, options: SourceOptions, typed: TypedColumns | None) -> TypedColumns | None:
+    """The typed columns with the types that Spark has made of their DDL."""
     columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     if options.include_headers:
         columns.append("headers")
@@ -457,12 +458,16 @@ def _check_schema(schema: StructType, options: SourceOptions, typed: TypedColumn
             f"the source has the columns {', '.join(columns)}, and no schema can be given."
             " Use DataFrame operations on key and value instead"
         )
-    if typed is not None:
-        from penstock.spark.typed import source_schema
+    if typed is None:
+        return None
+    from penstock.spark.typed import part_types, with_types
 
-        wanted = source_schema(typed, options.include_headers).simpleString()
-        if schema.simpleString() != wanted:
+    typed = with_types(typed, schema)
+    for part, kind in part_types(typed).items():
+        given = schema[part].dataType.simpleString()
+        if given != kind.simpleString():
             raise BadOption(
-                f"the columns of these options are {wanted}, not {schema.simpleString()}: "
-                "leave out the schema, or name the one to read with in value.schema"
+                f"the column {part} of these options is {kind.simpleString()}, not {given}: "
+                f"leave out the schema, or name the one to read with in {part}.schema"
             )
+    return typed

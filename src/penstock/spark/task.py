@@ -77,13 +77,12 @@ def read_typed(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range with typed columns."""
     from penstock.spark.dead_letters import DeadLetters
-    from penstock.spark.typed import decoded
+    from penstock.spark.typed import decoded, needs_headers
 
     topic = columns.options.dead_letter_topic
     letters = None if topic is None else DeadLetters(topic, options.kafka)
-    # A header may name the schema, and a dead letter has the record's.
-    with_headers = replace(options, include_headers=True)
-    batches = read(cluster, wanted, with_headers)
+    headers = options.include_headers or needs_headers(columns)
+    batches = read(cluster, wanted, replace(options, include_headers=headers))
     yield from decoded(batches, columns, keep_headers=options.include_headers, dead_letters=letters)
 
 

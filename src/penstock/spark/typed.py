@@ -1,4 +1,4 @@
-"""Typed columns: `key` and `value` decoded by the schema ids in the records, in the reader's types.
+"""Typed columns: `key` and `value` decoded by the schema ids in the records, or as plain text of one schema.
 
 On the driver `resolve` asks the registry once for the schemas to read with; they go to the tasks with the
 plan, so all tasks of a query give the same types. In a task `Decoder` takes batches of bytes to batches of
@@ -7,6 +7,8 @@ values, and does with what does not decode as `decode.errors` says.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from penstock.registry.formats import InvalidSchema, ResolvedReference
 from penstock.registry.serdes import writer_schema
 from penstock.registry.serdes.framing import HEADERS, Framed, Undecodable, take_apart
 from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
-from penstock.spark.typed_options import Errors, PartOptions, TypedOptions
+from penstock.spark.typed_options import JSON_TEXT, Errors, PartOptions, TypedOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +46,7 @@ class TypedPart:
 
     options: PartOptions
     schema: str
+    """Of text it is Spark's type, as JSON, when Spark has made that of its DDL (`with_types`)."""
     references: tuple[ResolvedReference, ...]
 
 
@@ -58,11 +61,15 @@ class TypedColumns:
 
 def resolve(options: TypedOptions) -> TypedColumns:
     """The schemas to read with: those that are given, or the subjects' latest."""
+    if options.registry is None:
+        return TypedColumns(options, tuple(TypedPart(part, "", ()) for part in options.parts))
     with RegistryClient(replace(options.registry, patience=0.0)) as client:
         return TypedColumns(options, tuple(_resolve(client, part) for part in options.parts))
 
 
 def _resolve(client: RegistryClient, part: PartOptions) -> TypedPart:
+    if part.is_text:
+        return TypedPart(part, "", ())
     if part.schema is not None:
         return TypedPart(part, part.schema, ())
     try:
@@ -82,11 +89,66 @@ def _resolve(client: RegistryClient, part: PartOptions) -> TypedPart:
     return TypedPart(part, found.schema, client.resolve(found))
 
 
-def source_schema(columns: TypedColumns, include_headers: bool) -> StructType:
-    """The columns of the source: key and value are bytes unless they are typed."""
+def with_types(columns: TypedColumns, schema: StructType) -> TypedColumns:
+    """With the types that Spark has made of the DDL of texts, as it gives them to a reader."""
     from pyspark.sql import types as T
 
-    typed: dict[str, DataType] = {part.options.part: _column(part).spark_type for part in columns.parts}
+    from penstock.spark.text_values import check_types
+
+    parts = []
+    for part in columns.parts:
+        options = part.options
+        if options.is_text and not part.schema:
+            kind = schema[options.part].dataType
+            if not isinstance(kind, T.StructType):
+                raise NotTyped(f"{options.part}.schema must be the columns of a struct, not {options.schema}")
+            try:
+                check_types(kind, nested=options.schema_type == JSON_TEXT)
+            except NotTyped as error:
+                raise NotTyped(f"{options.part}.schema: {error}") from None
+            part = replace(part, schema=kind.json())
+        parts.append(part)
+    return replace(columns, parts=tuple(parts))
+
+
+def source_ddl(columns: TypedColumns, include_headers: bool) -> str:
+    """The columns of the source: key and value are bytes unless they are typed."""
+    typed = {part.options.part: _ddl_of(part) for part in columns.parts}
+    fields = [
+        f"key {typed.get('key', 'binary')}, value {typed.get('value', 'binary')}",
+        "topic string, partition int, offset bigint, timestamp timestamp, timestampType int",
+    ]
+    if include_headers:
+        fields.append("headers array<struct<key: string, value: binary>>")
+    return ", ".join(fields)
+
+
+def _ddl_of(part: TypedPart) -> str:
+    if not part.options.is_text:
+        return ddl(_column(part).spark_type)
+    text = part.options.schema or ""
+    return text if re.match(r"struct\s*<", text, re.IGNORECASE) else f"struct<{text}>"
+
+
+def ddl(kind: DataType) -> str:
+    """A type as Spark's SQL says it, whatever the names in it are."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        fields = ("`{}`: {}".format(each.name.replace("`", "``"), ddl(each.dataType)) for each in kind.fields)
+        return f"struct<{', '.join(fields)}>"
+    if isinstance(kind, T.ArrayType):
+        return f"array<{ddl(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"map<{ddl(kind.keyType)}, {ddl(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def source_schema(columns: TypedColumns, include_headers: bool) -> StructType:
+    """The columns of the source as a type, when all of their types are known."""
+    from pyspark.sql import types as T
+
+    typed = part_types(columns)
     fields = [
         T.StructField("key", typed.get("key", T.BinaryType())),
         T.StructField("value", typed.get("value", T.BinaryType())),
@@ -100,6 +162,18 @@ def source_schema(columns: TypedColumns, include_headers: bool) -> StructType:
         header = T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
         fields.append(T.StructField("headers", T.ArrayType(header)))
     return T.StructType(fields)
+
+
+def part_types(columns: TypedColumns) -> dict[str, DataType]:
+    """The types of the columns that are typed."""
+    from pyspark.sql import types as T
+
+    return {
+        part.options.part: T.StructType.fromJson(json.loads(part.schema))
+        if part.options.is_text
+        else _column(part).spark_type
+        for part in columns.parts
+    }
 
 
 def _column(part: TypedPart) -> Any:
@@ -152,6 +226,11 @@ def worker_decoder(columns: TypedColumns) -> Decoder:
     return decoder
 
 
+def needs_headers(columns: TypedColumns) -> bool:
+    """A header may name the schema, and a dead letter has the record's."""
+    return columns.options.registry is not None or columns.options.dead_letter_topic is not None
+
+
 def decoded(
     batches: Iterator[pa.RecordBatch],
     columns: TypedColumns,
@@ -159,7 +238,10 @@ def decoded(
     keep_headers: bool,
     dead_letters: DeadLetters | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches with headers in, batches with typed columns out; dead letters are written before these."""
+    """Batches with headers in (if `needs_headers`), batches with typed columns out.
+
+    Dead letters are written before these.
+    """
     decoder = worker_decoder(columns)
     for batch in batches:
         done, failures = decoder.decode(batch)
@@ -170,7 +252,7 @@ def decoded(
                 dead_letters.send(batch, row, failures[row])
             dead_letters.flush()
             done = _without(done, dead)
-        if not keep_headers:
+        if not keep_headers and "headers" in done.schema.names:
             done = done.drop_columns(["headers"])
         yield done
 
@@ -188,11 +270,13 @@ class Decoder:
     """Decodes the typed columns of batches, with what it has learnt of schemas."""
 
     def __init__(self, columns: TypedColumns) -> None:
-        self._client = RegistryClient(columns.options.registry)
-        self._columns = [PartDecoder(self._client, part) for part in columns.parts]
+        registry = columns.options.registry
+        self._client = None if registry is None else RegistryClient(registry)
+        self._columns = [_part_decoder(self._client, part) for part in columns.parts]
 
     def close(self) -> None:
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, Failure]]:
         """The batch with typed columns, and the rows that do not decode: null in these columns.
@@ -206,7 +290,8 @@ class Decoder:
         failures: dict[int, Failure] = {}
         for column in self._columns:
             at = names.index(column.part)
-            arrays[at], failed = column.decode(arrays[at], _headers(batch, column.part))
+            headers = _headers(batch, column.part) if column.asks_headers else None
+            arrays[at], failed = column.decode(arrays[at], headers)
             for row, failure in failed.items():
                 if failure.errors == "fail":
                     raise DecodeFailed(_told(batch, row, failure))
@@ -234,8 +319,37 @@ def _headers(batch: pa.RecordBatch, part: str) -> list[Any] | None:
     return [[(each["key"], each["value"]) for each in row or ()] for row in column.to_pylist()]
 
 
+def _part_decoder(client: RegistryClient | None, part: TypedPart) -> PartDecoder | TextDecoder:
+    if part.options.is_text:
+        return TextDecoder(part)
+    assert client is not None
+    return PartDecoder(client, part)
+
+
+class TextDecoder:
+    """The key or the value of text, which needs no registry."""
+
+    asks_headers = False
+
+    def __init__(self, part: TypedPart) -> None:
+        from pyspark.sql import types as T
+
+        from penstock.spark.typed_text import TextColumn
+
+        self.part = part.options.part
+        self._errors = part.options.errors
+        self._column = TextColumn(part.options, T.StructType.fromJson(json.loads(part.schema)))
+
+    def decode(self, column: pa.Array, headers: list[Any] | None) -> tuple[pa.Array, dict[int, Failure]]:
+        values, reasons = self._column.decode(column)
+        failures = {row: Failure(self.part, reason, None, self._errors) for row, reason in reasons.items()}
+        return values, failures
+
+
 class PartDecoder:
     """The key or the value."""
+
+    asks_headers = True
 
     def __init__(self, client: RegistryClient, part: TypedPart) -> None:
         from pyspark.sql.pandas.types import to_arrow_type

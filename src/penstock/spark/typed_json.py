@@ -28,15 +28,12 @@ from penstock.registry.formats.json_schema_model import (
 )
 from penstock.registry.serdes.framing import Framed
 from penstock.registry.serdes.json_schema import read
+from penstock.spark.text_values import misfit
 
 Convert = Callable[[Any], Any]
 
 NULL = T.NullType()
 _MOST_DEEP = 60
-
-
-class Misfit(ValueError):
-    """A value that is not of its column's type."""
 
 
 class JsonText(T.StringType):
@@ -184,7 +181,7 @@ def _converter(kind: T.DataType, place: str) -> Convert:
 
         def struct(value: Any) -> Any:
             if not isinstance(value, dict):
-                raise _misfit(where, value, "an object")
+                raise misfit(where, value, "an object")
             return {name: convert(value[name]) for name, convert in fields if value.get(name) is not None}
 
         return struct
@@ -193,7 +190,7 @@ def _converter(kind: T.DataType, place: str) -> Convert:
 
         def array(value: Any) -> Any:
             if not isinstance(value, list):
-                raise _misfit(where, value, "an array")
+                raise misfit(where, value, "an array")
             return [None if each is None else item(each) for each in value]
 
         return array
@@ -202,7 +199,7 @@ def _converter(kind: T.DataType, place: str) -> Convert:
 
         def mapping(value: Any) -> Any:
             if not isinstance(value, dict):
-                raise _misfit(where, value, "an object")
+                raise misfit(where, value, "an object")
             return {name: None if each is None else below(each) for name, each in value.items()}
 
         return mapping
@@ -221,11 +218,6 @@ def _scalar(kind: T.DataType, where: str) -> Convert:
             if isinstance(kind, T.LongType) and (isinstance(value, int) or value.is_integer()):
                 return int(value)
         names = {T.StringType: "a string", T.BooleanType: "a boolean", T.LongType: "a whole number"}
-        raise _misfit(where, value, names.get(type(kind), "a number"))
+        raise misfit(where, value, names.get(type(kind), "a number"))
 
     return scalar
-
-
-def _misfit(where: str, value: Any, wanted: str) -> Misfit:
-    text = json.dumps(value, ensure_ascii=False)
-    return Misfit(f"{where} is {text if len(text) <= 60 else text[:57] + '…'}, not {wanted}")

@@ -11,8 +11,13 @@ from penstock.spark.errors import BadOption
 Errors = Literal["fail", "dead-letter", "null"]
 
 PARTS: tuple[Literal["key", "value"], ...] = ("key", "value")
-SCHEMA_TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
-_OF_PART = ("format", "schema", "schema.version", "subject", "message", "decode.errors")
+JSON_TEXT, CSV_TEXT = "JSON-TEXT", "CSV-TEXT"
+TEXTS = (JSON_TEXT, CSV_TEXT)
+"""Formats that have no registry: their schema is a type of Spark's."""
+SCHEMA_TYPES = {
+    "avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF", "json-text": JSON_TEXT, "csv-text": CSV_TEXT,
+}  # fmt: skip
+_OF_PART = ("format", "schema", "schema.version", "subject", "message", "decode.errors", "delimiter")
 _OF_REGISTRY = (
     "schema.registry.url",
     "schema.registry.basic.auth.user.info",
@@ -41,11 +46,17 @@ class PartOptions:
     version: str
     message: str | None
     errors: Errors
+    delimiter: str = ","
+
+    @property
+    def is_text(self) -> bool:
+        return self.schema_type in TEXTS
 
 
 @dataclass(frozen=True)
 class TypedOptions:
-    registry: RegistrySettings
+    registry: RegistrySettings | None
+    """None where all is text."""
     parts: tuple[PartOptions, ...]
     dead_letter_topic: str | None
 
@@ -64,9 +75,6 @@ def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOpt
             if name in given:
                 raise BadOption(f"{name} goes with value.format or key.format, which is not given")
         return None
-    url = (given.get("schema.registry.url") or "").strip()
-    if not url:
-        raise BadOption("schema.registry.url must be given with value.format, e.g. http://localhost:8081")
     dead_letters = (given.get("dead.letter.topic") or "").strip() or None
     wants = [part.part for part in parts if part.errors == "dead-letter"]
     if wants and dead_letters is None:
@@ -75,7 +83,15 @@ def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOpt
         raise BadOption("dead.letter.topic goes with value.decode.errors=dead-letter")
     if dead_letters is not None and dead_letters in (topics or ()):
         raise BadOption(f"dead.letter.topic={dead_letters} is a topic that this query reads")
-    registry = RegistrySettings(
+    registry = None if all(part.is_text for part in parts) else registry_settings(given)
+    return TypedOptions(registry, parts, dead_letters)
+
+
+def registry_settings(given: Given) -> RegistrySettings:
+    url = (given.get("schema.registry.url") or "").strip()
+    if not url:
+        raise BadOption("schema.registry.url must be given with value.format, e.g. http://localhost:8081")
+    return RegistrySettings(
         url=url,
         user=given.get("schema.registry.basic.auth.user.info"),
         ca=given.get("schema.registry.ssl.ca.location"),
@@ -83,16 +99,19 @@ def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOpt
         key=given.get("schema.registry.ssl.key.location"),
         patience=_PATIENCE,
     )
-    return TypedOptions(registry, parts, dead_letters)
 
 
 def _part(given: Given, name: Literal["key", "value"], topics: frozenset[str] | None) -> PartOptions | None:
     if f"{name}.format" not in given:
         for option in _OF_PART:
             if f"{name}.{option}" in given:
-                raise BadOption(f"{name}.{option} goes with {name}.format: avro, json or protobuf")
+                raise BadOption(f"{name}.{option} goes with {name}.format: {', '.join(SCHEMA_TYPES)}")
         return None
     form = given.choice(f"{name}.format", tuple(SCHEMA_TYPES), "")
+    if SCHEMA_TYPES[form] in TEXTS:
+        return _text_part(given, name, form)
+    if f"{name}.delimiter" in given:
+        raise BadOption(f"{name}.delimiter goes with {name}.format=csv-text")
     text = given.get(f"{name}.schema")
     subject = (given.get(f"{name}.subject") or "").strip()
     message = (given.get(f"{name}.message") or "").strip() or None
@@ -110,6 +129,27 @@ def _part(given: Given, name: Literal["key", "value"], topics: frozenset[str] | 
                 f"it is that of <topic>-{name} only where one topic is read"
             )
         subject = f"{next(iter(topics))}-{name}"
+    return PartOptions(name, SCHEMA_TYPES[form], subject, text, version, message, _errors(given, name))
+
+
+def _errors(given: Given, name: str) -> Errors:
     errors: dict[str, Errors] = {"fail": "fail", "dead-letter": "dead-letter", "null": "null"}
-    chosen = errors[given.choice(f"{name}.decode.errors", tuple(errors), "fail")]
-    return PartOptions(name, SCHEMA_TYPES[form], subject, text, version, message, chosen)
+    return errors[given.choice(f"{name}.decode.errors", tuple(errors), "fail")]
+
+
+def _text_part(given: Given, name: Literal["key", "value"], form: str) -> PartOptions:
+    for option in ("schema.version", "subject", "message"):
+        if f"{name}.{option}" in given:
+            raise BadOption(f"{name}.{option} goes with a registry, which {name}.format={form} does not ask")
+    schema = (given.get(f"{name}.schema") or "").strip()
+    if not schema:
+        raise BadOption(
+            f"{name}.schema must say the columns of {name}.format={form}, e.g. 'id BIGINT, price DOUBLE'"
+        )
+    delimiter = given.get(f"{name}.delimiter")
+    if delimiter is not None and form != "csv-text":
+        raise BadOption(f"{name}.delimiter goes with {name}.format=csv-text")
+    delimiter = "," if delimiter is None else "\t" if delimiter == "\\t" else delimiter
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise BadOption(f"{name}.delimiter must be one character of ASCII, not '{delimiter}'")
+    return PartOptions(name, SCHEMA_TYPES[form], "", schema, "latest", None, _errors(given, name), delimiter)
