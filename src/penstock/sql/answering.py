@@ -1,4 +1,4 @@
-"""A SELECT answered from memory, if it is a pull query. What is not plain in it Spark computes over its rows."""
+"""A SELECT answered from memory, if it is a pull query; Spark computes what is not plain, over few rows."""
 
 from __future__ import annotations
 

@@ -1,0 +1,252 @@
+"""The HTTP endpoint over an engine of a few lines: streams, bounds, clients that go away, bad requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+
+import httpx
+import pytest
+
+from penstock.registry.process import Server, listen
+from penstock.sql.errors import Place, Unknown
+from penstock.sql.http import Api
+from penstock.sql.results import Done, Rows
+from penstock.sql.statements import Describe, Drop, Select, Show
+
+
+class Numbers:
+    """Executes statements: SELECT … EMIT counts up until it is closed, others give three rows."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.given = 0
+
+    def execute(self, statement, properties):
+        if isinstance(statement, Drop):
+            return Done(f"dropped {statement.name}", {"name": statement.name})
+        if isinstance(statement, Describe):
+            raise Unknown("no stream `x`", Place(1, 10))
+        if isinstance(statement, Show):
+            raise RuntimeError("broken\nover two lines")
+        assert isinstance(statement, Select)
+        columns = (("n", "INT"),)
+        if statement.query.emit is None:
+            return Rows(columns, iter([[1], [None], [properties.get("x", "é")]]))
+        return Rows(columns, self._count(), live=True, close=self.closed.set)
+
+    def _count(self):
+        while not self.closed.is_set():
+            self.given += 1
+            yield [self.given]
+            if self.given == 3:
+                self.closed.wait()  # nothing more comes, and nobody is told
+
+    def describe_queries(self):
+        return [{"id": "q"}]
+
+    def describe_query(self, query_id):
+        return {"id": "q"} if query_id == "q" else None
+
+    def describe_relations(self):
+        return []
+
+    def topics(self):
+        return ["a"]
+
+
+class Endless(Numbers):
+    def _count(self):
+        while not self.closed.is_set():
+            self.given += 1
+            yield ["x" * 1000]
+
+
+class Leads:
+    url = "http://me"
+    leader = None
+    runs = True
+
+    async def known(self, timeout):
+        return self.runs
+
+
+class Running:
+    """The endpoint on a port of its own, in a thread."""
+
+    def __init__(self, engine, **options):
+        self.engine = engine
+        self.leads = Leads()
+        self._options = options
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    async def _run(self):
+        self.api = Api(self.engine, self.leads, **self._options)
+        with listen("127.0.0.1", 0) as listener:
+            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            self._server = Server(self.api.application())
+            serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+            await self._server.listening()
+            self._started.set()
+            await serving
+        await self.api.close()
+
+    def __enter__(self):
+        self._thread.start()
+        self._started.wait()
+        self.http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+        return self
+
+    def __exit__(self, *_):
+        self.http.close()
+        self.api.stop()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def lines(self, sql, **more):
+        answer = self.http.post("/sql", json={"sql": sql, **more})
+        return answer.status_code, [json.loads(each) for each in answer.text.splitlines()]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_statements_are_answered_one_after_the_other_up_to_the_first_error():
+    with Running(Numbers()) as running:
+        status, lines = running.lines("SELECT n FROM t; DROP STREAM s;\n DESCRIBE x; DROP STREAM never;")
+        assert status == 200
+        assert lines == [
+            {"statement": "SELECT n FROM t"},
+            {"columns": [["n", "INT"]]},
+            {"row": [1]},
+            {"row": [None]},
+            {"row": ["é"]},
+            {"done": "3 rows"},
+            {"statement": "DROP STREAM s"},
+            {"done": "dropped s", "details": {"name": "s"}},
+            {"statement": "DESCRIBE x"},
+            {"error": "Unknown", "message": "no stream `x`", "line": 1, "column": 10},
+        ]
+
+
+def test_properties_and_variables_hold_for_what_follows_and_are_told():
+    with Running(Numbers()) as running:
+        status, lines = running.lines(
+            "SET 'x' = 'y'; DEFINE name = 's'; DROP STREAM ${name}; SELECT n FROM t; SHOW PROPERTIES; "
+            "UNSET 'x';",
+            properties={"z": "1"},
+        )
+        assert {"done": "x = y", "properties": {"x": "y"}} in lines
+        assert {"done": "name = s", "variables": {"name": "s"}} in lines
+        assert {"done": "dropped s", "details": {"name": "s"}} in lines
+        assert {"row": ["y"]} in lines and {"row": ["z", "1"]} in lines
+        assert lines[-1] == {"done": "x is unset", "properties": {"x": None}}
+
+
+@pytest.mark.parametrize(
+    ("sql", "status", "error"),
+    [("DESCRIBE x;", 400, "Unknown"), ("SELEC 1;", 400, "BadSyntax"), ("SHOW TOPICS;", 500, "Internal")],
+)
+def test_an_error_at_once_is_in_the_status_too(sql, status, error):
+    with Running(Numbers()) as running:
+        got, lines = running.lines(sql)
+        assert (got, lines[-1]["error"]) == (status, error)
+        assert "\n" not in lines[-1]["message"]
+
+
+def test_a_push_query_ends_when_its_client_goes_away_though_no_row_comes():
+    with Running(Numbers()) as running:
+        with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
+            lines = answer.iter_lines()
+            while next(lines) != '{"row":[3]}':
+                pass
+            assert not running.engine.closed.is_set()
+        assert running.engine.closed.wait(60)
+        wait_until(lambda: running.http.get("/info").json()["running"] == 0)
+
+
+def test_a_client_that_does_not_read_holds_the_query_back():
+    with Running(Endless()) as running:
+        with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            given = -1
+            while given != running.engine.given:  # until nothing moves any more
+                given = running.engine.given
+                time.sleep(0.3)
+            assert given < 20_000, "more than some megabytes were computed for nobody"
+        assert running.engine.closed.wait(60)
+
+
+def test_a_server_that_stops_ends_push_queries_and_says_so():
+    with Running(Numbers()) as running:
+        with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
+            lines = answer.iter_lines()
+            while next(lines) != '{"row":[3]}':
+                pass
+            running.api.stop()
+            assert json.loads(next(lines))["error"] == "Unavailable"
+        assert running.lines("SELECT 1;")[0] == 503
+
+
+def test_more_requests_than_are_allowed_are_told_to_come_later():
+    with Running(Numbers(), max_requests=1) as running:
+        with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            assert running.lines("SELECT n FROM t;")[0] == 503
+        wait_until(lambda: running.lines("SELECT n FROM t;")[0] == 200)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b'{"sql": 1}', 400),
+        (b'{"sql": "x", "properties": []}', 400),
+        (b'{"sql": "x", "properties": {"a": {}}}', 400),
+        (b'{"sql": "x", "other": 1}', 400),
+        (b"[" * 100_000, 400),
+        (b'{"sql": "' + b" " * 200_000 + b'"}', 413),
+    ],
+)
+def test_a_bad_body_is_refused_in_words(body, status):
+    with Running(Numbers(), max_body_bytes=150_000) as running:
+        answer = running.http.post("/sql", content=body)
+        assert answer.status_code == status
+        assert answer.json().keys() == {"error", "message"}
+
+
+def test_nothing_to_do_is_done():
+    with Running(Numbers()) as running:
+        assert running.lines(" ; -- nothing\n") == (200, [])
+
+
+def test_other_routes():
+    with Running(Numbers()) as running:
+        http = running.http
+        assert http.get("/queries").json() == [{"id": "q"}]
+        assert http.get("/queries/q").json() == {"id": "q"}
+        assert http.get("/queries/none").status_code == 404
+        assert http.get("/relations").json() == {"relations": [], "topics": ["a"]}
+        assert http.get("/ready").status_code == 200
+        assert http.get("/info").json()["leads"] is True
+        assert "penstock_sql_leader 1.0" in http.get("/metrics").text
+        assert http.get("/sql").status_code == 405
+        assert "POST /sql" in http.get("/nowhere").json()["message"]
+
+
+def test_without_a_leader_a_statement_waits_and_is_then_refused():
+    with Running(Numbers(), leader_wait=0.3) as running:
+        running.leads.runs = False
+        status, lines = running.lines("SELECT n FROM t;")
+        assert status == 503 and "no server leads" in lines[0]["message"]
+        assert running.http.get("/ready").status_code == 503
