@@ -47,6 +47,7 @@ def writer(
     *,
     order_by: Sequence[str] = (),
     delete: str | None = None,
+    flags: Sequence[str] = (),
     partition_by: Sequence[str] = (),
     merge_schema: bool = False,
     app_id: str | None = None,
@@ -59,6 +60,7 @@ def writer(
     order_by        of several rows of one key in a batch the last by these columns counts; by default, the
                     last that came, which is the last in its Kafka partition
     delete          an SQL condition on the new row `s`, such as "s.op = 'd'": the row of that key is deleted
+    flags           columns that are there for `delete` only, and are not kept
     partition_by    the columns that a new table is partitioned by
     merge_schema    columns that the table does not have are added to it
     app_id          the name in the table's log, by default the query's id; two writers of one query into one
@@ -71,6 +73,7 @@ def writer(
         tuple(key),
         order_by=tuple(order_by),
         delete=delete,
+        flags=tuple(flags),
         partition_by=tuple(partition_by),
         merge_schema=merge_schema,
         app_id=app_id,
@@ -115,6 +118,7 @@ class DeltaWriter:
         *,
         order_by: tuple[str, ...],
         delete: str | None,
+        flags: tuple[str, ...],
         partition_by: tuple[str, ...],
         merge_schema: bool,
         app_id: str | None,
@@ -124,13 +128,14 @@ class DeltaWriter:
             raise BadOption(f"mode={mode}: must be append or upsert")
         if (mode == "upsert") != bool(key):
             raise BadOption("key names the columns of mode='upsert', which needs one, and of that mode only")
-        if mode == "append" and (order_by or delete):
-            raise BadOption("order_by and delete are for mode='upsert'")
+        if mode == "append" and (order_by or delete or flags):
+            raise BadOption("order_by, delete and flags are for mode='upsert'")
         self._path = str(path)
         self._mode = mode
         self._key = key
         self._order_by = order_by
         self._delete = delete
+        self._flags = flags
         self._partition_by = partition_by
         self._merge_schema = merge_schema
         self._app_id = app_id
@@ -141,13 +146,14 @@ class DeltaWriter:
         app_id = self._app_id or df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if app_id is None:
             raise SparkError("Spark does not tell the query's id here: give the writer an app_id")
-        schema = _arrow_schema(df)
-        self._check_columns(schema)
+        given = _arrow_schema(df)
+        self._check_columns(given)
+        schema = pa.schema([field for field in given if field.name not in self._flags])
         table = self._table(schema)
         if self._has(table, app_id, batch_id):
             return
         self._check_types(table, schema)
-        commit = self._prepare(df, schema, table)
+        commit = self._prepare(df, given, table)
         if commit is None:
             return
         properties = CommitProperties(app_transactions=[Transaction(app_id, batch_id)])
@@ -193,7 +199,7 @@ class DeltaWriter:
         return last == batch_id
 
     def _check_columns(self, schema: pa.Schema) -> None:
-        for name in (*self._key, *self._order_by, *self._partition_by):
+        for name in (*self._key, *self._order_by, *self._flags, *self._partition_by):
             if name not in schema.names:
                 raise BadOption(f"{self._path}: no column {name} among {', '.join(schema.names)}")
 
@@ -255,8 +261,11 @@ class DeltaWriter:
         )
         if self._delete is not None:
             keep = f"({self._delete}) IS NOT TRUE"
+            kept = {
+                _quoted(name): f"s.{_quoted(name)}" for name in rows.schema.names if name not in self._flags
+            }
             merge = merge.when_matched_delete(self._delete)
-            merge = merge.when_matched_update_all(keep).when_not_matched_insert_all(keep)
+            merge = merge.when_matched_update(kept, keep).when_not_matched_insert(kept, keep)
         else:
             merge = merge.when_matched_update_all().when_not_matched_insert_all()
         merge.execute()

@@ -164,8 +164,7 @@ class Watch:
         """Queries that have ended, with the error that ended them."""
         self.metrics_port: int | None = None
         self._on_progress = on_progress
-        self._spark: SparkSession | None = None
-        self._listener: Any = None
+        self._followed: list[tuple[SparkSession, Any]] = []
         self._server: Any = None
         self._records: Records | None = None
 
@@ -189,11 +188,23 @@ class Watch:
             if progress.id == query_id:
                 self.ended[name] = error
 
+    def follow(self, spark: SparkSession) -> None:
+        """Watches the queries of this session, too: Spark tells each session of its own only."""
+        listener = _listener(self)
+        spark.streams.addListener(listener)
+        self._followed.append((spark, listener))
+
+    def leave(self, spark: SparkSession) -> None:
+        """The session's queries have ended, and it is not used again."""
+        for each in [pair for pair in self._followed if pair[0] is spark]:
+            self._followed.remove(each)
+            spark.streams.removeListener(each[1])
+
     def stop(self) -> None:
         """Ends the watching: the port is closed, and records that wait are given a last chance."""
-        if self._spark is not None and self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
-            self._listener = None
+        for spark, listener in self._followed:
+            spark.streams.removeListener(listener)
+        self._followed.clear()
         if self._server:
             self._server.shutdown()
             self._server.server_close()
@@ -229,9 +240,7 @@ def watch(
     if metrics_port is not None:
         watching._server = _serve_metrics(watching, metrics_port)
         watching.metrics_port = watching._server.server_port
-    watching._spark = spark
-    watching._listener = _listener(watching)
-    spark.streams.addListener(watching._listener)
+    watching.follow(spark)
     return watching
 
 

@@ -107,6 +107,8 @@ class QueryDef:
     uid: str = ""
     """Of the generation: names its checkpoint and its writes, so that nothing older is taken for its own."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    starting: Mapping[str, str] = field(default_factory=dict)
+    """Where each topic is read from at first: `earliest`, or offsets in JSON."""
     shuffle_partitions: int = 2
     """Cannot change while the state is kept."""
     fingerprint: Mapping[str, Any] | None = None
@@ -168,13 +170,13 @@ class Catalog:
     relations: Mapping[str, Relation] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
     queries: Mapping[str, QueryDef] = field(default_factory=dict)
-    number: int = 1
-    """Of the next query."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Of the next query of a kind and name."""
 
     def fold(self, records: Iterable[Record]) -> Catalog:
         """The image after these records. Keys that it does not know are of a newer Penstock: passed over."""
         relations, functions, queries = dict(self.relations), dict(self.functions), dict(self.queries)
-        number = self.number
+        numbers = dict(self.numbers)
         for record in records:
             what, _, name = record.key.partition("/")
             value = record.value
@@ -185,8 +187,8 @@ class Catalog:
             elif what == "query":
                 _put(queries, name, None if value is None else QueryDef.from_json(value))
             elif what == "number" and value is not None:
-                number = max(number, int(value["next"]))
-        return Catalog(relations, functions, queries, number)
+                numbers[name] = int(value["next"])
+        return Catalog(relations, functions, queries, numbers)
 
     def apply(self, record: Record) -> Catalog:
         return self.fold((record,))
@@ -255,9 +257,11 @@ def plan_relation(
 
 
 def next_query_id(catalog: Catalog, kind: str, name: str) -> tuple[str, Record]:
-    """The id of a new query, and the record that takes its number."""
+    """The id of a new query, which no other has had, and the record that takes its number."""
     clean = "".join(char if char.isalnum() or char == "_" else "_" for char in name.casefold())
-    return f"{kind}_{clean}_{catalog.number}", Record("number", {"next": catalog.number + 1})
+    base = f"{kind}_{clean}"
+    number = catalog.numbers.get(base, 1)
+    return f"{base}_{number}", Record(f"number/{base}", {"next": number + 1})
 
 
 def plan_function(
@@ -317,10 +321,18 @@ def plan_drop(
 
 
 def plan_drop_function(catalog: Catalog, name: str, if_exists: bool, place: Place | None) -> Sequence[Record]:
-    """Queries that call it go on: they have it with them."""
-    if catalog.function(name) is None:
+    found = catalog.function(name)
+    if found is None:
         if if_exists:
             return []
         known = [each.name for each in catalog.functions.values()]
         raise Unknown(f"no function `{name}`{did_you_mean(name, known)}", place)
+    folded = name.casefold()
+    users = [
+        each.id
+        for each in catalog.queries.values()
+        if any(function.name.casefold() == folded for function in each.functions)
+    ]
+    if users:
+        raise Clash(f"`{found.name}` is in use by {' and '.join(sorted(users))}: TERMINATE first", place)
     return [gone("function", name)]

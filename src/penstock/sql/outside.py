@@ -6,6 +6,7 @@ Calls may come from any thread; they are made one at a time. What does not answe
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -74,6 +75,17 @@ class Outside:
             }
             found = cluster.list_offsets(wanted, READ_COMMITTED)
             return {place: offset or 0 for place, offset in found.items()}
+
+    def starting(self, topics: Iterable[str], reset: str) -> dict[str, str]:
+        """Where readers of these topics begin: `latest` is where they end now, as the source writes it."""
+        if reset == "earliest":
+            return {}
+        if reset != "latest":
+            raise Clash(f"auto.offset.reset must be earliest or latest, not '{reset}'")
+        found: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in self.offsets(topics).items():
+            found.setdefault(topic, {})[str(partition)] = offset
+        return {topic: json.dumps({topic: offsets}) for topic, offsets in found.items()}
 
     def create_topic(
         self, topic: str, partitions: int, config: Mapping[str, str] | None = None, replicas: int = -1

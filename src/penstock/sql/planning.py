@@ -32,11 +32,15 @@ class Shape:
     """Names of its sources that are read as streams; the others are read as they stand."""
     watermarks: Mapping[str, str]
     """By the name of a streaming source."""
-    extra: tuple[tuple[str, str], ...]
-    """Columns to add: name and expression."""
+    extra: tuple[tuple[str, str | Span], ...]
+    """Columns to add: name, and expression or the place of one in the query's text."""
     key: tuple[str, ...]
     """Expressions of the key by the names of the columns that were added for them; empty: no key."""
     drop_having: bool = False
+    window_columns: bool = False
+    """Whether the bounds of windows are added to the columns."""
+    key_names: tuple[str, ...] = ()
+    """Of the parts of a key that has several."""
 
 
 def text_of(query: Query, span: Span) -> str:
@@ -54,7 +58,7 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
         if push and len(sources) == 1 and next(iter(sources.values())).topic is not None:
             streams = tuple(sources)  # the changes of one table
         elif kind == "table":
-            return Shape("refresh", (), {}, (), ())
+            return Shape("refresh", (), {}, (), (), window_columns=True)
         elif push:
             raise Clash("EMIT CHANGES needs a stream, or one table whose changes are shown", _start(query))
         else:
@@ -68,24 +72,17 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
         what = "an aggregate without a window has no last value"
         raise Clash(f"{what}: CREATE TABLE … AS keeps the newest one, or add a WINDOW", _start(query))
     mode = _mode(query, kind, push)
-    extra: list[tuple[str, str]] = []
-    if query.window is not None and not query.union:
-        selected = {(name or "").casefold() for name, _ in query.projections}
-        extra += [
-            (name, bound)
-            for name, bound in zip(WINDOW_COLUMNS, ("WINDOWSTART", "WINDOWEND"), strict=True)
-            if name not in selected
-        ]
-    drop_having = kind == "table" and mode in ("update",) and query.having is not None and not query.union
+    extra: list[tuple[str, str | Span]] = []
+    drop_having = kind == "table" and mode == "update" and query.having is not None and not query.union
     if drop_having:
         assert query.having is not None
-        extra.append((KEEP, text_of(query, query.having)))
+        extra.append((KEEP, query.having))
     # The key of a table is among its columns; that of a stream may be anything.
     key = () if push or kind == "table" else _key(query, sources)
     if not push and kind != "table":
         time = _time(query, sources)
         extra += [(TIME, time)] if time is not None else []
-    extra += [(f"{KEY_PREFIX}{at}", expression) for at, expression in enumerate(key)]
+    extra += [(f"{KEY_PREFIX}{at}", without_alias(each)) for at, each in enumerate(key)]
     return Shape(
         mode,
         streams,
@@ -93,6 +90,8 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
         tuple(extra),
         tuple(f"{KEY_PREFIX}{at}" for at in range(len(key))),
         drop_having,
+        not push,
+        tuple(_part_name(each, at) for at, each in enumerate(key)),
     )
 
 
@@ -141,34 +140,31 @@ def _watermarks(
 
 def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
     """The expressions that make the key: PARTITION BY, or GROUP BY, or the key of what is read."""
-    if query.union:
-        return ()
     if query.partition_by is not None:
         return tuple(split_list(text_of(query, query.partition_by)))
     if query.group_by:
         return tuple(_grouped(query, span) for span in query.group_by)
-    left = _left(query, sources)
-    return () if left is None or query.aggregates else (f"`{left}`.`__key`",)
+    return () if query.aggregates or not _from_topics(query, sources) else ("{source}.`__key`",)
 
 
 def _time(query: Query, sources: Mapping[str, Relation]) -> str | None:
     """The time of the records that are written: of what is read, or the last moment of a window."""
-    if query.union:
-        return None
     if query.window is not None:
         return "WINDOWEND - INTERVAL '1' MILLISECOND"
-    left = _left(query, sources)
-    return None if left is None or query.aggregates else f"`{left}`.`__timestamp`"
+    return None if query.aggregates or not _from_topics(query, sources) else "{source}.`__timestamp`"
 
 
-def _left(query: Query, sources: Mapping[str, Relation]) -> str | None:
-    """The alias of what is read first, where it is a topic of ours."""
-    outermost = next((each for each in query.selects if each.outermost), None)
-    left = outermost.source if outermost is not None else None
-    first = next((each for each in query.sources if left is not None and each.alias == left), None)
-    if first is None or first.name not in sources or sources[first.name].topic is None:
-        return None
-    return first.alias
+def _part_name(expression: str, at: int) -> str:
+    """What a part of a key is called: by its AS, as its column, or by its place."""
+    found = re.search(r"(?:\s+AS\s+|^(?:[\w`]+\.)?)(`[^`]+`|\w+)\s*$", expression.strip(), re.IGNORECASE)
+    return found.group(1).strip("`") if found else f"key_{at + 1}"
+
+
+def _from_topics(query: Query, sources: Mapping[str, Relation]) -> bool:
+    """Whether every outermost SELECT reads a topic first, so that its `__` columns can be asked for."""
+    topics = {each.alias for each in query.sources if each.name in sources and sources[each.name].topic}
+    outermost = [each for each in query.selects if each.outermost]
+    return bool(outermost) and all(each.source in topics for each in outermost)
 
 
 def _grouped(query: Query, span: Span) -> str:

@@ -9,7 +9,6 @@ format with all columns that are not read from the key.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ TEXT_FORMATS = {"json": "json-text", "csv": "csv-text"}
 FORMATS = (*REGISTRY_FORMATS, *TEXT_FORMATS, "string", "bytes")
 KEY_FORMATS = ("string", "bytes", "json", "avro", "protobuf", "json_schema")
 OWN_COLUMNS = ("__key", "__partition", "__offset", "__timestamp", "__headers")
-_JSON_TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _PASSED_ON = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -258,10 +256,12 @@ def key_text(columns: Sequence[str]) -> Column:
     """The key of a record: the text of one column, a JSON object of several."""
     from pyspark.sql import functions as F
 
+    if not columns:
+        return F.lit("{}")
     if len(columns) == 1:
         return F.col(quoted(columns[0])).cast("string")
     fields = F.struct(*(F.col(quoted(each)).alias(each) for each in columns))
-    return F.to_json(fields, {"ignoreNullFields": "false", "timestampFormat": _JSON_TIMES})
+    return F.to_json(fields, {"ignoreNullFields": "false"})
 
 
 def value_column(relation: Relation, columns: Sequence[str]) -> Column:
@@ -272,13 +272,12 @@ def value_column(relation: Relation, columns: Sequence[str]) -> Column:
     if relation.format in REGISTRY_FORMATS:
         return F.struct(*chosen)
     if relation.format == "json":
-        return F.to_json(F.struct(*chosen), {"ignoreNullFields": "false", "timestampFormat": _JSON_TIMES})
+        return F.to_json(F.struct(*chosen), {"ignoreNullFields": "false"})
     if relation.format == "csv":
         return F.to_csv(
             F.struct(*chosen),
             {
                 "sep": relation.options.get("delimiter", ","),
-                "timestampFormat": _JSON_TIMES,
                 "emptyValue": '""',
             },
         )
@@ -307,16 +306,3 @@ def sink_options(relation: Relation, settings: EngineSettings) -> dict[str, str]
 def value_names(relation: Relation) -> list[str]:
     """The columns that are in the value."""
     return [each.name for each in relation.columns if not each.key]
-
-
-def starting_offsets(properties: Mapping[str, str], default: str) -> str:
-    """What `auto.offset.reset` says, or `default`; offsets in JSON pass as they are."""
-    given = properties.get("auto.offset.reset", default)
-    if given in ("earliest", "latest"):
-        return given
-    try:
-        if isinstance(json.loads(given), dict):
-            return given
-    except ValueError:
-        pass
-    raise Clash(f"auto.offset.reset must be earliest or latest, not '{given}'")

@@ -102,7 +102,8 @@ def _from_words(tokens: _Tokens) -> tuple[DataType, _Tokens]:
         value, rest = _from_words(_past(rest, ","))
         return T.MapType(key, value), _past(rest, ">")
     if word == "STRUCT":
-        fields, rest = [], _past(rest, "<")
+        fields: list[T.StructField] = []
+        rest = _past(rest, "<")
         while rest and rest[0][2] != ">":
             rest = _past(rest, ",") if fields else rest
             name, _, _ = rest[0]

@@ -1,0 +1,305 @@
+"""CREATE STREAM and CREATE TABLE: from a statement to the relation that it means, checked.
+
+Of a statement with columns the topic may be missing, and is made; without columns they are the registry's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.sql.catalog import Kind, Relation
+from penstock.sql.cursor import Cursor
+from penstock.sql.durations import duration
+from penstock.sql.errors import BadSyntax, Clash, Place, Unknown, did_you_mean
+from penstock.sql.naming import registered_columns
+from penstock.sql.outside import KEY, VALUE, Outside
+from penstock.sql.relations import FORMATS, KEY_FORMATS, REGISTRY_FORMATS, SCHEMA_TYPES
+from penstock.sql.spark_types import quoted, words
+from penstock.sql.statements import Column, CreateRelation
+from penstock.sql.tokens import tokenize
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+_ERRORS = ("dead-letter", "fail", "skip")
+_STORAGES = ("topic", "delta", "parquet")
+OPTIONS = (
+    "topic", "format", "key_format", "timestamp", "timestamp_format", "watermark", "partitions", "replicas",
+    "errors", "dead_letter_topic", "delimiter", "message", "storage", "path", "state", "retention",
+)  # fmt: skip
+_NOT_KEPT = ("topic", "format", "key_format", "partitions", "replicas", "path", "state")
+
+
+class Options:
+    """The options of a WITH, checked."""
+
+    def __init__(self, statement: CreateRelation) -> None:
+        self._statement = statement
+        self.given = dict(statement.options)
+        if "value_format" in self.given:  # as ksqlDB calls it
+            self.given["format"] = self.given.pop("value_format")
+        if "kafka_topic" in self.given:
+            self.given["topic"] = self.given.pop("kafka_topic")
+        for name in self.given:
+            if name not in OPTIONS:
+                raise Unknown(f"no option `{name}`{did_you_mean(name, OPTIONS)}", self.place(name))
+        self.format = self.choice("format", FORMATS)
+        self.key_format = self.choice("key_format", KEY_FORMATS)
+        self.choice("errors", _ERRORS)
+        self.storage = self.choice("storage", _STORAGES) or "topic"
+        self.choice("state", ("keep", "rebuild"))
+        self.partitions = self.number("partitions")
+        self.replicas = self.number("replicas")
+        if self.storage != "topic" and "path" not in self.given and statement.query is None:
+            raise Clash(f"storage='{self.storage}' needs a path", self.place("storage"))
+        if self.storage == "topic" and "path" in self.given:
+            raise Clash("path goes with storage='delta' or storage='parquet'", self.place("path"))
+
+    def place(self, name: str) -> Place | None:
+        span = self._statement.option_spans.get(name)
+        return None if span is None else Place.of(self._statement.text, span[0])
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str | None:
+        value = self.given.get(name)
+        if value is None:
+            return None
+        value = value.lower()
+        if value not in allowed:
+            near = did_you_mean(value, allowed)
+            raise Clash(f"{name}='{value}' must be one of {', '.join(allowed)}{near}", self.place(name))
+        self.given[name] = value
+        return value
+
+    def number(self, name: str) -> int | None:
+        value = self.given.get(name)
+        if value is None:
+            return None
+        if not value.isdecimal() or int(value) < 1:
+            raise Clash(f"{name}={value} must be a number from 1 on", self.place(name))
+        return int(value)
+
+    def kept(self) -> dict[str, str]:
+        """What goes with the relation."""
+        return {name: value for name, value in self.given.items() if name not in _NOT_KEPT}
+
+
+def parsed_types(spark: SparkSession, columns: Iterable[Column], text: str) -> dict[str, DataType]:
+    """The columns' types as Spark has them; Clash at the one that is none."""
+    from pyspark.errors import PySparkException
+
+    found: dict[str, Any] = {}
+    for column in columns:
+        try:
+            found[column.name] = (
+                spark.createDataFrame([], f"{quoted(column.name)} {column.type}").schema[0].dataType
+            )
+        except PySparkException:
+            raise Clash(
+                f"`{column.type}` is no type", Place.of(text, column.span[0]) if column.span[1] else None
+            ) from None
+    return found
+
+
+def declared(
+    statement: CreateRelation, options: Options, outside: Outside, spark: SparkSession, text: str
+) -> Relation:
+    """The relation of a CREATE without AS; its topic is made if it has to be."""
+    name_place = Place.of(statement.text, statement.name_span[0])
+    if options.storage != "topic":
+        return _of_files(statement, options, spark, text, name_place)
+    topic = options.given.get("topic", statement.name)
+    types = parsed_types(spark, statement.columns, statement.text)
+    columns = tuple(Column(each.name, words(types[each.name]), each.key) for each in statement.columns)
+    keys = tuple(each.name for each in columns if each.key)
+    if statement.kind == "table" and columns and not keys:
+        raise Clash(f"the table `{statement.name}` needs a column that is PRIMARY KEY", name_place)
+    there = outside.partitions(topic) is not None
+    schema = outside.schema(f"{topic}{VALUE}")
+    form = options.format
+    if form is None:
+        form = SCHEMA_TYPES[schema.schema_type] if schema is not None else "json"
+    if not there and not columns:
+        near = did_you_mean(topic, outside.topics())
+        raise Unknown(
+            f"no topic `{topic}`{near}: with columns it would be made", options.place("topic") or name_place
+        )
+    schemas: dict[str, int] = {}
+    if form in REGISTRY_FORMATS:
+        if schema is None and not columns:
+            raise Unknown(
+                f"the registry has no subject {topic}{VALUE}: give columns, or register a schema",
+                options.place("format") or name_place,
+            )
+        if schema is not None:
+            if SCHEMA_TYPES[schema.schema_type] != form:
+                raise Clash(
+                    f"{topic}{VALUE} is of type {SCHEMA_TYPES[schema.schema_type]}, not {form}",
+                    options.place("format") or name_place,
+                )
+            schemas["value"] = schema.version
+            has = registered_columns(schema, outside, name_place, options.given.get("message"))
+            columns = _chosen(statement, columns, has, topic) if columns else has
+        else:
+            schemas["value"] = register_columns(outside, topic, form, columns, spark)
+    elif not columns:
+        if form not in ("string", "bytes"):
+            raise Clash(f"format='{form}' says nothing of columns: name them, with their types", name_place)
+        columns = (Column("value", "STRING" if form == "string" else "BINARY"),)
+    values = [each for each in columns if not each.key]
+    if form in ("string", "bytes") and len(values) != 1:
+        raise Clash(f"format='{form}' has one column in the value, and there are {len(values)}", name_place)
+    if not values:
+        raise Clash(f"`{statement.name}` has no column outside of its key", name_place)
+    key_format, key_version = _key_format(options, topic, outside)
+    if key_version is not None:
+        schemas["key"] = key_version
+    if len(keys) > 1 and key_format == "string":
+        key_format = "json"
+    relation = Relation(
+        name=statement.name,
+        kind=statement.kind,
+        topic=topic,
+        columns=columns,
+        key_columns=keys,
+        format=form,
+        key_format=key_format,
+        options=options.kept(),
+        schemas=schemas,
+        statement=text,
+    )
+    check_times(relation, options, name_place)
+    if not there:
+        make_topic(outside, topic, options, statement.kind, 1)
+    return relation
+
+
+def make_topic(outside: Outside, topic: str, options: Options, kind: Kind, partitions: int) -> bool:
+    config = {"cleanup.policy": "compact"} if kind == "table" else {}
+    if "retention" in options.given:
+        config["retention.ms"] = options.given["retention"]
+    return outside.create_topic(topic, options.partitions or partitions, config, options.replicas or -1)
+
+
+def check_times(relation: Relation, options: Options, place: Place | None) -> None:
+    """`timestamp` names a column that can be a time; `watermark` is an interval."""
+    name = relation.options.get("timestamp")
+    if name is not None:
+        column = relation.column(name)
+        if column is None:
+            near = did_you_mean(name, (each.name for each in relation.columns))
+            raise Unknown(f"timestamp: no column `{name}`{near}", options.place("timestamp") or place)
+        if column.type not in ("BIGINT", "INT", "TIMESTAMP", "TIMESTAMP_NTZ", "DATE", "STRING"):
+            raise Clash(
+                f"timestamp: `{column.name}` is {column.type}, and must be TIMESTAMP, DATE, STRING or BIGINT "
+                "(milliseconds since 1970)",
+                options.place("timestamp") or place,
+            )
+    if "watermark" in relation.options:
+        given = relation.options["watermark"]
+        try:
+            cursor = Cursor(given, tokenize(given))
+            duration(cursor, positive=False)
+        except BadSyntax:
+            raise Clash(
+                f"watermark='{given}' is no length of time: write '10 seconds'",
+                options.place("watermark") or place,
+            ) from None
+
+
+def _key_format(options: Options, topic: str, outside: Outside) -> tuple[str, int | None]:
+    if options.key_format is not None and options.key_format not in REGISTRY_FORMATS:
+        return options.key_format, None
+    schema = outside.schema(f"{topic}{KEY}")
+    if schema is None:
+        if options.key_format is not None:
+            raise Unknown(f"the registry has no subject {topic}{KEY}", options.place("key_format"))
+        return "string", None
+    return SCHEMA_TYPES[schema.schema_type], schema.version
+
+
+def _chosen(
+    statement: CreateRelation, columns: Sequence[Column], has: Sequence[Column], topic: str
+) -> tuple[Column, ...]:
+    """The declared columns, which the schema must have."""
+    known = {each.name.casefold(): each for each in has}
+    for column, written in zip(columns, statement.columns, strict=True):
+        if not column.key and column.name.casefold() not in known:
+            near = did_you_mean(column.name, (each.name for each in has))
+            raise Unknown(
+                f"the schema of {topic}{VALUE} has no field `{column.name}`{near}",
+                Place.of(statement.text, written.span[0]),
+            )
+    return tuple(columns)
+
+
+def struct_of(spark: SparkSession, columns: Iterable[Column]) -> StructType:
+    ddl = ", ".join(f"{quoted(each.name)} {each.type}" for each in columns if not each.key)
+    return spark.createDataFrame([], ddl).schema
+
+
+def register_columns(
+    outside: Outside, topic: str, form: str, columns: Iterable[Column], spark: SparkSession
+) -> int:
+    """Registers a schema with these columns under the topic's name; its version."""
+    from penstock.spark.typed_schemas import schema_text
+
+    text = schema_text(struct_of(spark, columns), REGISTRY_FORMATS[form], topic)
+    types = {name: kind for kind, name in SCHEMA_TYPES.items()}
+    return outside.register(f"{topic}{VALUE}", types[form], text).version
+
+
+def _of_files(
+    statement: CreateRelation, options: Options, spark: SparkSession, text: str, place: Place
+) -> Relation:
+    """A table that is outside: a Delta table, or Parquet files."""
+    from pyspark.errors import PySparkException
+
+    from penstock.pipelines.failures import cause
+    from penstock.spark.errors import SparkError
+
+    if statement.kind != "table":
+        raise Clash(f"storage='{options.storage}' is for tables: CREATE TABLE {statement.name}", place)
+    path = options.given["path"]
+    try:
+        if options.storage == "delta":
+            from penstock.spark import delta
+
+            found = delta.read(spark, path)
+        else:
+            found = spark.read.parquet(path)
+        schema = found.schema
+    except (PySparkException, SparkError) as error:
+        raise Unknown(f"nothing to read at {path}: {cause(error)}", options.place("path")) from error
+    known = {each.name.casefold(): each for each in schema.fields}
+    wanted = statement.columns or tuple(Column(each.name, "") for each in schema.fields)
+    columns = []
+    for column in wanted:
+        there = known.get(column.name.casefold())
+        if there is None:
+            near = did_you_mean(column.name, (each.name for each in schema.fields))
+            raise Unknown(
+                f"{path} has no column `{column.name}`{near}", Place.of(statement.text, column.span[0])
+            )
+        columns.append(Column(there.name, words(there.dataType)))
+    return Relation(
+        name=statement.name,
+        kind="table",
+        topic=None,
+        columns=tuple(columns),
+        key_columns=tuple(each.name for each in statement.columns if each.key),
+        format=options.storage,
+        options=options.kept(),
+        statement=text,
+        path=path,
+    )
+
+
+def target_format(options: Options, sources: Mapping[str, Relation], columns: Sequence[str]) -> str:
+    """The format of what a query writes: as it says, or as its first source if that can hold the columns."""
+    if options.format is not None:
+        return options.format
+    first = next((each for each in sources.values() if each.topic is not None), None)
+    form = "json" if first is None else first.format
+    return "json" if form in ("string", "bytes") and len(columns) != 1 else form

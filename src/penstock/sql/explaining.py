@@ -1,0 +1,120 @@
+"""EXPLAIN: what a statement would do, with Spark's plan of it. Nothing is started, written or registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.sql import functions as python_functions
+from penstock.sql import replacing
+from penstock.sql.catalog import Catalog, QueryDef, next_query_id
+from penstock.sql.errors import Clash, Place
+from penstock.sql.planning import shape
+from penstock.sql.preparing import new_session, prepare
+from penstock.sql.results import Rows, rows_of
+from penstock.sql.showing import Shows
+from penstock.sql.statements import CreateRelation, Explain, InsertQuery, Select
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.sql.making import Analysed, Maker
+
+_COLUMNS = (("property", "STRING"), ("value", "STRING"))
+
+
+def explain(
+    statement: Explain, catalog: Catalog, properties: Mapping[str, str], maker: Maker, shows: Shows
+) -> Rows:
+    inner = statement.statement
+    if statement.query_id is not None or inner is None:
+        place = Place.of(statement.text, statement.id_span[0])
+        query = catalog.query(statement.query_id or "", place)
+        told: list[tuple[str, Any]] = [*shows.query(query).items()]
+        state = (query.fingerprint or {}).get("state", ())
+        told += [("keeps", each) for each in state]
+    elif isinstance(inner, Select):
+        told = _select(inner, catalog, properties, maker)
+    elif isinstance(inner, CreateRelation) and inner.query is not None:
+        told = _create(inner, catalog, properties, maker)
+    elif isinstance(inner, InsertQuery):
+        query_id, _ = next_query_id(catalog, "insert", inner.target)
+        found, definition = maker.inserted(inner, catalog, properties, query_id)
+        told = _continuous(found, definition)
+    else:
+        raise Clash("EXPLAIN is for SELECT, CREATE … AS, INSERT … SELECT and the ids of queries")
+    return rows_of(_COLUMNS, [[name, _said(value)] for name, value in told])
+
+
+def _select(
+    statement: Select, catalog: Catalog, properties: Mapping[str, str], maker: Maker
+) -> list[tuple[str, Any]]:
+    query = statement.query
+    sources = maker.sources(query, catalog)
+    how = shape(query, sources, None, push=True) if query.emit is not None else None
+    session = new_session(maker.spark, properties, maker.shuffle_partitions, streaming=how is not None)
+    text = query.text[query.span[0] : query.span[1]]
+    prepared = prepare(
+        session,
+        query,
+        sources,
+        maker.settings,
+        functions=python_functions.mentioned(text, catalog.functions),
+        shape=how,
+        properties=properties,
+        starting={},
+    )
+    return [
+        ("kind", "push" if how is not None else "batch"),
+        *([("mode", how.mode)] if how is not None else []),
+        ("reads", [each.name for each in sources.values()]),
+        ("Spark's text", prepared.text),
+        ("plan", _plan(prepared.rows)),
+    ]
+
+
+def _create(
+    statement: CreateRelation, catalog: Catalog, properties: Mapping[str, str], maker: Maker
+) -> list[tuple[str, Any]]:
+    kind = "csas" if statement.kind == "stream" else "ctas"
+    old = catalog.relation(statement.name)
+    there = catalog.queries.get(old.made_by) if old is not None and old.made_by is not None else None
+    query_id = there.id if there is not None else next_query_id(catalog, kind, statement.name)[0]
+    found, definition, _ = maker.created(statement, catalog, properties, query_id)
+    told = _continuous(found, definition)
+    if there is not None and statement.or_replace:
+        change = replacing.plan(there, definition)
+        told = [("action", str(change.action)), *(("reason", each) for each in change.reasons), *told]
+    return told
+
+
+def _continuous(found: Analysed, definition: QueryDef) -> list[tuple[str, Any]]:
+    target = definition.target
+    return [
+        ("query", definition.id),
+        ("mode", definition.mode),
+        ("reads", [each.name for each in definition.sources.values()]),
+        ("writes", target.topic or target.path),
+        ("format", target.format),
+        ("columns", [f"{each.name} {each.type}" for each in target.columns]),
+        ("key", list(target.key_columns) or None),
+        ("watermarks", dict(found.shape.watermarks)),
+        *(("keeps", each) for each in (definition.fingerprint or {}).get("state", ())),
+        ("Spark's text", found.prepared.text),
+        ("plan", _plan(found.rows)),
+    ]
+
+
+def _plan(rows: DataFrame) -> str:
+    execution: Any = rows._jdf.queryExecution()
+    return str(
+        execution.optimizedPlan().toString() if not rows.isStreaming else execution.analyzed().toString()
+    )
+
+
+def _said(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ", ".join(str(each) for each in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items()) or None
+    return None if value is None else str(value)

@@ -1,0 +1,168 @@
+"""A query made ready: a session of its own, in which the relations that it names are views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.sql import functions as python_functions
+from penstock.sql.catalog import Function, Relation
+from penstock.sql.errors import Clash, SqlError
+from penstock.sql.planning import KEEP, KEY_PREFIX, TIME, Shape
+from penstock.sql.relations import OWN_COLUMNS, frame
+from penstock.sql.rewrite import to_spark
+from penstock.sql.settings import EngineSettings
+from penstock.sql.spark_errors import translated
+from penstock.sql.spark_types import quoted
+from penstock.sql.statements import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OF_SPARK = "spark."
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What Spark made of a query."""
+
+    session: SparkSession
+    rows: DataFrame
+    """With the columns that were added (`planning`), and those with `__` that a star has brought."""
+    columns: tuple[str, ...]
+    """Those that the query is about, in their order."""
+    text: str
+    """As Spark has it."""
+
+
+def new_session(
+    spark: SparkSession, properties: Mapping[str, str], shuffle_partitions: int, *, streaming: bool
+) -> SparkSession:
+    """A session for one query; `properties` that begin with `spark.` are its settings."""
+    session = spark.newSession()
+    chosen = {
+        "spark.sql.session.timeZone": "UTC",
+        # What cannot be cast is null: one odd record must not stop a query that runs for ever.
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.stopTimeout": "60s",
+        # How long a query without records waits before it asks again; each has its own process to ask.
+        "spark.sql.streaming.pollingDelay": "100ms",
+        # A batch that is run again must be cut into the same tasks.
+        "spark.sql.adaptive.enabled": str(not streaming).lower(),
+    }
+    if streaming:
+        chosen |= {
+            "spark.sql.streaming.stateStore.providerClass": (
+                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+            ),
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        }
+    chosen |= {name: value for name, value in properties.items() if name.startswith(_OF_SPARK)}
+    from pyspark.errors import PySparkException
+
+    for name, value in chosen.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            from penstock.pipelines.failures import cause
+
+            raise Clash(f"SET '{name}' = '{value}': {cause(error)}") from error
+    return session
+
+
+def prepare(
+    session: SparkSession,
+    query: Query,
+    sources: Mapping[str, Relation],
+    settings: EngineSettings,
+    *,
+    functions: Iterable[Function] = (),
+    shape: Shape | None = None,
+    properties: Mapping[str, str],
+    starting: Mapping[str, str],
+) -> Prepared:
+    """Analyses a query; SqlError at the place in its text that is wrong. Without a shape it is a batch."""
+    functions = tuple(functions)
+    python_functions.register(session, functions)
+    headers = "__headers" in query.columns
+    for name, relation in sources.items():
+        streaming = shape is not None and name in shape.streams
+        view = frame(
+            session,
+            relation,
+            settings,
+            streaming=streaming,
+            properties=properties,
+            starting=starting.get(relation.topic or "", "earliest"),
+            headers=headers and relation.topic is not None,
+            watermark=shape.watermarks.get(name) if shape is not None else None,
+        )
+        view.createOrReplaceTempView(quoted(name))
+    rewritten = to_spark(
+        query,
+        window_columns=shape is not None and shape.window_columns,
+        extra=shape.extra if shape is not None else (),
+        drop_having=shape.drop_having if shape is not None else False,
+    )
+    with spark_errors(rewritten.text, rewritten.place, sources, session, functions):
+        rows = session.sql(rewritten.text)
+        found = tuple(rows.columns)
+    return Prepared(session, rows, visible(query, found), rewritten.text)
+
+
+class spark_errors:
+    """What Spark raises inside becomes a SqlError."""
+
+    def __init__(
+        self,
+        text: str,
+        place: Callable[[int], Any],
+        sources: Mapping[str, Relation],
+        session: SparkSession,
+        functions: Iterable[Function] = (),
+    ) -> None:
+        self._text = text
+        self._place = place
+        self._sources = sources
+        self._session = session
+        self._functions = [each.name for each in functions]
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if isinstance(error, PySparkException | Py4JError):
+            columns = [each.name for relation in self._sources.values() for each in relation.columns]
+            raise translated(
+                error, self._text, self._place, [*columns, *OWN_COLUMNS], self._known_functions
+            ) from error
+
+    def _known_functions(self) -> list[str]:
+        try:
+            found = self._session.sql("SHOW FUNCTIONS").collect()
+        except Exception:  # noqa: BLE001 - only a hint is lost
+            return self._functions
+        return [*self._functions, *(str(row[0]) for row in found)]
+
+
+def visible(query: Query, columns: Iterable[str]) -> tuple[str, ...]:
+    """Without what was added, and without the `__` columns of a star that nobody has named."""
+    added = (KEEP, TIME)
+    return tuple(
+        name
+        for name in columns
+        if name not in added
+        and not name.startswith(KEY_PREFIX)
+        and not (name in OWN_COLUMNS and name not in query.columns)
+    )
+
+
+def need_columns(columns: Iterable[str]) -> None:
+    if not tuple(columns):
+        raise SqlError("the query gives no columns")

@@ -1,0 +1,247 @@
+"""Rows of a query as records of its target, and the writes that put each of them there once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.sql.catalog import QueryDef, Relation
+from penstock.sql.planning import KEEP, TIME, Shape, output_names
+from penstock.sql.preparing import Prepared
+from penstock.sql.relations import frame, key_text, sink_options, value_column, value_names
+from penstock.sql.settings import EngineSettings
+from penstock.sql.spark_types import quoted
+from penstock.sql.statements import Query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_KEY, _TEXT = "__penstock_key", "__penstock_text"
+GONE = "__penstock_gone"
+
+
+def named(prepared: Prepared, query: Query) -> tuple[DataFrame, list[str]]:
+    """The query's rows under the names that an output has for them, and these names."""
+    names = iter(output_names(query, list(prepared.columns)))
+    left = list(prepared.columns)
+    renamed = []
+    for column in prepared.rows.columns:
+        if left and column == left[0]:
+            left.pop(0)
+            renamed.append(next(names))
+        else:
+            renamed.append(column)
+    rows = prepared.rows.toDF(*renamed)
+    visible = output_names(query, list(prepared.columns))
+    return rows, [name for name in visible if not name.startswith("__")]
+
+
+def stream_records(rows: DataFrame, shape: Shape, target: Relation) -> DataFrame:
+    """Rows of a stream as records. The key is what the query says, or the key of what it reads."""
+    from pyspark.sql import functions as F
+
+    names = value_names(target)
+    keys = [each.name for each in target.columns if each.key]
+    if shape.key:
+        key = _stream_key(rows, shape)
+    elif keys:
+        key = key_text(keys)
+    else:
+        key = F.lit(None).cast("string")
+    chosen = [key.alias("key"), value_column(target, names).alias("value")]
+    if TIME in rows.columns:
+        chosen.append(F.col(TIME).alias("timestamp"))
+    return rows.select(*chosen)
+
+
+def _stream_key(rows: DataFrame, shape: Shape) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType, StructType
+
+    if len(shape.key) > 1:
+        pairs = zip(shape.key, shape.key_names, strict=True)
+        fields = F.struct(*(F.col(key).alias(name) for key, name in pairs))
+        return F.to_json(fields, {"ignoreNullFields": "false"})
+    kind = rows.schema[shape.key[0]].dataType
+    column = F.col(shape.key[0])
+    if isinstance(kind, BinaryType):
+        return column
+    return F.to_json(column) if isinstance(kind, StructType) else column.cast("string")
+
+
+def table_records(rows: DataFrame, target: Relation) -> DataFrame:
+    """Rows of a table as records: a row that is not kept any more deletes its key."""
+    from pyspark.sql import functions as F
+
+    value = value_column(target, value_names(target))
+    if KEEP in rows.columns:
+        value = F.when(F.col(KEEP), value)
+    return rows.select(key_text(target.key_columns).alias("key"), value.alias("value")).where(
+        "key IS NOT NULL"
+    )
+
+
+def changed_rows(definition: QueryDef, settings: EngineSettings) -> Callable[[DataFrame, int], None]:
+    """For foreachBatch: rows that have changed go to the target, once however often the batch is run."""
+    target = definition.target
+    app_id = f"{definition.id}-{definition.uid}"
+    if target.topic is None:
+        return _to_delta(target, app_id)
+    options = {**sink_options(target, settings), "delivery": "exactly_once", "txnAppId": app_id}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        records = table_records(batch, target)
+        records.write.format("penstock").options(**options, txnVersion=str(batch_id)).mode("append").save()
+
+    return write
+
+
+def _to_delta(target: Relation, app_id: str) -> Callable[[DataFrame, int], None]:
+    from pyspark.sql import functions as F
+
+    from penstock.spark import delta
+
+    assert target.path is not None
+    writer = delta.writer(
+        target.path, mode="upsert", key=target.key_columns, delete=f"s.`{GONE}`", flags=(GONE,), app_id=app_id
+    )
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        gone = ~F.coalesce(F.col(KEEP), F.lit(False)) if KEEP in batch.columns else F.lit(False)
+        rows = batch.withColumn(GONE, gone)
+        for name in target.key_columns:
+            rows = rows.where(F.col(quoted(name)).isNotNull())
+        columns = [F.col(quoted(each.name)).alias(each.name) for each in target.columns]
+        writer(rows.select(*columns, GONE), batch_id)
+
+    return write
+
+
+class Difference:
+    """Writes what a table has become, against what it was: new and changed rows, and deletions.
+
+    One task writes them in one transaction, so that a reader sees all of a change or nothing of it. What the
+    target holds is read when it is first needed; so whatever was going on when a query ended, it goes on from
+    what is there.
+    """
+
+    def __init__(
+        self,
+        definition: QueryDef,
+        settings: EngineSettings,
+        session: Callable[[], SparkSession],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._definition = definition
+        self._target = definition.target
+        self._settings = settings
+        self._session = session
+        self._clock = clock
+        self._written: dict[str, int] | None = None
+        self._version = 0
+
+    def apply(self, rows: DataFrame) -> int:
+        """How many records it took."""
+        from pyspark.sql import functions as F
+
+        if self._written is None:
+            self._written = self._read_back()
+        columns = [F.col(quoted(each.name)).alias(each.name) for each in self._target.columns]
+        table = rows.select(
+            key_text(self._target.key_columns).alias(_KEY), _text(self._target), *columns
+        ).toArrow()
+        now: dict[str, int] = {}
+        places: dict[str, int] = {}
+        for at, (key, text) in enumerate(zip(table[_KEY].to_pylist(), table[_TEXT].to_pylist(), strict=True)):
+            if key is not None:
+                now[key] = hash(text)
+                places[key] = at
+        changed = [places[key] for key, text in now.items() if self._written.get(key) != text]
+        gone = [key for key in self._written if key not in now]
+        if changed or gone:
+            self._write(table.take(changed), gone)
+        self._written = now
+        return len(changed) + len(gone)
+
+    def _read_back(self) -> dict[str, int]:
+        rows = frame(self._session(), self._target, self._settings, streaming=False, properties={})
+        found = rows.select(key_text(self._target.key_columns).alias(_KEY), _text(self._target)).toArrow()
+        return {
+            key: hash(text)
+            for key, text in zip(found[_KEY].to_pylist(), found[_TEXT].to_pylist(), strict=True)
+            if key is not None
+        }
+
+    def _write(self, changed: pa.Table, gone: list[str]) -> None:
+        from pyspark.sql import functions as F
+
+        session = self._session()
+        # Grows also over a restart, and is not taken again by a run that was thought dead.
+        self._version = max(self._version + 1, int(self._clock() * 1000))
+        app_id = f"{self._definition.id}-{self._definition.uid}"
+        rows: Any = changed.drop_columns([_TEXT])
+        frame_ = session.createDataFrame(rows, schema=_schema(session, self._target))
+        if self._target.topic is None:
+            self._to_delta(frame_, gone, app_id)
+            return
+        value = value_column(self._target, value_names(self._target))
+        records = frame_.select(F.col(_KEY).alias("key"), value.alias("value"))
+        if gone:
+            kind = records.schema["value"].dataType
+            lost = session.createDataFrame([(key,) for key in gone], "key string")
+            records = records.unionByName(lost.withColumn("value", F.lit(None).cast(kind)))
+        (
+            records.coalesce(1)
+            .write.format("penstock")
+            .options(**sink_options(self._target, self._settings))
+            .options(delivery="exactly_once", txnAppId=app_id, txnVersion=str(self._version))
+            .mode("append")
+            .save()
+        )
+
+    def _to_delta(self, rows: DataFrame, gone: list[str], app_id: str) -> None:
+        from pyspark.sql import functions as F
+
+        from penstock.spark import delta
+
+        assert self._target.path is not None
+        columns = [F.col(quoted(each.name)).alias(each.name) for each in self._target.columns]
+        all_rows = rows.select(*columns, F.lit(False).alias(GONE))
+        if gone:
+            there = delta.read(self._session(), self._target.path)
+            keys = self._session().createDataFrame([(key,) for key in gone], f"{_KEY} string")
+            lost = there.withColumn(_KEY, key_text(self._target.key_columns)).join(keys, _KEY, "leftsemi")
+            all_rows = all_rows.unionByName(lost.select(*columns, F.lit(True).alias(GONE)))
+        writer = delta.writer(
+            self._target.path,
+            mode="upsert",
+            key=self._target.key_columns,
+            delete=f"s.`{GONE}`",
+            flags=(GONE,),
+            app_id=app_id,
+        )
+        writer(all_rows, self._version)
+
+
+def _text(target: Relation) -> Column:
+    """A row in one text, to be compared."""
+    from pyspark.sql import functions as F
+
+    fields = F.struct(*(F.col(quoted(each.name)).alias(each.name) for each in target.columns))
+    return F.to_json(fields, {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}).alias(_TEXT)
+
+
+def _schema(session: SparkSession, target: Relation) -> Any:
+    ddl = ", ".join([f"{_KEY} STRING", *(f"{quoted(each.name)} {each.type}" for each in target.columns)])
+    return session.createDataFrame([], ddl).schema
+
+
+def emptied(session: SparkSession, definition: QueryDef, settings: EngineSettings) -> None:
+    """Deletes all rows of a table whose query begins anew."""
+    from dataclasses import replace
+
+    kind = session.createDataFrame([], _schema(session, definition.target))
+    other = replace(definition, uid=f"{definition.uid}-empty")
+    Difference(other, settings, lambda: session).apply(kind)
