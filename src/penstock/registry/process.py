@@ -124,9 +124,14 @@ def _parse_url(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, port
 
 
+def kafka_names(client: Mapping[str, str]) -> dict[str, str]:
+    """Settings that may be in librdkafka's names, in Kafka's."""
+    return {_KAFKA_NAMES.get(name, name): value for name, value in client.items()}
+
+
 def group_settings(client: Mapping[str, str], session_timeout_ms: int) -> ClientSettings:
     """The settings of the group's member: a join is answered when all are there, so it may take long."""
-    named = {_KAFKA_NAMES.get(name, name): value for name, value in client.items()}
+    named = kafka_names(client)
     named["request.timeout.ms"] = str(4 * session_timeout_ms)
     return ClientSettings.from_kafka(named)
 

@@ -40,6 +40,8 @@ class LogSettings:
     """`client` are librdkafka's settings, `bootstrap.servers` among them."""
 
     client: Mapping[str, str]
+    member: Mapping[str, str] | None = None
+    """The same in Kafka's names, for the group's member, where they differ."""
     topic: str = TOPIC
     group: str = "penstock-sql"
     replication_factor: int = 3
@@ -132,7 +134,7 @@ class CatalogLog:
             store, self._identity, write_timeout=settings.write_timeout, on_change=self._on_change
         )
         elector = Elector(
-            group_settings(client, settings.session_timeout_ms),
+            group_settings(settings.member or client, settings.session_timeout_ms),
             settings.group,
             self._identity,
             session_timeout_ms=settings.session_timeout_ms,

@@ -109,7 +109,14 @@ class Script:
 
     def _send(self, result: Rows, put: Callable[[bytes], None]) -> None:
         with self._opened(result) as rows:
-            put(line({"columns": [list(each) for each in result.columns]}))
+            put(
+                line(
+                    {
+                        "columns": [list(each) for each in result.columns],
+                        **({"live": True} if result.live else {}),
+                    }
+                )
+            )
             count = 0
             if result.live:
                 for row in rows:

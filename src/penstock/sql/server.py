@@ -12,8 +12,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
@@ -47,8 +47,6 @@ class ServerSettings:
     max_body_bytes: int = 4 << 20
     max_requests: int = 256
     leader_wait: float = 30.0
-    librdkafka: Mapping[str, str] = field(default_factory=dict)
-    """Settings of our own clients that only librdkafka knows."""
 
 
 class Engine(http.Engine, Protocol):
@@ -177,7 +175,8 @@ async def _serve(
         leading = Leading(identity, loop)
         catalog = CatalogLog(
             LogSettings(
-                client={**translate(settings.engine.client()), **settings.librdkafka},
+                client=translate(settings.engine.client()),
+                member=settings.engine.client(),
                 group=settings.group,
                 replication_factor=settings.replication_factor,
                 session_timeout_ms=settings.session_timeout_ms,
@@ -193,11 +192,13 @@ async def _serve(
         following: asyncio.Future[None] | None = None
         serving: asyncio.Future[None] | None = None
         server: Server | None = None
+        started = False
         try:
             # The catalog is read while Java starts: what is wrong with the cluster is told soon.
             starting = loop.run_in_executor(None, engine.start)
             await _or_stop(loop.run_in_executor(None, catalog.start), stopping)
             await _or_stop(starting, stopping)
+            started = starting.done()
             if not stopping.is_set():
                 following = asyncio.ensure_future(leading.follow())
                 api = Api(
@@ -225,10 +226,10 @@ async def _serve(
                 if following.done() and (error := following.exception()) is not None:
                     failures.append(f"the queries cannot be taken over: {error}")
                 waiting.cancel()
-        except PenstockError as error:
+        except (PenstockError, OSError, RuntimeError) as error:
             failures.append(str(error))
         finally:
-            await _stop(loop, catalog, engine, tables, api, server, serving, following)
+            await _stop(loop, catalog, engine if started else None, tables, api, server, serving, following)
             if ready_file is not None and os.path.exists(ready_file):
                 os.unlink(ready_file)
     for failure in failures:
@@ -249,7 +250,7 @@ async def _or_stop(work: asyncio.Future[None], stopping: asyncio.Event) -> None:
 async def _stop(
     loop: asyncio.AbstractEventLoop,
     catalog: CatalogLog,
-    engine: Engine,
+    engine: Engine | None,
     tables: Tables,
     api: Api | None,
     server: Server | None,
@@ -261,11 +262,12 @@ async def _stop(
         following.cancel()
     if api is not None:
         await loop.run_in_executor(None, api.stop)
-    try:
-        async with asyncio.timeout(_STOP_SECONDS):
-            await loop.run_in_executor(None, engine.give_up)
-    except (TimeoutError, PenstockError) as error:
-        log.warning("stopping the queries: %s", error or "it takes too long")
+    if engine is not None:
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await loop.run_in_executor(None, engine.give_up)
+        except (TimeoutError, PenstockError) as error:
+            log.warning("stopping the queries: %s", error or "it takes too long")
     await loop.run_in_executor(None, catalog.leave)
     if server is not None and serving is not None:
         server.should_exit = True
@@ -274,6 +276,8 @@ async def _stop(
         await api.close()
     await loop.run_in_executor(None, tables.stop)
     await loop.run_in_executor(None, catalog.close)
+    if engine is None:
+        return
     try:
         async with asyncio.timeout(_STOP_SECONDS):
             await loop.run_in_executor(None, engine.stop)

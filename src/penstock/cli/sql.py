@@ -1,0 +1,409 @@
+"""`penstock sql`: a shell for continuous SQL over topics, and `penstock sql serve`, the server behind it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.options import DEFAULT_BOOTSTRAP, json_option
+from penstock.cli.output import emit_json, note
+from penstock.cli.properties import key_values, read_properties
+from penstock.cli.registry_options import DEFAULT_REGISTRY
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.sql.settings import EngineSettings
+
+_FILE = click.Path(exists=True, dir_okay=False)
+_START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
+PORT = 8088
+
+
+class _Where:
+    """The options that say where the cluster, the registry, the storage and Spark are."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = given
+        self._kafka = read_properties(given["client_config"]) if given["client_config"] else {}
+        self._kafka |= key_values(given["client_settings"], "-X")
+        named = self._kafka.pop("bootstrap.servers", None)
+        source = click.get_current_context().get_parameter_source("bootstrap")
+        if named is not None and source is ParameterSource.DEFAULT:
+            given["bootstrap"] = named
+
+    def words(self) -> list[str]:
+        """As a command line of a server."""
+        given = self._given
+        words = ["-b", given["bootstrap"], "--data", str(given["data"]), "--master", given["master"]]
+        words += ["--no-registry"] if given["no_registry"] else ["--registry", given["registry"]]
+        for option in ("client_config", "registry_user", "registry_ca", "registry_cert", "registry_key"):
+            if given[option] is not None:
+                words += [f"--{option.replace('_', '-')}", given[option]]
+        for setting in given["client_settings"]:
+            words += ["-X", setting]
+        for setting in given["conf"]:
+            words += ["--conf", setting]
+        return words
+
+    def settings(self) -> EngineSettings:
+        from penstock.registry.process import kafka_names
+        from penstock.sql.settings import EngineSettings
+
+        given = self._given
+        kafka = dict(self._kafka)
+        named = {
+            "schema.registry.basic.auth.user.info": given["registry_user"],
+            "schema.registry.ssl.ca.location": given["registry_ca"],
+            "schema.registry.ssl.certificate.location": given["registry_cert"],
+            "schema.registry.ssl.key.location": given["registry_key"],
+        }
+        data = str(given["data"])
+        return EngineSettings(
+            bootstrap=given["bootstrap"],
+            registry_url=None if given["no_registry"] else given["registry"],
+            storage=f"{data.rstrip('/')}/sql" if "://" in data else str(Path(data).absolute() / "sql"),
+            kafka=kafka_names(kafka),
+            registry={name: value for name, value in named.items() if value is not None},
+            master=given["master"],
+            conf=key_values(given["conf"], "--conf"),
+        )
+
+
+_WHERE = (
+    click.option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="PENSTOCK_BOOTSTRAP",
+        show_envvar=True,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        help="A broker of the cluster, or several with commas.",
+    ),
+    click.option(
+        "--client-config",
+        metavar="FILE",
+        type=_FILE,
+        help="A .properties file of client settings (TLS, SASL).",
+    ),
+    click.option("-X", "client_settings", metavar="KEY=VALUE", multiple=True, help="One client setting."),
+    click.option(
+        "--registry",
+        "-r",
+        metavar="URL",
+        envvar="PENSTOCK_REGISTRY",
+        show_envvar=True,
+        default=DEFAULT_REGISTRY,
+        show_default=True,
+        help="The schema registry that types topics.",
+    ),
+    click.option("--no-registry", is_flag=True, help="There is none: only declared streams and tables."),
+    click.option(
+        "--registry-user",
+        metavar="NAME:PASSWORD",
+        envvar="PENSTOCK_REGISTRY_USER",
+        show_envvar=True,
+        help="Who we are, where the registry asks.",
+    ),
+    click.option("--registry-ca", metavar="FILE", type=_FILE, help="PEM: who signed its certificate."),
+    click.option("--registry-cert", metavar="FILE", type=_FILE, help="PEM: our own certificate."),
+    click.option("--registry-key", metavar="FILE", type=_FILE, help="Its key."),
+    click.option(
+        "--data",
+        metavar="DIR",
+        envvar="PENSTOCK_DATA",
+        show_envvar=True,
+        default="data",
+        show_default=True,
+        help="Where queries keep their checkpoints: below DIR/sql. Servers of one group share it.",
+    ),
+    click.option(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        show_default=True,
+        help="Where Spark runs: local[N], spark://…, yarn, k8s://…",
+    ),
+    click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A Spark setting (repeatable)."),
+)
+
+
+def _where_options(command: Callable[..., None]) -> Callable[..., None]:
+    names = [
+        *("bootstrap", "client_config", "client_settings", "registry", "no_registry", "registry_user"),
+        *("registry_ca", "registry_cert", "registry_key", "data", "master", "conf"),
+    ]
+
+    @functools.wraps(command)
+    def with_where(*args: Any, **kwargs: Any) -> None:
+        where = _Where({name: kwargs.pop(name) for name in names})
+        command(*args, where=where, **kwargs)
+
+    decorated: Callable[..., None] = with_where
+    for option in reversed(_WHERE):
+        decorated = option(decorated)
+    return decorated
+
+
+@contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CommandFailed(
+            f"SQL needs {error.name}: install it with `pip install 'penstock[sql]'`."
+        ) from error
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--server",
+    metavar="URL",
+    envvar="PENSTOCK_SQL",
+    show_envvar=True,
+    help="A SQL server. Without it, one is started for as long as this command runs.",
+)
+@click.option(
+    "--execute", "-e", "statements", metavar="SQL", multiple=True, help="Run this and end (repeatable)."
+)
+@click.option(
+    "--file", "-f", "files", metavar="FILE", multiple=True, type=_FILE, help="Run a file first (repeatable)."
+)
+@click.option(
+    "--set", "properties", metavar="KEY=VALUE", multiple=True, help="As SET: a property (repeatable)."
+)
+@click.option(
+    "--define", "variables", metavar="NAME=VALUE", multiple=True, help="As DEFINE: a variable (repeatable)."
+)
+@click.option(
+    "--history",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the prompt keeps what was typed.  [default: ~/.penstock_sql_history]",
+)
+@_where_options
+@json_option
+@click.pass_context
+def sql(
+    context: click.Context,
+    where: _Where,
+    server: str | None,
+    statements: tuple[str, ...],
+    files: tuple[str, ...],
+    properties: tuple[str, ...],
+    variables: tuple[str, ...],
+    history: Path | None,
+    as_json: bool,
+) -> None:
+    """Query topics in SQL, continuously or once.
+
+    A prompt on a terminal; otherwise what comes on stdin is run. Files come before -e, the first error is the
+    end. With --json each line of the server's answer is printed as it is.
+
+    \b
+      penstock sql
+      penstock sql -e "SELECT region, count(*) FROM orders GROUP BY region;"
+      penstock sql --server http://127.0.0.1:8088 -f views.sql
+      echo "SHOW QUERIES;" | penstock sql --json
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with _needs_extra():
+        import prompt_toolkit  # noqa: F401 - said before a server is started
+
+        from penstock.sql.client import Session
+        from penstock.sql.printing import is_terminal
+        from penstock.sql.shell import Shell, run_all
+    given = (key_values(properties, "--set"), key_values(variables, "--define"))
+    texts = [*(_text_of(each) for each in files), *statements]
+    if not texts and not is_terminal():
+        texts = [sys.stdin.read()]
+    with _server(server, where) as url:
+        session = Session(url, *given)
+        shell = Shell(session, as_json=as_json)
+        try:
+            if texts:
+                went_well = run_all(shell, texts)
+            else:
+                shell.prompt(history or Path.home() / ".penstock_sql_history")
+                went_well = True
+        finally:
+            session.close()
+    if not went_well:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{path} is not text in UTF-8 (byte {error.start}).") from error
+
+
+@contextmanager
+def _server(url: str | None, where: _Where) -> Iterator[str]:
+    """The server that was named, or one of our own, which ends with this command."""
+    if url is not None:
+        yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-sql-") as directory:
+        ready_file, log = Path(directory) / "ready.json", Path(directory) / "server.log"
+        words = [sys.executable, "-m", "penstock", "sql", "serve", "--from-parent", "--port", "0"]
+        with log.open("wb") as out:
+            # In a session of its own a Ctrl-C does not reach it: it is stopped by the pipe.
+            process = subprocess.Popen(
+                [*words, "--ready-file", str(ready_file), *where.words()],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            ready = _wait(process, ready_file, log)
+            note(
+                f"A SQL server of this command's own runs at {ready['sql']}; continuous queries run until it "
+                "ends, unless a `penstock sql serve` goes on with them."
+            )
+            yield ready["sql"]
+        finally:
+            _end(process)
+
+
+def _wait(process: subprocess.Popen[bytes], ready_file: Path, log: Path) -> dict[str, Any]:
+    from rich.console import Console
+
+    deadline = time.monotonic() + _START_SECONDS
+    with Console(stderr=True).status("Starting a SQL server (Spark takes some seconds)"):
+        while not ready_file.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise CommandFailed(f"the SQL server did not start: {_last_words(log)}")
+            time.sleep(0.05)
+    ready: dict[str, Any] = json.loads(ready_file.read_text())
+    return ready
+
+
+def _last_words(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("penstock sql:", "Error:"))]
+    words = (told or lines or ["it said nothing"])[-1]
+    return words.removeprefix("penstock sql:").removeprefix("Error:").strip()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.close()
+        process.wait(_STOP_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt, OSError):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+@sql.command()
+@_where_options
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Where the server listens; 0 takes any free port.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--group",
+    default="penstock-sql",
+    show_default=True,
+    help="The group in which the servers of one cluster choose their leader.",
+)
+@click.option(
+    "--advertised-url", metavar="URL", help="How the other servers reach this one, if not by --host."
+)
+@click.option(
+    "--replication-factor",
+    metavar="N",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Of the topic __penstock_sql if it is made: at most as many as there are brokers.",
+)
+@click.option(
+    "--session-timeout-ms",
+    metavar="N",
+    type=click.IntRange(1000),
+    default=10_000,
+    show_default=True,
+    help="How long a dead leader is waited for.",
+)
+@click.option(
+    "--max-body-bytes",
+    metavar="N",
+    type=click.IntRange(1024),
+    default=4 << 20,
+    show_default=True,
+    help="The largest request body that is taken.",
+)
+@click.option(
+    "--max-requests",
+    metavar="N",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="How many requests, push queries too, may run at once.",
+)
+@click.option(
+    "--ready-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Written as JSON (sql, pid, leads) when statements are taken.",
+)
+@click.option("--from-parent", is_flag=True, hidden=True, help="Of the shell: ends when stdin is closed.")
+@json_option
+def serve(where: _Where, ready_file: str | None, from_parent: bool, as_json: bool, **given: Any) -> None:
+    """Run a SQL server: statements over HTTP, continuous queries on Spark.
+
+    Queries are kept in the topic __penstock_sql, and go on where they were when a server starts again. Start
+    several on one cluster: one leads and runs them, the others pass statements on and take over when it dies.
+    It runs until Ctrl-C or SIGTERM, which stop it cleanly.
+
+    \b
+      penstock sql serve --bootstrap kafka-1:9092 --registry http://registry:8081 --data /var/lib/penstock
+      curl -N -d '{"sql": "SHOW TOPICS;"}' http://127.0.0.1:8088/sql
+    """
+    with _needs_extra():
+        from penstock.sql import server
+
+    def announce(ready: dict[str, Any]) -> None:
+        if as_json:
+            emit_json(ready)
+        elif not from_parent:
+            click.echo(
+                f"SQL server at {ready['sql']}{', which leads' if ready['leads'] else ''}. Ctrl-C stops it."
+            )
+
+    settings = server.ServerSettings(engine=where.settings(), **given)
+    parent = sys.stdin.fileno() if from_parent else None
+    try:
+        code = server.serve(settings, ready_file=ready_file, announce=announce, parent=parent)
+    except PenstockError as error:
+        raise CommandFailed(str(error)) from error
+    if code:
+        raise click.exceptions.Exit(FAILED)

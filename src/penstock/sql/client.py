@@ -1,0 +1,84 @@
+"""A client of a SQL server: statements in, lines of its answer out as they come; SET and DEFINE are kept.
+
+What SET and DEFINE give holds for the session: the server keeps nothing of it, each request carries it along.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import httpx
+
+from penstock.errors import PenstockError
+
+Line = dict[str, Any]
+
+
+class Unreachable(PenstockError):
+    """No SQL server answers there."""
+
+
+class Session:
+    """One user's. For one thread."""
+
+    def __init__(
+        self, url: str, properties: dict[str, str] | None = None, variables: dict[str, str] | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.properties = dict(properties or {})
+        self.variables = dict(variables or {})
+        self._http = httpx.Client(timeout=httpx.Timeout(None, connect=10.0), trust_env=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    @contextmanager
+    def run(self, text: str) -> Iterator[Iterator[Line]]:
+        """The lines of the answer; leaving the block ends what still runs. Unreachable if none comes."""
+        body = {"sql": text, "properties": self.properties, "variables": self.variables}
+        try:
+            with self._http.stream("POST", f"{self.url}/sql", json=body) as answer:
+                with closing(self._lines(answer)) as lines:
+                    yield lines
+        except httpx.TransportError as error:
+            raise Unreachable(self._told(error)) from error
+
+    def _lines(self, answer: httpx.Response) -> Generator[Line, None, None]:
+        for text in answer.iter_lines():
+            if not text.strip():
+                continue
+            try:
+                line = json.loads(text)
+            except ValueError:
+                line = None
+            if not isinstance(line, dict):
+                raise Unreachable(f"what answers at {self.url} is no SQL server (HTTP {answer.status_code})")
+            self._keep(line)
+            yield line
+
+    def _keep(self, line: Line) -> None:
+        for name, into in (("properties", self.properties), ("variables", self.variables)):
+            for key, value in (line.get(name) or {}).items() if "done" in line else ():
+                if value is None:
+                    into.pop(key, None)
+                else:
+                    into[key] = value
+
+    def ask(self, path: str, timeout: float = 10.0) -> Any:
+        """A GET, as JSON."""
+        try:
+            answer = self._http.get(self.url + path, timeout=timeout)
+            return answer.json()
+        except httpx.TransportError as error:
+            raise Unreachable(self._told(error)) from error
+        except ValueError:
+            raise Unreachable(f"what answers at {self.url} is no SQL server") from None
+
+    def _told(self, error: Exception) -> str:
+        return (
+            f"no SQL server answers at {self.url} ({str(error) or type(error).__name__}): start one with "
+            "`penstock sql serve`, or leave out --server"
+        )
