@@ -106,7 +106,11 @@ class Cursor:
             raise BadSyntax(
                 f"the statement ends where {expected} is expected{hint}", Place.of(self.text, token.start)
             )
-        near = did_you_mean(token.text, words) if token.kind == "word" else ""
+        words = tuple(words)
+        near = did_you_mean(token.text, words) or did_you_mean(
+            token.text, [each.split()[0] for each in words]
+        )
+        near = near if token.kind == "word" else ""
         written = self.text[token.start : min(token.end, token.start + 40)]
         shown = f"`{written}`" if token.kind != "quoted" else written
         raise BadSyntax(f"expected {expected}, not {shown}{near}{hint}", Place.of(self.text, token.start))

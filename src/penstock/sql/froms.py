@@ -97,7 +97,8 @@ class Froms(Words):
         while at < end and self.word(at) == "LATERAL":
             at += 1
         if at >= end:
-            self.fail(at, "expected the name of a stream or table")
+            instead = f", not `{self.tokens[at].text}`" if at < self.end else ""
+            self.fail(at, f"expected the name of a stream or table{instead}")
         token = self.tokens[at]
         if token.is_symbol("("):
             return self._in_brackets(at, end, ctes, select)

@@ -191,6 +191,9 @@ class _Reader(Froms):
         if not select.aliases:
             raise BadSyntax("WINDOW needs a stream after FROM, or a subquery with an alias", place)
         for clause in clauses:
+            for at in range(clause.content, clause.end) if clause.kind == "WHERE" else ():
+                if any(mark.span == self.span(at, at + 1) for mark in select.marks):
+                    self.fail(at, "WHERE comes before the windows are made: ask for their bounds in HAVING")
             if clause.kind != "GROUP":
                 continue
             for first, after in self.items(clause.content, clause.end):
