@@ -41,6 +41,9 @@ def new_session(
 ) -> SparkSession:
     """A session for one query; `properties` that begin with `spark.` are its settings."""
     session = spark.newSession()
+    # Spark looks data sources up in the thread's session, and a thread of ours may have none yet.
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     chosen = {
         "spark.sql.session.timeZone": "UTC",
         # What cannot be cast is null: one odd record must not stop a query that runs for ever.
