@@ -32,7 +32,8 @@ class Place:
     def of(cls, text: str, offset: int) -> Place:
         """Of a text with variables put in: the place in the text that the user wrote."""
         if isinstance(text, Expanded):
-            text, offset = text.original, text.pieces.origin(offset)
+            offset = text.pieces.origin(offset)
+            text = text.original
         offset = min(offset, len(text))
         return cls(text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
 

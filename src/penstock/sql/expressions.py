@@ -29,10 +29,11 @@ def output_name(text: str, tokens: Sequence[Token], start: int, end: int) -> str
         return None
     # `a b` gives the alias b, and `NOT b`, `a AND b`, `CASE … END` give none: that is for a parser to say.
     try:
-        item = sqlglot.parse_one(f"SELECT {text[first.start : last.end]}", read="spark").selects[0]
-    except (SqlglotError, RecursionError, ValueError, IndexError, AttributeError):
+        select = sqlglot.parse_one(f"SELECT {text[first.start : last.end]}", read="spark")
+    except (SqlglotError, RecursionError, ValueError):
         return None
-    return last.text if isinstance(item, sqlglot.exp.Alias) else None
+    items = select.expressions
+    return last.text if len(items) == 1 and isinstance(items[0], sqlglot.exp.Alias) else None
 
 
 def has_aggregate(tokens: Sequence[Token], start: int, end: int, pairs: Mapping[int, int]) -> bool:
