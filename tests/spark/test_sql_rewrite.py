@@ -1,4 +1,4 @@
-"""What the SQL rewrite makes of Penstock's clauses runs in Spark as streaming queries, with the results meant."""
+"""What the SQL rewrite makes of Penstock's clauses runs in Spark as streaming queries and means the same."""
 
 from __future__ import annotations
 
