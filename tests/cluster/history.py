@@ -1,7 +1,7 @@
 """Load in the background, and the check afterwards: what was acknowledged is there, once, in order.
 
 A value is `writer:number`; numbers of a writer grow. Each record goes to the partition that its number says,
-so that the order within a partition is known.
+so that the order within a partition is known. A reader is there all the time: what it was shown stays so.
 """
 
 from __future__ import annotations
@@ -18,15 +18,99 @@ from tests.cluster.harness import PATIENCE, Cluster
 
 @dataclass
 class History:
-    """What the writers were told. `acknowledged` is value → (partition, offset or -1)."""
+    """What the writers were told. `acknowledged` is value → (partition, offset or -1), `read` what a reader
+    was shown on the way, (partition, offset) → value."""
 
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     failed: list[tuple[bytes, KafkaError]] = field(default_factory=list)
+    read: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    misread: list[str] = field(default_factory=list)
     sent: int = 0
+
+    def is_read(self) -> bool:
+        """Whether the reader has got to all that was acknowledged."""
+        ends: dict[int, int] = defaultdict(lambda: -1)
+        for partition, offset in list(self.acknowledged.values()):
+            ends[partition] = max(ends[partition], offset)
+        return all(end < 0 or (partition, end) in self.read for partition, end in ends.items())
+
+
+class Reader:
+    """Reads a topic from its beginning, as it grows, until it is told to stop."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int, history: History) -> None:
+        self._topic = topic
+        self._partitions = partitions
+        self._history = history
+        self._next = dict.fromkeys(range(partitions), 0)
+        self._stopping = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "retry.backoff.max.ms": 200,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 2000,
+                "log_level": 0,
+            }
+        )
+        self._thread = threading.Thread(target=self._read, name=f"reader of {topic}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def give_up(self) -> None:
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """It has read all that was acknowledged, or says that it cannot."""
+        if self._stopping.is_set():
+            return
+        end = time.monotonic() + 2 * PATIENCE
+        while not self._history.is_read() and not self._history.misread and time.monotonic() < end:
+            time.sleep(0.05)
+        self._stopping.set()
+        self._thread.join()
+        if not self._history.misread:
+            assert self._history.is_read(), f"a reader is stuck: it would go on at {self._next}"
+
+    def _read(self) -> None:
+        self._consumer.assign([TopicPartition(self._topic, one, 0) for one in range(self._partitions)])
+        try:
+            while not self._stopping.is_set():
+                for message in self._consumer.consume(500, 0.1):
+                    self._take(message)
+        finally:
+            self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is not None:
+            if error.code() in _READER_LOST:
+                self._history.misread.append(f"partition {partition}: {error}")
+            return
+        value = message.value()
+        assert isinstance(value, bytes) and partition is not None and offset is not None
+        if offset < self._next[partition]:
+            self._history.misread.append(f"partition {partition}: {offset} after {self._next[partition] - 1}")
+        self._next[partition] = offset + 1
+        self._history.read[partition, offset] = value
+
+
+# What a reader hears when the offset where it goes on is not there.
+_READER_LOST = (
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError._LOG_TRUNCATION,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+)
 
 
 class Writer:
-    """Writes with acks=all and idempotence until it is told to stop. Use as a context manager."""
+    """Writes with acks=all and idempotence until it is told to stop, and is read all the while. Use as a
+    context manager."""
 
     def __init__(
         self, cluster: Cluster, topic: str, partitions: int = 3, *, name: str = "w", **settings: object
@@ -51,12 +135,16 @@ class Writer:
             }
         )
         self._thread = threading.Thread(target=self._write, name=f"writer-{name}", daemon=True)
+        self._reader = Reader(cluster, topic, partitions, self.history)
 
     def __enter__(self) -> Writer:
+        self._reader.start()
         self._thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is not None:
+            self._reader.give_up()  # what went wrong is known already
         self.stop()
 
     def stop(self) -> History:
@@ -65,6 +153,7 @@ class Writer:
             self._stopping.set()
             self._thread.join()
             assert self._producer.flush(PATIENCE * 2) == 0, "records are still under way"
+            self._reader.stop()
         return self.history
 
     def wait_for_progress(self, more: int = 50) -> None:
@@ -149,7 +238,18 @@ def read_all(
 
 
 def check(history: History, log: dict[int, list[tuple[int, bytes]]]) -> None:
-    """Nothing acknowledged is lost or moved, nothing is there twice, each writer's order is kept."""
+    """Nothing acknowledged is lost or moved, nothing is there twice, each writer's order is kept, and every
+    offset means what it meant to who has read it."""
+    assert not history.misread, history.misread[:5]
+    at = {(partition, offset): value for partition, records in log.items() for offset, value in records}
+    ours = {value.partition(b":")[0] for value in history.acknowledged}
+    changed = {
+        where: (value, at.get(where))
+        for where, value in history.read.items()
+        # The log may have been given without the records of others.
+        if at.get(where) != value and (where in at or value.partition(b":")[0] in ours)
+    }
+    assert not changed, f"{len(changed)} offsets mean something else now, {list(changed.items())[:5]}"
     where = {value: (partition, offset) for partition, records in log.items() for offset, value in records}
     lost = [value for value in history.acknowledged if value not in where]
     assert not lost, f"{len(lost)} acknowledged records are lost, the first {lost[:5]}"

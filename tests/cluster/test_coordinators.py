@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-import time
 
 import pytest
 from confluent_kafka import (
@@ -16,13 +13,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.cluster.copier import Copier, await_copied, copied
 from tests.cluster.harness import PATIENCE, Cluster, Node, wait_until
-from tests.cluster.history import read_all
+from tests.cluster.history import Writer, check, read_all
 
 pytestmark = pytest.mark.timeout(400)
 
 _RECORDS = 3000
-_STUCK = 15.0
 
 
 def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_are_bounced(
@@ -31,15 +28,23 @@ def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_ar
     for name in ("copy-in", "copy-out"):
         cluster.create_topic(name, min_insync_replicas="2")
     _fill(cluster, "copy-in", _RECORDS)
-    with _Copier(cluster, "copier-0") as first, _Copier(cluster, "copier-1") as second:
+    words = ("copy-in", "copy-out", "copiers")
+    with Copier(cluster, "copier-0", *words) as first, Copier(cluster, "copier-1", *words) as second:
         copiers = [first, second]
-        wait_until("something is copied", lambda: _committed(cluster) > 100)
+
+        def go_on_to(count: int) -> None:
+            await_copied(cluster, copiers, "copy-in", 3, "copiers", min(count, _RECORDS), 2 * PATIENCE)
+
+        def so_far() -> int:
+            return copied(cluster, "copy-in", 3, "copiers")
+
+        go_on_to(100)
         for number, node in enumerate(_coordinators_first(cluster)):
             node.kill()
             wait_until("others lead", lambda dead=node: dead.id not in cluster.leaders("copy-out").values())
             node.start()
             copiers[number % 2].bounce()
-            _await_progress(cluster, copiers)
+            go_on_to(so_far() + 1)
         # A zombie: its transaction is open when a successor with the same id begins.
         first.kill()
         zombie = _transactional(cluster, "copier-0")
@@ -48,18 +53,19 @@ def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_ar
         zombie.produce("copy-out", b"zombie")
         zombie.flush(30)
         first.start()
-        while _committed(cluster) < _RECORDS:
-            _await_progress(cluster, copiers)
+        go_on_to(_RECORDS)
     with pytest.raises(KafkaException):
         zombie.commit_transaction(30)
-    values = [value for records in read_all(cluster, "copy-out").values() for _, value in records]
-    assert sorted(values) == sorted(b"%d" % number for number in range(_RECORDS))
+    for partition, records in read_all(cluster, "copy-out").items():
+        # Each once, and in the order of the source.
+        assert [value for _, value in records] == [b"%d" % n for n in range(partition, _RECORDS, 3)]
 
 
 def test_a_group_goes_on_where_it_was_when_its_coordinator_dies_in_a_rebalance(cluster: Cluster) -> None:
+    """What was written is consumed while it is written; what was said to be committed is."""
     cluster.create_topic("grouped", partitions=6, min_insync_replicas="2")
-    _fill(cluster, "grouped", 1200, partitions=6)
-    seen: dict[bytes, int] = {}
+    seen: set[bytes] = set()
+    committed: dict[int, int] = {}
     lock, stop, errors = threading.Lock(), threading.Event(), list[BaseException]()
 
     def consume(number: int) -> None:
@@ -79,17 +85,18 @@ def test_a_group_goes_on_where_it_was_when_its_coordinator_dies_in_a_rebalance(c
             while not stop.is_set():
                 messages = [one for one in consumer.consume(50, 0.5) if one.error() is None]
                 with lock:
-                    for message in messages:
-                        value = message.value()
-                        assert isinstance(value, bytes)
-                        seen[value] = seen.get(value, 0) + 1
+                    seen.update(value for one in messages if isinstance(value := one.value(), bytes))
                 if messages:
                     try:
-                        consumer.commit(asynchronous=False)
+                        told = consumer.commit(asynchronous=False)
                     except KafkaException as error:
                         if not _is_passing(error.args[0]):
                             raise
-                time.sleep(0.01)
+                        continue
+                    with lock:
+                        for one in told or ():
+                            if one.error is None:
+                                committed[one.partition] = max(committed.get(one.partition, 0), one.offset)
         except BaseException as error:
             errors.append(error)
             raise
@@ -97,68 +104,32 @@ def test_a_group_goes_on_where_it_was_when_its_coordinator_dies_in_a_rebalance(c
             consumer.close()
 
     members = [threading.Thread(target=consume, args=(number,), daemon=True) for number in range(3)]
-    members[0].start()
-    wait_until("the first member reads", lambda: seen or errors)
-    for member in members[1:]:
-        member.start()  # the group rebalances
-    coordinator = _coordinator_of(cluster, "workers")
-    coordinator.kill()
-    wait_until("every record is consumed", lambda: len(seen) == 1200 or errors)
-    coordinator.start()
+    with Writer(cluster, "grouped", partitions=6) as writer:
+        members[0].start()
+        wait_until("the first member reads", lambda: seen or errors)
+        for member in members[1:]:
+            member.start()  # the group rebalances
+        coordinator = _coordinator_of(cluster, "workers")
+        coordinator.kill()
+        before = sum(committed.values())
+        wait_until("the group goes on", lambda: sum(committed.values()) > before or errors, 2 * PATIENCE)
+        coordinator.start()
+        writer.wait_for_progress()
+        history = writer.stop()
+    wait_until("every record is consumed", lambda: seen >= history.acknowledged.keys() or errors)
     stop.set()
     for member in members:
         member.join(PATIENCE)
-    assert not errors
-    # What is committed is what was consumed: a new member finds nothing left.
-    late = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "workers",
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-    )
-    partitions = [TopicPartition("grouped", number) for number in range(6)]
+    assert not errors and not history.failed
+    check(history, read_all(cluster, "grouped"))
+    late = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "workers", "log_level": 0})
     try:
-        committed = late.committed(partitions, timeout=30)
-        assert sum(one.offset for one in committed if one.offset > 0) >= 1200 - sum(seen.values()) + len(seen)
-        for one in committed:
-            low, high = late.get_watermark_offsets(one, timeout=30)
-            assert low <= one.offset <= high
+        found = late.committed([TopicPartition("grouped", number) for number in range(6)], timeout=30)
+        for one in found:
+            assert one.offset >= committed[one.partition], f"a commit of {one.partition} is lost"
+            assert one.offset <= late.get_watermark_offsets(one, timeout=30)[1]
     finally:
         late.close()
-
-
-class _Copier:
-    """A process of `copier.py`, started again whenever it has ended."""
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        words = [cluster.bootstrap, name, "copy-in", "copy-out", "copiers"]
-        self._command = [sys.executable, "-m", "tests.cluster.copier", *words]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def bounce(self) -> None:
-        self.kill()
-        self.start()
-
-    def keep_running(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            self.start()
-
-    def __enter__(self) -> _Copier:
-        self.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.kill()
 
 
 def _is_passing(error: KafkaError) -> bool:
@@ -207,30 +178,3 @@ def _coordinator_of(cluster: Cluster, group: str) -> Node:
 def _coordinators_first(cluster: Cluster) -> list[Node]:
     first = _coordinator_of(cluster, "copiers")
     return [first, *(node for node in cluster.nodes.values() if node is not first)]
-
-
-def _committed(cluster: Cluster) -> int:
-    """Up to where the input is copied; the copiers do not count a commit whose answer they did not get."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "copiers", "log_level": 0})
-    try:
-        offsets = consumer.committed([TopicPartition("copy-in", number) for number in range(3)], timeout=30)
-        return sum(max(one.offset, 0) for one in offsets)
-    except KafkaException:
-        return 0
-    finally:
-        consumer.close()
-
-
-def _await_progress(cluster: Cluster, copiers: list[_Copier]) -> None:
-    before, waited = _committed(cluster), time.monotonic()
-    end = waited + 2 * PATIENCE
-    while (now := _committed(cluster)) <= before and now < _RECORDS:
-        assert time.monotonic() < end, f"nothing is copied after {before} records"
-        for copier in copiers:
-            copier.keep_running()
-        if time.monotonic() - waited > _STUCK:
-            # librdkafka 2.16 may wait for ever for a coordinator that was dead when it was told of it.
-            waited = time.monotonic()
-            for copier in copiers:
-                copier.bounce()
-        time.sleep(0.1)

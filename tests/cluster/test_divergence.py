@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,21 @@ from tests.cluster.harness import Cluster, Node, wait_until
 from tests.cluster.history import Writer, check, read_all
 
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def load(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Writer]:
+    """Another topic is written and read all the while; what happens to one must not harm it."""
+    topic = f"beside-{len(request.node.name)}"
+    cluster.create_topic(topic, min_insync_replicas="2")
+    with Writer(cluster, topic) as writer:
+        writer.wait_for_progress()
+        yield writer
+        cluster.mend()
+        writer.wait_for_progress()
+        history = writer.stop()
+    assert not history.failed
+    check(history, read_all(cluster, topic))
 
 
 def test_a_tail_that_no_other_replica_has_is_cut_when_its_leader_returns(cluster: Cluster) -> None:
