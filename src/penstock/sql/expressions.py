@@ -8,7 +8,7 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from penstock.sql.keywords import AGGREGATES
-from penstock.sql.tokens import Token
+from penstock.sql.tokens import Token, tokenize
 
 _NO_COLUMN = ("NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_USER", "USER", "END")
 
@@ -34,6 +34,15 @@ def output_name(text: str, tokens: Sequence[Token], start: int, end: int) -> str
         return None
     items = select.expressions
     return last.text if len(items) == 1 and isinstance(items[0], sqlglot.exp.Alias) else None
+
+
+def without_alias(item: str) -> str:
+    """`a + 1 AS b` or `a + 1 b` without its name."""
+    tokens = tokenize(item)
+    end = len(tokens)
+    if end < 2 or _is_path(tokens, 0, end) or output_name(item, tokens, 0, end) in (None, "*"):
+        return item
+    return item[: tokens[end - 3 if tokens[end - 2].upper == "AS" and end > 2 else end - 2].end]
 
 
 def has_aggregate(tokens: Sequence[Token], start: int, end: int, pairs: Mapping[int, int]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from penstock.sql.catalog import Kind, Mode, Relation
 from penstock.sql.errors import Clash, Place
+from penstock.sql.expressions import without_alias
 from penstock.sql.statements import Query, Span
 
 KEY_PREFIX = "__penstock_key_"
@@ -239,12 +240,6 @@ def _same_column(expression: str, name: str | None, wanted: str) -> bool:
 def normal(expression: str) -> str:
     """An expression in one spelling: without spaces, case and quotes of names."""
     return re.sub(r"[\s`]+", "", expression).casefold()
-
-
-def without_alias(item: str) -> str:
-    """`a + 1 AS b` without its name."""
-    found = re.search(r"\s+AS\s+(`[^`]+`|\w+)\s*$", item, re.IGNORECASE)
-    return item[: found.start()] if found else item
 
 
 def split_list(text: str) -> list[str]:
