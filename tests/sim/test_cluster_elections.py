@@ -17,7 +17,7 @@ from penstock.controller.balance import PREFERRED, give_back, plan_elections
 from penstock.controller.office import Plan
 from penstock.controller.reassignment import Wanted, plan_reassignments
 from penstock.metadata import layout
-from tests.sim.cluster_world import World
+from tests.sim.cluster_world import LAG_MS, World
 
 STEPS = 150
 
@@ -304,10 +304,27 @@ def leaders_are_given_back(world: World) -> None:
     run_office(world, lambda image: give_back(image, 0))
 
 
+def a_follower_falls_out_of_sync_and_catches_up(world: World) -> None:
+    world.pause(3)
+    for key in world.keys:
+        for process in world.processes.values():
+            process.produce(key)
+    world.now += 2 * LAG_MS
+    for process in list(world.processes.values()):
+        for key in world.keys if not process.is_paused else ():
+            process.check_isr(key)
+    world._deliver_all()
+    if world.kill_at is not None:  # nobody has died on the way: it is out of sync, and the others go on
+        assert not any(
+            3 in world.partition(key).isr for key in world.keys if world.partition(key).leader != 3
+        )
+
+
 SCENARIOS = (
     a_broker_dies,
     a_broker_comes_back,
     a_broker_leaves_in_order,
+    a_follower_falls_out_of_sync_and_catches_up,
     everything_moves,
     everything_moves_and_is_called_back,
     everything_moves_to_one_that_dies,
