@@ -4,7 +4,8 @@
     └── SparkError
         ├── NoJava              no Java that Spark can run on
         ├── BadOption           an option that is missing, unknown or contradicts another
-        │   └── NotTyped        a schema for which Spark has no type (`value.format`)
+        │   ├── NotTyped        a schema for which Spark has no type, or a type without one (`value.format`)
+        │   └── SchemaRefused   a schema that the registry does not take for what the sink writes
         ├── BadOffsets          offsets (an option's or a checkpoint's) that do not fit the topics
         ├── NoSuchTopic         a topic that is read and does not exist
         ├── DataGone            records that a range asks for have been deleted
@@ -58,7 +59,11 @@ class BadOption(SparkError):
 
 
 class NotTyped(BadOption):
-    """A schema for which there is no type of Spark's."""
+    """A schema for which there is no type of Spark's, or a type for which a format has none."""
+
+
+class SchemaRefused(BadOption):
+    """The registry does not take, or does not have, the schema of what is to be written."""
 
 
 class DecodeFailed(SparkError):

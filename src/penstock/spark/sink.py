@@ -55,6 +55,7 @@ from penstock.spark.settling import (
     transactional_id,
     written_by_others,
 )
+from penstock.spark.sink_typed import Encoding, encoded, encodings
 
 if TYPE_CHECKING:
     from penstock.spark.marks import Mark, QueryMarks
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 DELIVERIES = ("exactly_once", "at_least_once")
 SINK_OPTIONS = (
     "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "txnAppId", "txnVersion",
+    *(f"{part}.{name}" for part in ("key", "value")
+      for name in ("format", "subject", "schema", "schema.version", "message")),
 )  # fmt: skip
 
 _SOURCES = frozenset(name.lower() for name in SOURCE_OPTIONS)
@@ -84,6 +87,7 @@ class SinkOptions:
     app_id: str | None
     app_version: int | None
     producer: ProducerSettings
+    encodings: tuple[Encoding, ...] = ()
 
 
 class SinkStreamWriter(DataSourceStreamArrowWriter):
@@ -95,6 +99,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _task()
+        iterator = encoded(iterator, self._options.encodings)
         if self._options.delivery == "at_least_once":
             _write_at_least_once(iterator, self._options)
             return TaskDone(None, context.partitionId(), "committed")
@@ -122,6 +127,7 @@ class SinkBatchWriter(DataSourceArrowWriter):
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         options, task = self._options, _task().partitionId()
+        iterator = encoded(iterator, options.encodings)
         if options.delivery == "at_least_once":
             _write_at_least_once(iterator, options)
             return TaskDone(None, task, "committed")
@@ -175,9 +181,11 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
         raise BadOption(f"rerunCheck={given['reruncheck']}: must be on or off")
     app_id, app_version = _application(given, delivery, streaming)
     kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
+    typed = frozenset(part for part in ("key", "value") if f"{part}.format" in given)
+    layout = layout_of(schema, given.get("topic"), typed)
     return SinkOptions(
         kafka=kafka,
-        layout=layout_of(schema, given.get("topic")),
+        layout=layout,
         delivery="exactly_once" if delivery == "exactly_once" else "at_least_once",
         prefix=given.get("transactionalidprefix", "penstock"),
         marks_topic=given.get("markstopic", marks.DEFAULT_TOPIC),
@@ -185,6 +193,8 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
         app_id=app_id,
         app_version=app_version,
         producer=ProducerSettings.from_kafka(kafka, transactional=delivery == "exactly_once"),
+        # Last: nothing is registered for a write that is refused.
+        encodings=encodings(given, schema, layout.fixed_topic),
     )
 
 
@@ -205,8 +215,11 @@ def _application(given: Mapping[str, str], delivery: str, streaming: bool) -> tu
     return app_id, int(version)
 
 
-def layout_of(schema: StructType, topic: str | None) -> Layout:
-    """Where key, value, topic, partition and headers are. Other columns are left out, as by Spark's sink."""
+def layout_of(schema: StructType, topic: str | None, typed: frozenset[str] = frozenset()) -> Layout:
+    """Where key, value, topic, partition and headers are. Other columns are left out, as by Spark's sink.
+
+    Those that are `typed` may have any type: a schema says how they become bytes.
+    """
     fields = {field.name.lower(): (index, field.dataType) for index, field in enumerate(schema.fields)}
     if topic is not None and not topic.strip():
         raise BadOption("option topic is empty")
@@ -220,11 +233,11 @@ def layout_of(schema: StructType, topic: str | None) -> Layout:
             f"Required attribute 'value' not found among the columns {', '.join(schema.fieldNames())}"
         )
     binary = (BinaryType(), StringType())
-    value = _column(fields, "value", binary)
+    value = _column(fields, "value", (DataType(),) if "value" in typed else binary)
     assert value is not None
     return Layout(
         value=value,
-        key=_column(fields, "key", binary),
+        key=_column(fields, "key", (DataType(),) if "key" in typed else binary),
         # The option comes before the column, as in Spark's sink.
         topic=_column(fields, "topic", (StringType(),)) if topic is None else None,
         partition=_column(fields, "partition", (IntegerType(),)),
@@ -242,7 +255,7 @@ def _column(
     if not any(_same_type(kind, one) for one in allowed):
         names = " or ".join(one.simpleString() for one in allowed)
         hint = (
-            "; cast it, or use to_json, to_avro or another function that serializes"
+            f"; cast it, use to_json or another function that serializes, or let {name}.format do it"
             if name in ("key", "value")
             else ""
         )
