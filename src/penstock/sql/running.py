@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.sql.catalog import QueryDef, Relation
-from penstock.sql.errors import SqlError
 from penstock.sql.outside import Outside
 from penstock.sql.parser import parse
 from penstock.sql.planning import Shape, shape
 from penstock.sql.preparing import Prepared, new_session, prepare
-from penstock.sql.relations import dead_letter_topic, sink_options, value_names
+from penstock.sql.relations import dead_letter_topic, sink_options
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import quoted
 from penstock.sql.statements import CreateRelation, InsertQuery, Query
@@ -239,9 +238,7 @@ class Refreshing:
         self._stopping = threading.Event()
         self._error: Exception | None = None
         self._query = query_of(definition)
-        self._files = any(each.path is not None for each in definition.sources.values())
         self._session = launcher.session(definition, streaming=False)
-        self._prepared = launcher.prepared(definition, self._query, None, self._session)
         self._difference = Difference(
             definition, launcher.settings, lambda: launcher.session(definition, streaming=False)
         )
@@ -271,16 +268,7 @@ class Refreshing:
             self._error = error
 
     def _refresh(self) -> None:
-        # Planned anew, or Spark would read the tables up to where they were.
-        if self._files:
-            self._prepared = self._launcher.prepared(self._definition, self._query, None, self._session)
-        else:
-            again = self._session.sql(self._prepared.text)
-            self._prepared = Prepared(self._session, again, self._prepared.columns, self._prepared.text)
-        rows, _ = named(self._prepared, self._query)
+        # From the relations on: a view that Spark has planned once reads up to where its topic was then.
+        prepared = self._launcher.prepared(self._definition, self._query, None, self._session)
+        rows, _ = named(prepared, self._query)
         self._difference.apply(fitted(rows, self._definition.target))
-
-
-def check_columns(relation: Relation) -> None:
-    if not value_names(relation):
-        raise SqlError(f"`{relation.name}` has no column outside of its key")
