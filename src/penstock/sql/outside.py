@@ -102,8 +102,9 @@ class Outside:
         """Once its leader has heard of it; False if there is none."""
         from confluent_kafka import KafkaError, KafkaException
 
+        admin = self._admin()  # its futures fail when it is let go
         try:
-            for future in self._admin().delete_topics([topic], operation_timeout=_TIMEOUT_MS / 1000).values():
+            for future in admin.delete_topics([topic], operation_timeout=_TIMEOUT_MS / 1000).values():
                 future.result(_TIMEOUT_MS / 1000)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
 
 _COMMANDS = ("help", "exit", "quit", "clear")
-_CHANGES = ("CREATE", "DROP", "TERMINATE", "PAUSE", "RESUME", "INSERT")
 BANNER = "Statements end with `;`. `help` lists them, Tab completes, Ctrl-C ends a push query, Ctrl-D leaves."
 
 
@@ -99,8 +98,7 @@ class Shell:
             except KeyboardInterrupt:
                 self._out.write("\n(ended)\n")
             self._out.flush()
-            if text.lstrip().upper().startswith(_CHANGES) or text.count(";") > 1:
-                known.refresh()
+            known.refresh()
 
 
 class _Knowledge:
