@@ -366,7 +366,8 @@ class Api:
 
     async def _metrics(self, request: Request) -> Response:
         self.metrics.leads = self._leads.runs
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        queries = await _in_thread(self._engine.describe_queries) if self._leads.runs else []
+        return Response(self.metrics.text(queries), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _queries(self, request: Request) -> Response:
         return JSONResponse(await _in_thread(self._engine.describe_queries))

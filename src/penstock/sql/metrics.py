@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -34,5 +39,34 @@ class Metrics:
         self._requests.labels("done" if went_well else "failed").inc()
         self._seconds.observe(seconds)
 
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
+    def text(self, queries: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """`queries` as the engine describes them; only who leads has any."""
+        own = CollectorRegistry()
+        own.register(_Queries(queries))
+        return generate_latest(self.registry) + generate_latest(own)
+
+
+class _Queries(Collector):
+    _NUMBERS = {
+        "lag": "Records that the query has still to read.",
+        "rows per second": "Rows that it reads.",
+        "seconds of a batch": "How long its last micro-batch took.",
+        "rows of state": "Rows that it keeps.",
+        "late rows": "Rows that came after the watermark, and were dropped.",
+        "failures": "How often it has failed since it last ran well.",
+    }
+
+    def __init__(self, queries: Sequence[Mapping[str, Any]]) -> None:
+        self._queries = queries
+
+    def collect(self) -> Iterator[Metric]:
+        running = GaugeMetricFamily("penstock_sql_query_running", "1 if it runs.", labels=("query",))
+        for query in self._queries:
+            running.add_metric((query["id"],), int(query.get("state") == "RUNNING"))
+        yield running
+        for name, doc in self._NUMBERS.items():
+            family = GaugeMetricFamily(f"penstock_sql_query_{name.replace(' ', '_')}", doc, labels=("query",))
+            for query in self._queries:
+                if isinstance(query.get(name), int | float):
+                    family.add_metric((query["id"],), query[name])
+            yield family
