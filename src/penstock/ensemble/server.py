@@ -27,6 +27,8 @@ _JARS = (
     "commons-lang", "jackson-", "audience-annotations",
 )  # fmt: skip
 _DEBIAN = Path("/usr/share/java")
+LARGEST_MESSAGE = 8 << 20
+"""Bytes of one change: a topic with ten thousand partitions. ZooKeeper's own default is one megabyte."""
 _HEAP = "-Xmx256m"
 _LOGGING = """\
 status = error
@@ -121,6 +123,7 @@ def command(spec: ServerSpec, java: Path) -> list[str]:
         "-Djava.net.preferIPv4Stack=true",
         f"-Dlog4j2.configurationFile={logging_file}",
         "-Dzookeeper.extendedTypesEnabled=true",
+        f"-Djute.maxbuffer={LARGEST_MESSAGE}",
         "-cp",
         os.pathsep.join(map(str, classpath())),
         MAIN_CLASS,
