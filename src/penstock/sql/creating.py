@@ -15,7 +15,7 @@ from penstock.sql.errors import BadSyntax, Clash, Place, Unknown, did_you_mean
 from penstock.sql.naming import registered_columns
 from penstock.sql.outside import KEY, VALUE, Outside
 from penstock.sql.relations import FORMATS, KEY_FORMATS, REGISTRY_FORMATS, SCHEMA_TYPES
-from penstock.sql.spark_types import quoted, words
+from penstock.sql.spark_types import from_words, words
 from penstock.sql.statements import Column, CreateRelation
 from penstock.sql.tokens import tokenize
 
@@ -85,20 +85,15 @@ class Options:
         return {name: value for name, value in self.given.items() if name not in _NOT_KEPT}
 
 
-def parsed_types(spark: SparkSession, columns: Iterable[Column], text: str) -> dict[str, DataType]:
+def parsed_types(columns: Iterable[Column], text: str) -> dict[str, DataType]:
     """The columns' types as Spark has them; Clash at the one that is none."""
-    from pyspark.errors import PySparkException
-
     found: dict[str, Any] = {}
     for column in columns:
         try:
-            found[column.name] = (
-                spark.createDataFrame([], f"{quoted(column.name)} {column.type}").schema[0].dataType
-            )
-        except PySparkException:
-            raise Clash(
-                f"`{column.type}` is no type", Place.of(text, column.span[0]) if column.span[1] else None
-            ) from None
+            found[column.name] = from_words(column.type)
+        except ValueError:
+            place = Place.of(text, column.span[0]) if column.span[1] else None
+            raise Clash(f"`{column.type}` is no type", place) from None
     return found
 
 
@@ -110,7 +105,7 @@ def declared(
     if options.storage != "topic":
         return _of_files(statement, options, spark, text, name_place)
     topic = options.given.get("topic", statement.name)
-    types = parsed_types(spark, statement.columns, statement.text)
+    types = parsed_types(statement.columns, statement.text)
     columns = tuple(Column(each.name, words(types[each.name]), each.key) for each in statement.columns)
     keys = tuple(each.name for each in columns if each.key)
     if statement.kind == "table" and columns and not keys:
@@ -142,7 +137,7 @@ def declared(
             has = registered_columns(schema, outside, name_place, options.given.get("message"))
             columns = _chosen(statement, columns, has, topic) if columns else has
         else:
-            schemas["value"] = register_columns(outside, topic, form, columns, spark)
+            schemas["value"] = register_columns(outside, topic, form, columns)
     elif not columns:
         if form not in ("string", "bytes"):
             raise Clash(f"format='{form}' says nothing of columns: name them, with their types", name_place)
@@ -234,19 +229,23 @@ def _chosen(
     return tuple(columns)
 
 
-def struct_of(spark: SparkSession, columns: Iterable[Column]) -> StructType:
-    ddl = ", ".join(f"{quoted(each.name)} {each.type}" for each in columns if not each.key)
-    return spark.createDataFrame([], ddl).schema
+def struct_of(columns: Iterable[Column]) -> StructType:
+    """The value of a record with these columns."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(each.name, from_words(each.type)) for each in columns if not each.key])
 
 
-def register_columns(
-    outside: Outside, topic: str, form: str, columns: Iterable[Column], spark: SparkSession
-) -> int:
+def register_columns(outside: Outside, topic: str, form: str, columns: Iterable[Column]) -> int:
     """Registers a schema with these columns under the topic's name; its version."""
-    from penstock.spark.typed_schemas import schema_text
+    from penstock.spark.encode import schema_text
+    from penstock.spark.errors import SparkError
 
-    text = schema_text(struct_of(spark, columns), REGISTRY_FORMATS[form], topic)
     types = {name: kind for kind, name in SCHEMA_TYPES.items()}
+    try:
+        text = schema_text(types[form], struct_of(columns), f"{topic}{VALUE}")
+    except SparkError as error:
+        raise Clash(f"the columns have no schema in {form}: {error}") from error
     return outside.register(f"{topic}{VALUE}", types[form], text).version
 
 

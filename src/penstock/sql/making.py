@@ -19,13 +19,13 @@ from penstock.sql import functions as python_functions
 from penstock.sql.catalog import Catalog, QueryDef, Relation
 from penstock.sql.creating import Options, check_times, make_topic, register_columns, target_format
 from penstock.sql.errors import Clash, Place, did_you_mean
-from penstock.sql.naming import Names, registered_columns
-from penstock.sql.outside import VALUE, Outside
+from penstock.sql.naming import Names
+from penstock.sql.outside import Outside
 from penstock.sql.planning import Shape, key_columns, shape
 from penstock.sql.preparing import Prepared, new_session, prepare, spark_errors
 from penstock.sql.relations import REGISTRY_FORMATS
 from penstock.sql.settings import EngineSettings
-from penstock.sql.spark_types import fits, words
+from penstock.sql.spark_types import fits, from_words, words
 from penstock.sql.statements import Column, CreateRelation, InsertQuery, Query, Source
 from penstock.sql.writing import named
 
@@ -150,16 +150,11 @@ class Maker:
         if target.topic is None:
             return definition
         version: dict[str, int] = {}
-        columns = target.columns
         if target.format in REGISTRY_FORMATS:
-            version["value"] = register_columns(
-                self._outside, target.topic, target.format, target.columns, self.spark
-            )
-            schema = self._outside.schema(f"{target.topic}{VALUE}", version["value"])
-            assert schema is not None
-            columns = registered_columns(schema, self._outside)
+            version["value"] = register_columns(self._outside, target.topic, target.format, target.columns)
         make_topic(self._outside, target.topic, options, target.kind, self._partitions(definition))
-        return replace(definition, target=replace(target, schemas=version, columns=columns))
+        # The columns keep the query's types, which not all formats have: what is read is cast to them.
+        return replace(definition, target=replace(target, schemas=version))
 
     def _partitions(self, definition: QueryDef) -> int:
         first = next((each for each in definition.sources.values() if each.topic is not None), None)
@@ -193,7 +188,7 @@ class Maker:
             if column is None:
                 near = did_you_mean(name, (each.name for each in target.columns))
                 raise Clash(f"`{target.name}` has no column `{name}`{near}", place)
-            wanted = self.spark.createDataFrame([], f"c {column.type}").schema[0].dataType
+            wanted = from_words(column.type)
             given = found.rows.schema[name].dataType
             if not fits(given, wanted):
                 raise Clash(

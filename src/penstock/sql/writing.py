@@ -11,12 +11,13 @@ from penstock.sql.planning import KEEP, TIME, Shape, output_names
 from penstock.sql.preparing import Prepared
 from penstock.sql.relations import frame, key_text, sink_options, value_column, value_names
 from penstock.sql.settings import EngineSettings
-from penstock.sql.spark_types import quoted
+from penstock.sql.spark_types import from_words, quoted
 from penstock.sql.statements import Query
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _KEY, _TEXT = "__penstock_key", "__penstock_text"
 GONE = "__penstock_gone"
@@ -182,7 +183,7 @@ class Difference:
         self._version = max(self._version + 1, int(self._clock() * 1000))
         app_id = f"{self._definition.id}-{self._definition.uid}"
         rows: Any = changed.drop_columns([_TEXT])
-        frame_ = session.createDataFrame(rows, schema=_schema(session, self._target))
+        frame_ = session.createDataFrame(rows, schema=_schema(self._target))
         if self._target.topic is None:
             self._to_delta(frame_, gone, app_id)
             return
@@ -233,15 +234,17 @@ def _text(target: Relation) -> Column:
     return F.to_json(fields, {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}).alias(_TEXT)
 
 
-def _schema(session: SparkSession, target: Relation) -> Any:
-    ddl = ", ".join([f"{_KEY} STRING", *(f"{quoted(each.name)} {each.type}" for each in target.columns)])
-    return session.createDataFrame([], ddl).schema
+def _schema(target: Relation) -> StructType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    fields = [StructField(each.name, from_words(each.type)) for each in target.columns]
+    return StructType([StructField(_KEY, StringType()), *fields])
 
 
 def emptied(session: SparkSession, definition: QueryDef, settings: EngineSettings) -> None:
     """Deletes all rows of a table whose query begins anew."""
     from dataclasses import replace
 
-    kind = session.createDataFrame([], _schema(session, definition.target))
+    kind = session.createDataFrame([], _schema(definition.target))
     other = replace(definition, uid=f"{definition.uid}-empty")
     Difference(other, settings, lambda: session).apply(kind)
