@@ -16,6 +16,7 @@
     /config/topics/NAME             {"retention.ms": "1000", ...}, only what was set
     /config/brokers/1               the same for one broker; /config/brokers/default for all
     /config/groups/NAME             the same for one group, its id quoted as in a URL
+    /acls, /quotas, /credentials    kept for those; mirrored as all else, and nothing is there yet
 
 Values are JSON. Each change is one `multi` whose operations carry the versions that the image was read with.
 """
