@@ -3,9 +3,9 @@
 A file has a title (`# …`), a few lines of prose, and steps. A step begins with a line that names it and ends
 with an empty line; what is expected stands after `----`:
 
-    sql [eventually]        statements, then `ok`, or rows under a line with the names of the columns, or an
-                            error as `Unknown at 1:8: no column …`; of several statements the last one counts,
-                            and `eventually` asks again until it is so
+    sql [eventually|among]  statements, then `ok`, or rows under a line with the names of the columns, or an
+                            error as `Unknown at 1:8: no column …`; of several statements the last one counts.
+                            `eventually` asks again until it is so, `among`: there may be more rows
     produce TOPIC           records `key | value`, then maybe `| @milliseconds` and `| header=value`
     encode TOPIC            the same with values in JSON that are encoded with the newest schema of the topic
     register SUBJECT TYPE   a schema, `AVRO`, `JSON` or `PROTOBUF`
@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TopicAlreadyExists
 from penstock.registry.client import RegistryClient, RegistrySettings
 from penstock.registry.serdes import Decoder, Encoder
 from penstock.testing import PenstockBroker
@@ -114,7 +114,7 @@ def _is_header(words: list[str]) -> bool:
 
 
 def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split(" | ")]
+    return [cell.strip() for cell in re.split(r"\s\|(?:\s|$)", line)]
 
 
 def show(value: Any) -> str:
@@ -129,8 +129,13 @@ def show(value: Any) -> str:
 def fits(expected: str, found: str) -> bool:
     if _ANY not in expected:
         return expected == found or _same_json(expected, found)
-    pattern = ".*".join(re.escape(piece) for piece in expected.split(_ANY))
-    return re.fullmatch(pattern, found, re.DOTALL) is not None
+    pattern = ".*".join(re.escape(piece) for piece in _narrow(expected).split(_ANY))
+    return re.fullmatch(pattern, _narrow(found), re.DOTALL) is not None
+
+
+def _narrow(text: str) -> str:
+    """Without the spaces that JSON may have or not."""
+    return re.sub(r"(?<=[:,]) (?=[\"\[{\d…])", "", text)
 
 
 def _same_json(one: str, other: str) -> bool:
@@ -186,23 +191,36 @@ class Runner:
             try:
                 self.step(step, session)
             except (Mismatch, PenstockError, TimeoutError) as error:
-                raise Mismatch(f"{golden.path.name}:{step.line}: {error}") from None
+                told = f"{golden.path.name}:{step.line}: {error}{self._failing()}"
+                raise Mismatch(told) from None
+
+    def _failing(self) -> str:
+        """The errors of queries: often what a missing row is about."""
+        queries = self.client.http.get("/queries").json()
+        return "".join(f"\n{each['id']}: {each['error']}" for each in queries if each.get("error"))
 
     def step(self, step: Step, session: dict[str, dict[str, str]]) -> None:
         match step.word:
             case "sql":
                 self._sql(step, session)
             case "produce":
-                self.broker.produce(step.arguments[0], list(self._records(step.text, encoder=None)))
+                self._produce(step.arguments[0], self._records(step.text, encoder=None))
             case "encode":
                 schema = self.registry.version(f"{step.arguments[0]}-value", "latest")
                 encoder = Encoder(self.registry, schema)
-                self.broker.produce(step.arguments[0], list(self._records(step.text, encoder)))
+                self._produce(step.arguments[0], self._records(step.text, encoder))
             case "register":
                 subject, kind = step.arguments
                 self.registry.register(subject, {"schemaType": kind, "schema": step.text})
             case "topic":
                 self._topic(step)
+
+    def _produce(self, topic: str, records: Iterable[dict[str, Any]]) -> None:
+        try:
+            self.broker.create_topic(topic)
+        except TopicAlreadyExists:
+            pass
+        self.broker.produce(topic, list(records))
 
     def _records(self, text: str, encoder: Encoder | None) -> Iterable[dict[str, Any]]:
         for line in text.splitlines():
@@ -262,6 +280,8 @@ class Runner:
         wanted = [_pad(cells(line), len(names)) for line in expected[1:]]
         found = [[show(value) for value in row] for row in last.rows]
         ordered = re.search(r"\border\s+by\b", step.text, re.IGNORECASE) is not None
+        if "among" in step.arguments:
+            found = [row for row in found if any(_row_fits(one, row) for one in wanted)]
         return None if rows_fit(wanted, found, ordered=ordered) else told
 
     # --- records of topics ------------------------------------------------------------------------------
@@ -317,8 +337,11 @@ def _error_text(error: dict[str, Any]) -> str:
 def _remember(answer: Answer, session: dict[str, dict[str, str]]) -> None:
     """SET and DEFINE hold for what follows in the file, as in a shell."""
     for name in ("properties", "variables"):
-        if name in answer.session:
-            session[name] = answer.session[name]
+        for key, value in answer.details.get(name, {}).items():
+            if value is None:
+                session[name].pop(key, None)
+            else:
+                session[name][key] = value
 
 
 def names_made(golden: Golden) -> Counter[str]:

@@ -30,11 +30,6 @@ class Answer:
     details: dict[str, Any] = field(default_factory=dict)
     error: dict[str, Any] | None = None
 
-    @property
-    def session(self) -> dict[str, Any]:
-        """Properties and variables that the statement has set, if it was of that kind."""
-        return self.details
-
 
 class SqlClient:
     """Posts statements. A client for each thread that uses one."""
@@ -115,7 +110,9 @@ class SqlServer:
         self.log = directory / f"sql-{time.monotonic_ns()}.log"
         self._ready_file = self.log.with_suffix(".json")
         words = ["sql", "serve", "-b", bootstrap, "--registry", registry_url, "--port", str(port)]
-        words += ["--data", str(directory), "--ready-file", str(self._ready_file)]
+        words += ["--data", str(directory), "--ready-file", str(self._ready_file), "--master", "local[2]"]
+        # A dead leader is to be noticed soon.
+        words += ["--session-timeout-ms", "3000"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", *words, *options],

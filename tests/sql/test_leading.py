@@ -1,0 +1,99 @@
+"""Several SQL servers of one cluster: one leads, the others pass statements on and take over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.testing import PenstockBroker
+from tests.sql.conftest import BROKER_SETTINGS
+from tests.sql.serving import SqlClient, SqlServer
+
+WAIT_SECONDS = 240.0
+
+
+@pytest.fixture
+def broker() -> Iterator[PenstockBroker]:
+    with PenstockBroker(BROKER_SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def servers(broker: PenstockBroker, tmp_path: Path) -> Iterator[Callable[[], SqlServer]]:
+    started: list[SqlServer] = []
+
+    def start() -> SqlServer:
+        options = ("--no-registry", "--session-timeout-ms", "4000", "--master", "local[2]")
+        started.append(SqlServer(broker.bootstrap, "http://127.0.0.1:1", tmp_path / "sql", *options))
+        return started[-1].wait()
+
+    yield start
+    for server in started:
+        os.killpg(server.process.pid, signal.SIGCONT)
+        server.stop()
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        time.sleep(0.1)
+
+
+def leads(client: SqlClient) -> bool:
+    return bool(client.http.get("/info").json()["leads"])
+
+
+def copied(broker: PenstockBroker) -> list[int]:
+    records = broker.consume("copy", isolation="read_committed", timeout=60)
+    return sorted(json.loads(record.value or b"")["id"] for record in records)
+
+
+@pytest.mark.timeout(600)
+def test_statements_reach_the_leader_and_one_that_was_paused_is_fenced(
+    broker: PenstockBroker, servers: Callable[[], SqlServer]
+) -> None:
+    first, second = servers(), servers()
+    with first.client() as one, second.client() as other:
+        assert leads(one) and not leads(other)
+
+        # Through the one that does not lead, which passes on and back what is asked and answered.
+        other.ok("CREATE STREAM numbers (id INT) WITH (topic='numbers', format='json', partitions=2);")
+        other.ok("CREATE STREAM copy AS SELECT id FROM numbers;")
+        other.ok("INSERT INTO numbers VALUES (1), (2);")
+        assert other.http.get("/queries").json()[0]["id"] == one.http.get("/queries").json()[0]["id"]
+        refused = other.run("SELECT nothing\nFROM numbers;")[-1].error
+        assert refused is not None and (refused["line"], refused["column"]) == (1, 8)
+        with other.stream("SELECT id FROM numbers EMIT CHANGES;", {"auto.offset.reset": "earliest"}) as lines:
+            rows = (line["row"] for line in lines if "row" in line)
+            assert {next(rows)[0], next(rows)[0]} == {1, 2}
+            assert one.http.get("/info").json()["running"] == 1
+        wait_until(lambda: one.http.get("/info").json()["running"] == 0, "the end of the push at the leader")
+        wait_until(lambda: copied(broker) == [1, 2], "the copy")
+
+        # The leader and its Spark stand still: the other one takes over.
+        os.killpg(first.process.pid, signal.SIGSTOP)
+        wait_until(lambda: leads(other), "that the second leads")
+        other.ok("INSERT INTO numbers VALUES (3), (4);")
+        wait_until(lambda: copied(broker) == [1, 2, 3, 4], "the copy by the second")
+
+        # It wakes up, believes to lead for a moment, and can write nothing twice.
+        os.killpg(first.process.pid, signal.SIGCONT)
+        one.ok("INSERT INTO numbers VALUES (5), (6);")
+        wait_until(lambda: not leads(one), "that the first gives up")
+        assert leads(other)
+        wait_until(lambda: len(copied(broker)) >= 6, "the copy of all")
+        assert copied(broker) == [1, 2, 3, 4, 5, 6]
+
+        # The second is stopped: the first one has it again.
+        assert second.stop() == 0
+        wait_until(lambda: leads(one), "that the first leads again")
+        one.ok("INSERT INTO numbers VALUES (7);")
+        wait_until(lambda: len(copied(broker)) >= 7, "the copy of the last")
+        assert copied(broker) == [1, 2, 3, 4, 5, 6, 7]
