@@ -35,7 +35,8 @@ def servers(broker: PenstockBroker, tmp_path: Path) -> Iterator[Callable[[], Sql
 
     yield start
     for server in started:
-        os.killpg(server.process.pid, signal.SIGCONT)
+        if server.process.poll() is None:
+            os.killpg(server.process.pid, signal.SIGCONT)
         server.stop()
 
 
