@@ -49,11 +49,13 @@ def wait_until(what: str, condition: Callable[[], object], patience: float = PAT
 class Node:
     """One broker: its process, its directory, its links."""
 
-    def __init__(self, cluster: Cluster, broker_id: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, cluster: Cluster, broker_id: int, settings: Mapping[str, str], name: str | None = None
+    ) -> None:
         self.id = broker_id
-        self.directory = cluster.directory / f"broker-{broker_id}"
-        self.log_file = cluster.directory / f"broker-{broker_id}.log"
-        self._ready = cluster.directory / f"ready-{broker_id}"
+        self.directory = cluster.directory / (name or f"broker-{broker_id}")
+        self.log_file = self.directory.with_suffix(".log")
+        self._ready = self.directory.with_suffix(".ready")
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
         port, peer_port = free_port(), free_port()

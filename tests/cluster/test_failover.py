@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from tests.cluster.harness import SESSION_MS, Cluster, wait_until
+from tests.cluster.harness import SESSION_MS, Cluster, Node, wait_until
 from tests.cluster.history import Writer, check, read_all
 
 pytestmark = pytest.mark.timeout(300)
@@ -140,3 +140,20 @@ def test_a_session_is_longer_than_a_pause_that_is_forgiven(cluster: Cluster) -> 
         assert producer.flush(30) == 0
     except KafkaException as error:
         raise AssertionError("the record was not taken") from error
+
+
+def test_a_second_broker_with_the_same_number_is_refused_and_the_first_goes_on(cluster: Cluster) -> None:
+    """Both would lead the same partitions, and acknowledge different records with the same offsets."""
+    cluster.create_topic("numbered", min_insync_replicas="2")
+    first = cluster.leader("numbered")
+    with Writer(cluster, "numbered") as writer:
+        writer.wait_for_progress()
+        second = Node(cluster, first.id, {}, name="second")
+        second.start(wait=False)
+        wait_until("it has ended", lambda: not second.is_running)
+        assert f"node.id={first.id} is taken" in second.tail(1)
+        writer.wait_for_progress()
+        assert cluster.leader("numbered") is first
+        history = writer.stop()
+    assert not history.failed
+    check(history, read_all(cluster, "numbered"))

@@ -282,12 +282,13 @@ class LeaderFetcher:
         except (ApiError, OSError) as error:
             if isinstance(error, OSError | KafkaStorageError):
                 partition.broken_ms = self._broker.clock.now_ms()
-            log.error("%s-%d cannot follow broker %d: %s", *partition.key, self.leader, error)
-            self._postpone(one, error.code if isinstance(error, ApiError) else KafkaStorageError.code)
+            code = error.code if isinstance(error, ApiError) else KafkaStorageError.code
+            if one.reason != code:  # it may go on like this for hours
+                log.error("%s-%d cannot follow broker %d: %s", *partition.key, self.leader, error)
+            self._postpone(one, code)
 
     def _append(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
         partition = one.partition
-        one.reason = one.errors = 0
         if result.end > result.start:
             info = partition.log.append_as_follower(frame, result.start, result.end)
             partition.broken_ms = None
@@ -295,6 +296,7 @@ class LeaderFetcher:
             if info.flush_required:
                 self._broker.flush(partition)
         partition.follow(result.high_watermark, result.log_start_offset)
+        one.reason = one.errors = 0
 
     def _diverged(self, one: Followed, epoch: int, end_offset: int) -> None:
         """Cut where the leader's log and ours part: at the end of the last epoch that both know."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.followers import Followers
 from penstock.broker.isr import InSyncReplicas
-from penstock.broker.peers import CLIENT_ID_OF_PEERS, Peers, PeerUnavailable
+from penstock.broker.peers import CLIENT_ID_OF_PEERS, Peers, PeerUnavailable, may_be_alive
 from penstock.config import resolve_topic
 from penstock.controller.balance import give_back
 from penstock.controller.cluster import CHUNK, ClusterController, state_ops
@@ -22,7 +22,7 @@ from penstock.controller.elections import PartitionChange
 from penstock.controller.in_sync import WantedIsr, check_sender, plan_isr
 from penstock.controller.office import Office, Plan
 from penstock.controller.reassignment import completions
-from penstock.errors import ApiError, InvalidUpdateVersion, NotController
+from penstock.errors import ApiError, ConfigError, InvalidUpdateVersion, NotController
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.store import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _RETRY_SECONDS = 0.5
 _LONGEST_CHECK_MS = 2_000
 _HAND_OVER_SECONDS = 15.0
+_SESSION_MARGIN_S = 3.0
 # A log that could not be written is left to others for this long, unless a fetch succeeds earlier.
 _BROKEN_MS, _BROKEN_CHECK_MS = 10_000, 500
 
@@ -85,11 +86,31 @@ class Membership:
         await self.store.open()
 
     async def return_to_cluster(self) -> None:
+        await self._former_is_gone()
         changed = await self.controller.return_to_cluster()
         if changed:
             log.info(
                 "%d partitions have another leader or fewer replicas in sync since we were here", changed
             )
+
+    async def _former_is_gone(self) -> None:
+        """What is registered with our id is of a process that has ended, or goes with its session. One that
+        stays and answers is another broker: both would lead the same partitions."""
+        config, image = self._broker.config, self.controller.image
+        former = image.brokers.get(self._broker.id)
+        if former is None or not await may_be_alive(*former.peer_address):
+            return
+        log.info(
+            "broker %d is registered at %s:%d; waiting for it to go", former.id, former.host, former.port
+        )
+        end = self._broker.loop.time() + config.zookeeper_session_timeout_ms / 1000 + _SESSION_MARGIN_S
+        while self.controller.image.brokers.get(former.id) == former:
+            if self._broker.loop.time() > end:
+                raise ConfigError(
+                    f"node.id={former.id} is taken: a broker with that number answers at "
+                    f"{former.host}:{former.port}. Give each broker of a cluster its own node.id"
+                )
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def register(self) -> None:
         """From here on the controller and the clients count on this broker."""

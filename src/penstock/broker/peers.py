@@ -34,6 +34,23 @@ class PeerUnavailable(PenstockError):
         self.broker_id = broker_id
 
 
+async def may_be_alive(host: str, port: int) -> bool:
+    """False where nobody listens, or nobody is behind who does; who cannot be reached may live."""
+    writer = None
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(_HEADER.pack(_HEADER.size - 4, ApiKey.API_VERSIONS, 0, 0, 0))
+            return bool(await reader.read(1))
+    except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
+        return False
+    except (OSError, TimeoutError):
+        return True
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+
+
 class PeerConnection(asyncio.BufferedProtocol):
     """Frames out, frames in. An answer is received into one buffer of its own, without copies."""
 
