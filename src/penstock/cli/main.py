@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "transactions": ("penstock.cli.transactions", "transactions", "List, describe and abort transactions."),
     "cluster": ("penstock.cli.cluster", "cluster", "Describe the cluster, move partitions, elect leaders."),
     "pipeline": ("penstock.cli.pipeline", "pipeline", "Run Spark pipelines, once or all the time."),
-    "sql": ("penstock.cli.sql", "sql", "Query topics in SQL: a shell, and a server of continuous queries."),
+    "sql": ("penstock.cli.sql", "sql", "Query topics in SQL, continuously or once."),
     "log": ("penstock.cli.log", "log", "Look into the files of a log, and check them."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
     "completion": ("penstock.cli.completion", "completion", "Print the completion script of a shell."),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False)
 _START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
+_REACH_SECONDS = 10.0
 PORT = 8088
 
 
@@ -59,6 +60,13 @@ class _Where:
         for setting in given["conf"]:
             words += ["--conf", setting]
         return words
+
+    def check(self) -> None:
+        """Said at once, and not after Spark has started: that there is no broker."""
+        from penstock.cli.client import Cluster
+        from penstock.spark.librdkafka_names import translate
+
+        Cluster(self._given["bootstrap"], translate(self._kafka), timeout=_REACH_SECONDS).topics()
 
     def settings(self) -> EngineSettings:
         from penstock.registry.process import kafka_names
@@ -261,6 +269,7 @@ def _server(url: str | None, where: _Where) -> Iterator[str]:
     if url is not None:
         yield url
         return
+    where.check()
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as directory:
         ready_file, log = Path(directory) / "ready.json", Path(directory) / "server.log"
         words = [sys.executable, "-m", "penstock", "sql", "serve", "--from-parent", "--port", "0"]
