@@ -103,6 +103,25 @@ def test_the_topic_option_comes_before_the_topic_column(
     assert [r.value for r in penstock.consume("option")] == [b"v"]
 
 
+def test_records_have_the_time_that_a_column_says(spark: SparkSession, penstock: PenstockBroker) -> None:
+    penstock.create_topic("timed")
+    rows = spark.sql(
+        "SELECT value, timestamp_micros(micros) AS at FROM VALUES"
+        " ('a', 1735689600000999), ('b', NULL), ('c', 5000) AS t (value, micros)"
+    )
+    before = int(time.time() * 1000)
+    write(rows.coalesce(1), penstock, topic="timed", timestampColumn="at")
+    with_headers = rows.where("value = 'a'").selectExpr(
+        "value", "at", "array(named_struct('key', 'h', 'value', CAST('1' AS BINARY))) AS headers"
+    )
+    write(with_headers, penstock, topic="timed", timestampColumn="at")
+    times = [(record.value, record.timestamp) for record in penstock.consume("timed")]
+    assert (times[0], times[2], times[3]) == ((b"a", 1735689600000), (b"c", 5), (b"a", 1735689600000))
+    assert times[1][1] >= before
+    wrong = failure_of(lambda: write(rows, penstock, topic="timed", timestampColumn="then"))
+    assert "timestampColumn=then: there is no such column" in wrong
+
+
 def test_keys_go_to_the_partitions_that_javas_producer_would_choose(
     spark: SparkSession, penstock: PenstockBroker
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Layout:
     topic: int | None = None
     partition: int | None = None
     headers: int | None = None
+    timestamp: int | None = None
     fixed_topic: str | None = None
 
 
@@ -61,6 +63,8 @@ class Rows:
     keys: list[bytes | None] | None
     values: list[bytes | None]
     headers: list[list[tuple[str, str | bytes | None]]] | None
+    timestamps: list[int | None] | None
+    """Milliseconds since 1970; None: the moment of sending."""
     largest: int
     """No record takes more bytes than this."""
     key_bytes: int
@@ -131,7 +135,13 @@ def _rows(batch: pa.RecordBatch, layout: Layout, topic: str, partition: int) -> 
             if any(key is None for row in headers for key, _ in row):
                 raise BadRow("a header without a key in the data: only the value of a header may be null")
             largest += max(sum(4 * len(k) + len(v or b"") for k, v in row) for row in headers)
-    return Rows(topic, partition, keys, values.to_pylist(), headers, largest, key_bytes)
+    timestamps = None
+    if layout.timestamp is not None:
+        moments = batch.column(layout.timestamp)
+        if moments.null_count < len(moments):
+            micros = moments.cast(pa.int64()).to_pylist()
+            timestamps = [None if each is None else each // 1000 for each in micros]
+    return Rows(topic, partition, keys, values.to_pylist(), headers, timestamps, largest, key_bytes)
 
 
 def _binary(column: pa.Array) -> pa.Array:
@@ -305,7 +315,7 @@ class TaskProducer:
     def _queue(self, rows: Rows, start: int, end: int) -> None:
         values = rows.values[start:end]
         keys = rows.keys[start:end] if rows.keys is not None else None
-        if rows.headers is not None:
+        if rows.headers is not None or rows.timestamps is not None:
             self._queue_each(rows, start, values, keys)
             return
         if keys is None:
@@ -326,20 +336,24 @@ class TaskProducer:
     def _queue_each(
         self, rows: Rows, start: int, values: list[bytes | None], keys: list[bytes | None] | None
     ) -> None:
-        # librdkafka's produce_batch has no place for headers.
-        assert rows.headers is not None
-        for index, value in enumerate(values):
-            try:
-                self._producer.produce(
-                    rows.topic,
-                    value,
-                    key=keys[index] if keys is not None else None,
-                    partition=rows.partition,
-                    headers=rows.headers[start + index],
-                    on_delivery=self._on_refused,
-                )
-            except KafkaException as error:
-                raise self._failure(error.args[0], self._place(rows.topic, rows.partition)) from None
+        # librdkafka's produce_batch has no place for headers, nor for times.
+        produce, topic, partition, refused = (
+            self._producer.produce, rows.topic, rows.partition, self._on_refused,
+        )  # fmt: skip
+        headers = rows.headers
+        times = (
+            [0] * len(values)
+            if rows.timestamps is None
+            else [each or 0 for each in rows.timestamps[start : start + len(values)]]
+        )
+        try:
+            for index, (key, value, moment) in enumerate(zip(keys or repeat(None), values, times)):
+                if headers is None:
+                    produce(topic, value, key, partition, refused, refused, moment)
+                else:
+                    produce(topic, value, key, partition, refused, refused, moment, headers[start + index])
+        except KafkaException as error:
+            raise self._failure(error.args[0], self._place(topic, partition)) from None
 
     def send_mark(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         self._producer.produce(topic, value, key=key, partition=partition, on_delivery=self._on_refused)

@@ -38,6 +38,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from penstock.client import ClientError
@@ -62,7 +63,8 @@ if TYPE_CHECKING:
 
 DELIVERIES = ("exactly_once", "at_least_once")
 SINK_OPTIONS = (
-    "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "txnAppId", "txnVersion",
+    "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "timestampColumn",
+    "txnAppId", "txnVersion",
     *(f"{part}.{name}" for part in ("key", "value")
       for name in ("format", "subject", "schema", "schema.version", "message")),
 )  # fmt: skip
@@ -182,7 +184,7 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
     app_id, app_version = _application(given, delivery, streaming)
     kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
     typed = frozenset(part for part in ("key", "value") if f"{part}.format" in given)
-    layout = layout_of(schema, given.get("topic"), typed)
+    layout = layout_of(schema, given.get("topic"), typed, given.get("timestampcolumn"))
     return SinkOptions(
         kafka=kafka,
         layout=layout,
@@ -215,7 +217,12 @@ def _application(given: Mapping[str, str], delivery: str, streaming: bool) -> tu
     return app_id, int(version)
 
 
-def layout_of(schema: StructType, topic: str | None, typed: frozenset[str] = frozenset()) -> Layout:
+def layout_of(
+    schema: StructType,
+    topic: str | None,
+    typed: frozenset[str] = frozenset(),
+    timestamp: str | None = None,
+) -> Layout:
     """Where key, value, topic, partition and headers are. Other columns are left out, as by Spark's sink.
 
     Those that are `typed` may have any type: a schema says how they become bytes.
@@ -232,6 +239,8 @@ def layout_of(schema: StructType, topic: str | None, typed: frozenset[str] = fro
         raise BadOption(
             f"Required attribute 'value' not found among the columns {', '.join(schema.fieldNames())}"
         )
+    if timestamp is not None and timestamp.lower() not in fields:
+        raise BadOption(f"timestampColumn={timestamp}: there is no such column")
     binary = (BinaryType(), StringType())
     value = _column(fields, "value", (DataType(),) if "value" in typed else binary)
     assert value is not None
@@ -242,6 +251,7 @@ def layout_of(schema: StructType, topic: str | None, typed: frozenset[str] = fro
         topic=_column(fields, "topic", (StringType(),)) if topic is None else None,
         partition=_column(fields, "partition", (IntegerType(),)),
         headers=_column(fields, "headers", (_HEADERS,)),
+        timestamp=_column(fields, timestamp.lower(), (TimestampType(),)) if timestamp else None,
         fixed_topic=topic.strip() if topic is not None else None,
     )
 

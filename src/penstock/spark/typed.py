@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from penstock.spark.dead_letters import DeadLetters
 
+_SEVERITY: dict[Errors, int] = {"null": 0, "skip": 1, "dead-letter": 2, "fail": 3}
+"""What becomes of a record whose key and value do not decode."""
 _MOST_DECODERS = 16
 _MOST_UNKNOWN = 1000
 _FORGET_SECONDS = 5.0
@@ -251,7 +253,9 @@ def decoded(
             for row in dead:
                 dead_letters.send(batch, row, failures[row])
             dead_letters.flush()
-            done = _without(done, dead)
+        dropped = [row for row, failure in failures.items() if failure.errors in ("dead-letter", "skip")]
+        if dropped:
+            done = _without(done, dropped)
         if not keep_headers and "headers" in done.schema.names:
             done = done.drop_columns(["headers"])
         yield done
@@ -295,7 +299,7 @@ class Decoder:
             for row, failure in failed.items():
                 if failure.errors == "fail":
                     raise DecodeFailed(_told(batch, row, failure))
-                if row not in failures or failure.errors == "dead-letter":
+                if row not in failures or _SEVERITY[failure.errors] > _SEVERITY[failures[row].errors]:
                     failures[row] = failure
         return pa.RecordBatch.from_arrays(arrays, names=names), failures
 
@@ -304,7 +308,7 @@ def _told(batch: pa.RecordBatch, row: int, failure: Failure) -> str:
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
     return (
         f"{topic}-{partition}, offset {offset}: the {failure.part} does not decode: {failure.reason}. "
-        f"To go on without such records, set the option {failure.part}.decode.errors to dead-letter or null"
+        f"To go on without such records, set {failure.part}.decode.errors to dead-letter, skip or null"
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from penstock.registry.client import RegistrySettings
 from penstock.spark.errors import BadOption
 
-Errors = Literal["fail", "dead-letter", "null"]
+Errors = Literal["fail", "dead-letter", "skip", "null"]
 
 PARTS: tuple[Literal["key", "value"], ...] = ("key", "value")
 JSON_TEXT, CSV_TEXT = "JSON-TEXT", "CSV-TEXT"
@@ -133,7 +133,7 @@ def _part(given: Given, name: Literal["key", "value"], topics: frozenset[str] | 
 
 
 def _errors(given: Given, name: str) -> Errors:
-    errors: dict[str, Errors] = {"fail": "fail", "dead-letter": "dead-letter", "null": "null"}
+    errors: dict[str, Errors] = {each: each for each in get_args(Errors)}
     return errors[given.choice(f"{name}.decode.errors", tuple(errors), "fail")]
 
 

@@ -160,14 +160,9 @@ def _write(
     else:
         key = key_text(keys)
     chosen = [key.alias("key"), value_column(target, value_names(target)).alias("value")]
+    options = {**sink_options(target, settings), "delivery": "exactly_once"}
     if "__timestamp" in given:
         chosen.append(F.col("__timestamp").alias("timestamp"))
+        options["timestampColumn"] = "timestamp"
     # In one task and one transaction: all rows or none, in their order.
-    (
-        frame.select(*chosen)
-        .coalesce(1)
-        .write.format("penstock")
-        .options(**sink_options(target, settings), delivery="exactly_once")
-        .mode("append")
-        .save()
-    )
+    (frame.select(*chosen).coalesce(1).write.format("penstock").options(**options).mode("append").save())

@@ -125,6 +125,8 @@ class Launcher:
         if definition.mode == "append" and target.topic is not None:
             records = outgoing(rows, how, definition)
             writer = records.writeStream.format("penstock").options(**sink_options(target, self._settings))
+            if "timestamp" in records.columns:
+                writer = writer.option("timestampColumn", "timestamp")
             if not repeatable(definition, rows):
                 writer = writer.option("rerunCheck", "off")
             writer = writer.outputMode("append")
