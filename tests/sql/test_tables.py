@@ -207,3 +207,47 @@ def test_what_spark_would_convert_is_left_to_spark(penstock, tables):
     told = table("raw", Column("n", "BIGINT"), key=("n",), format="string")
     with pytest.raises(NotInMemory):
         tables.lookup(told, pull(1))
+
+
+@pytest.mark.parametrize("form", ["avro", "json_schema", "protobuf"])
+def test_rows_are_decoded_by_the_registry_in_the_schema_they_are_read_with(sql_broker, sql_registry, form):
+    from penstock.registry.client import RegistryClient, RegistrySettings, schema_body
+    from penstock.registry.serdes import Encoder
+
+    fields = [{"name": "k", "type": "string"}, {"name": "n", "type": "long"}]
+    newer = [*fields, {"name": "extra", "type": "string", "default": ""}]
+    text = {
+        "avro": [json.dumps({"type": "record", "name": "R", "fields": each}) for each in (fields, newer)],
+        "json_schema": [
+            json.dumps(
+                {
+                    "type": "object",
+                    "properties": {
+                        name: {"type": kind} for name, kind in (("k", "string"), ("n", "integer"), *more)
+                    },
+                }
+            )
+            for more in ((), (("extra", "string"),))
+        ],
+        "protobuf": [
+            f'syntax = "proto3"; message R {{ string k = 1; int64 n = 2; {more} }}'
+            for more in ("", "string extra = 3;")
+        ],
+    }[form]
+    topic, kind = f"rows-{form}", {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}[form]
+    sql_broker.create_topic(topic, partitions=1)
+    settings = RegistrySettings(sql_registry.url)
+    with RegistryClient(settings) as registry:
+        registry.request("PUT", "config", f"{topic}-value", body={"compatibility": "NONE"})
+        for at, schema in enumerate(text):
+            body = schema_body(schema, kind)
+            registry.register(f"{topic}-value", body)
+            found = registry.look_up(f"{topic}-value", body)
+            value = {"k": f"key{at}", "n": at} | ({"extra": "x"} if at else {})
+            sql_broker.produce(topic, [(f"key{at}".encode(), Encoder(registry, found).encode(value))])
+    told = table(topic, Column("k", "STRING"), Column("n", "BIGINT"), format=form, schemas={"value": 1})
+    tables = Tables(EngineSettings(sql_broker.bootstrap, sql_registry.url, ""))
+    try:
+        assert tables.lookup(told, pull("key0", "key1")) == [{"k": "key0", "n": 0}, {"k": "key1", "n": 1}]
+    finally:
+        tables.stop()
