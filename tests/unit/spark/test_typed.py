@@ -54,7 +54,7 @@ def test_the_schema_is_that_of_the_topic_unless_another_is_named() -> None:
             {**TYPED, "value.decode.errors": "dead-letter", "dead.letter.topic": "t"},
             "is a topic that this query reads",
         ),
-        ({**TYPED, "value.decode.errors": "skip"}, "must be fail or dead-letter or skip or null"),
+        ({**TYPED, "value.decode.errors": "ignore"}, "must be fail or dead-letter or skip or null"),
         ({**TYPED, "value.message": "M"}, "goes with value.format=protobuf"),
         ({**TYPED, "value.schema.version": "0"}, "must be a number from 1 on"),
         ({**TYPED, "value.schema.version": "1", "value.schema": '"int"'}, "exclude each other"),
