@@ -15,8 +15,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from penstock.testing import PenstockBroker
 from tests.sql.serving import SqlClient, SqlServer
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
@@ -202,6 +204,39 @@ def test_what_comes_on_stdin_is_run(server: SqlServer) -> None:
         ["Z"],
         ["y"],
     ]
+
+
+@pytest.mark.timeout(300)
+def test_without_a_server_it_starts_one_which_ends_with_it(
+    server: SqlServer, sql_broker: PenstockBroker, tmp_path: Path
+) -> None:
+    words = ["sql", "-b", sql_broker.bootstrap, "--no-registry", "--data", str(tmp_path), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", *words, "-e", "SELECT 6 * 7 AS answer;"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"row": [42]} in [json.loads(line) for line in done.stdout.splitlines()]
+    found = re.search(r"own runs at (http://127.0.0.1:\d+)", done.stderr)
+    assert found is not None, done.stderr
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{found.group(1)}/info", trust_env=False)
+    # Another server leads in this cluster: ours has passed the statement on, and is no longer in the group.
+    with server.client() as client:
+        assert client.http.get("/info").json()["leads"]
+
+
+def test_options_of_the_shell_are_not_taken_for_those_of_the_server() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "sql", "-b", "127.0.0.1:1", "serve"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and "write it after serve" in done.stderr
 
 
 def test_a_server_that_is_not_there_is_told_in_a_line() -> None:

@@ -230,6 +230,12 @@ def sql(
       echo "SHOW QUERIES;" | penstock sql --json
     """
     if context.invoked_subcommand is not None:
+        for parameter in context.command.params:
+            name = parameter.name or ""
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(
+                    f"{parameter.opts[-1]} is the shell's here: write it after {context.invoked_subcommand}"
+                )
         return
     with _needs_extra():
         import prompt_toolkit  # noqa: F401 - said before a server is started
