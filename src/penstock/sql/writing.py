@@ -145,6 +145,7 @@ class Difference:
 
     def apply(self, rows: DataFrame) -> int:
         """How many records it took."""
+        import pyarrow as pa
         from pyspark.sql import functions as F
 
         if self._written is None:
@@ -162,7 +163,7 @@ class Difference:
         changed = [places[key] for key, text in now.items() if self._written.get(key) != text]
         gone = [key for key in self._written if key not in now]
         if changed or gone:
-            self._write(table.take(changed), gone)
+            self._write(table.take(pa.array(changed, pa.int64())), gone)
         self._written = now
         return len(changed) + len(gone)
 
