@@ -1,4 +1,8 @@
-"""Types of columns: Spark's, and the words of ksqlDB for the same (VARCHAR, BYTES, INTEGER)."""
+"""Types of columns: Spark's, and the words of ksqlDB for the same (VARCHAR, BYTES, INTEGER).
+
+sqlglot reads types too, but takes `ARRAY<STRNG>` for ARRAY and TIME for TIMESTAMP, drops the field `a-b` of a
+struct, and has no places for its types: a mistake would not be told.
+"""
 
 from __future__ import annotations
 

@@ -1,41 +1,79 @@
-"""The words of a statement with their places: Spark's rules of quoting and comments, and bodies between `$$`.
+"""The words of a statement with their places, as sqlglot's tokenizer for Spark reads them, in kinds of ours.
 
-sqlglot has a tokenizer too, but it swallows what follows words that it takes for commands (SHOW, EXPLAIN),
-joins words, and does not say where a string that never ends began. A shell must know that at every line.
+To sqlglot some words have a meaning (SHOW and EXPLAIN swallow what follows, GROUP BY is one word); here none
+has. Three things it cannot do are done here:
+
+* Comments nest in Spark. sqlglot loses count at `/*/*` and `*/*/`, so it sees only what is between comments.
+* `.5`, `1L` and `0x1F` are one word each, `1.a` and `1e5-1` are three. sqlglot splits or joins them, so what
+  is around a number is cut again.
+* Of a string that never ends it does not always say where it began. A shell must know that at every line.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, cast
+
+from sqlglot import Token as Read
+from sqlglot import TokenType
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
 
 from penstock.sql.errors import BadSyntax, Place
 
 Kind = Literal["word", "quoted", "string", "number", "body", "variable", "symbol", "end"]
 
-_TOKEN = re.compile(
+_OTHER_MARK = re.compile(r"[^\w\s!-~]")
+_AROUND_NUMBERS = re.compile(
     r"""
-      (?P<space>   \s+ | --[^\n]* )
-    | (?P<comment> /\* )
-    | (?P<body>    \$\$ .*? \$\$ )
-    | (?P<variable> \$\{ [^}\n]* \} )
-    | (?P<string>  [rR] (?: '[^']*' | "[^"]*" )
-                 | [xX]? (?: '(?:[^'\\]|\\.|'')*+' | "(?:[^"\\]|\\.|"")*+" ) )
-    | (?P<quoted>  `(?:[^`]|``)*+` )
-    | (?P<number>  (?:\d+(?:\.\d*)?|\.\d+) (?:[eE][+-]?\d+)? (?:[bB][dD]|[lLsSyYdDfF])? (?!\w) )
-    | (?P<word>    \w+ )
-    | (?P<symbol>  . )
+      (?P<number> (?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+) (?:[eE][+-]?[0-9]+)? (?:[bB][dD]|[lLsSyYdDfF])? (?!\w) )
+    | (?P<word>   \w+ )
+    | (?P<symbol> . )
     """,
-    re.DOTALL | re.VERBOSE,
+    re.VERBOSE,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_OPENING = re.compile(r"""(?:\s|--[^\r\n]*+)*+ [rRxX]? (['"`]|\$[${])""", re.VERBOSE)
 _NEVER_ENDS = {
     "'": "this string never ends: it has no closing '",
     '"': 'this string never ends: it has no closing "',
+    "`": "this name never ends: it has no closing `",
+    "$$": "this body never ends: it has no closing $$",
 }
+
+
+class _Tokenizer(Spark.Tokenizer):
+    """Spark's quotes and escapes, and bodies; each mark by itself, and each word only a word."""
+
+    KEYWORDS = {}
+    NUMERIC_LITERALS = {}
+    SINGLE_TOKENS = dict.fromkeys(Spark.Tokenizer.SINGLE_TOKENS, TokenType.UNKNOWN)
+    COMMENTS = ["--"]
+    STRING_ESCAPES = ["\\", "'", '"']
+    BYTE_STRING_ESCAPES = STRING_ESCAPES
+    HEX_STRINGS = []
+    # Not HEX_STRINGS: what is in those must be right, and in x'${variable}' it is not yet.
+    BYTE_STRINGS = [(prefix + quote, quote) for prefix in "xX" for quote in "'\""]
+    RAW_STRINGS = [*Spark.Tokenizer.RAW_STRINGS, ("$$", "$$")]
+
+    def __init__(self, text: str) -> None:
+        if marks := _OTHER_MARK.findall(text):
+            # Otherwise they would be taken for parts of a name: `a≤b`.
+            self.SINGLE_TOKENS = self.SINGLE_TOKENS | dict.fromkeys(marks, TokenType.UNKNOWN)  # type: ignore[misc]
+        super().__init__("spark")
+
+
+class _WithVariables(_Tokenizer):
+    RAW_STRINGS = [*_Tokenizer.RAW_STRINGS, ("${", "}")]
+
+
+for _each in (_Tokenizer, _WithVariables):
+    # sqlglot adds these to every dialect; to Spark, they are no comment and no string with a prefix.
+    _each._COMMENTS.pop("{#", None)
+    for _prefix in ("n'", "N'", 'n"', 'N"'):
+        _each._FORMAT_STRINGS.pop(_prefix, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +96,8 @@ class Token:
 
 
 def tokenize(text: str, start: int = 0, end: int | None = None) -> list[Token]:
-    end = len(text) if end is None else end
     tokens: list[Token] = []
-    while start < end:
-        found = _TOKEN.match(text, start, end)
-        assert found is not None  # the last alternative takes any character
-        kind, written, begin, start = found.lastgroup, found.group(), start, found.end()
-        match kind:
-            case "space":
-                pass
-            case "comment":
-                start = _end_of_comment(text, begin, end)
-            case "word":
-                tokens.append(Token("word", written, begin, start, written.upper()))
-            case "number" | "variable":
-                tokens.append(Token("number" if kind == "number" else "variable", written, begin, start))
-            case "string":
-                tokens.append(Token("string", _unquoted(written), begin, start))
-            case "quoted":
-                tokens.append(Token("quoted", written[1:-1].replace("``", "`"), begin, start))
-            case "body":
-                tokens.append(Token("body", written[2:-2], begin, start))
-            case _:
-                if written in _NEVER_ENDS:
-                    raise BadSyntax(_NEVER_ENDS[written], Place.of(text, begin))
-                if written == "`":
-                    raise BadSyntax("this name never ends: it has no closing `", Place.of(text, begin))
-                if text.startswith("$$", begin, end):
-                    raise BadSyntax("this body never ends: it has no closing $$", Place.of(text, begin))
-                tokens.append(Token("symbol", written, begin, start))
+    _add(text, start, len(text) if end is None else end, tokens, _WithVariables)
     return tokens
 
 
@@ -94,8 +105,68 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _add(text: str, start: int, end: int, tokens: list[Token], dialect: type[_Tokenizer]) -> None:
+    while start < end:
+        start = _up_to_comment(text, start, end, tokens, dialect)
+
+
+def _up_to_comment(text: str, start: int, end: int, tokens: list[Token], dialect: type[_Tokenizer]) -> int:
+    """Adds the tokens before the next comment, and gives where it ends."""
+    look = start
+    while True:
+        edge = text.find("/*", look, end)
+        cut = end if edge < 0 else edge + 2
+        read, complete = _read(text[start:cut], dialect)
+        comment = None if edge < 0 and look == start else _comment_in(read)
+        if comment is not None or cut == end:
+            break
+        # This `/*` is inside of a string or after `--`. Twice as far, lest many of them take long.
+        look = cut + (cut - start)
+    for token in read[:comment]:
+        begin, after = start + token.start, start + token.end + 1
+        if token.token_type is TokenType.UNKNOWN:
+            tokens.append(Token("symbol", token.text, begin, after))
+        elif token.token_type in (TokenType.VAR, TokenType.NUMBER):
+            _add_words(text, begin, after, tokens)
+        elif token.token_type is TokenType.IDENTIFIER:
+            tokens.append(Token("quoted", token.text, begin, after))
+        elif text[begin] != "$":
+            tokens.append(Token("string", token.text, begin, after))
+        elif text[begin + 1] == "$":
+            tokens.append(Token("body", token.text, begin, after))
+        elif "\n" not in token.text:
+            tokens.append(Token("variable", text[begin:after], begin, after))
+        else:
+            return _only_a_dollar(text, begin, end, tokens)
+    if comment is not None:
+        return _end_of_comment(text, start + read[comment].start, end)
+    if complete:
+        return end
+    found = _OPENING.match(text, start + read[-1].end + 1 if read else start, end)
+    assert found is not None  # nothing else can lack its end
+    if found[1] == "${":
+        return _only_a_dollar(text, found.start(1), end, tokens)
+    raise BadSyntax(_NEVER_ENDS[found[1]], Place.of(text, found.start(1)))
+
+
+def _read(text: str, dialect: type[_Tokenizer]) -> tuple[list[Read], bool]:
+    """The tokens, and whether these are all: otherwise what follows them never ends."""
+    tokenizer = dialect(text)
+    try:
+        return tokenizer.tokenize(text), True
+    except TokenError:
+        return tokenizer.tokens, False
+
+
+def _comment_in(read: list[Read]) -> int | None:
+    """The index of the first `/` with a `*` right after it."""
+    for at, (one, two) in enumerate(pairwise(read)):
+        if one.text == "/" and two.text == "*" and one.end == one.start == two.start - 1 == two.end - 1:
+            return at
+    return None
+
+
 def _end_of_comment(text: str, start: int, end: int) -> int:
-    """Comments nest, as in Spark."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start, end):
         depth += 1 if edge.group() == "/*" else -1
@@ -104,22 +175,24 @@ def _end_of_comment(text: str, start: int, end: int) -> int:
     raise BadSyntax("this comment never ends: it has no closing */", Place.of(text, start))
 
 
-def _unquoted(written: str) -> str:
-    if written[0] in "rR":
-        return written[2:-1]
-    written = written[1:] if written[0] in "xX" else written
-    quote = written[0]
-    # A doubled quote must not be taken for one that a backslash escapes: that is undone part by part.
-    parts = re.split(r"(\\.)", written[1:-1], flags=re.DOTALL)
-    joined = "".join(part if at % 2 else part.replace(quote * 2, quote) for at, part in enumerate(parts))
-    return _ESCAPE.sub(_unescaped, joined) if "\\" in joined else joined
+def _add_words(text: str, start: int, end: int, tokens: list[Token]) -> None:
+    """What sqlglot takes for one word or number; `.5` and `0x1F` have begun with the token before."""
+    last = tokens[-1] if tokens and tokens[-1].end == start else None
+    digit = text[start] in "0123456789"
+    if last is not None and (last.kind == "number" or (digit and last.is_symbol("."))):
+        start = tokens.pop().start
+    elif not digit:
+        word = text[start:end]
+        tokens.append(Token("word", word, start, end, word.upper()))
+        return
+    for found in _AROUND_NUMBERS.finditer(text, start, end):
+        kind = cast(Kind, found.lastgroup)
+        upper = found.group().upper() if kind == "word" else ""
+        tokens.append(Token(kind, found.group(), *found.span(), upper))
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    code = found.group(1)
-    if code[0] in "uU" and len(code) > 1:
-        point = int(code[1:], 16)
-        return chr(point) if point <= 0x10FFFF else "?"
-    if len(code) == 3:
-        return chr(int(code, 8))
-    return _ESCAPED.get(code, code)
+def _only_a_dollar(text: str, at: int, end: int, tokens: list[Token]) -> int:
+    """`${` that its line does not close is no variable, nor is any after it: no such statement is right."""
+    tokens.append(Token("symbol", "$", at, at + 1))
+    _add(text, at + 1, end, tokens, _Tokenizer)
+    return end
