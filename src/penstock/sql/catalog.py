@@ -199,6 +199,9 @@ class Catalog:
     def function(self, name: str) -> Function | None:
         return self.functions.get(name.casefold())
 
+    def function_names(self) -> list[str]:
+        return [each.name for each in self.functions.values()]
+
     def query(self, query_id: str, place: Place | None = None) -> QueryDef:
         found = self.queries.get(query_id) or self.queries.get(query_id.casefold())
         if found is None:

@@ -60,6 +60,7 @@ def _select(
         sources,
         maker.settings,
         functions=python_functions.mentioned(text, catalog.functions),
+        known=catalog.function_names(),
         shape=how,
         properties=properties,
         starting={},

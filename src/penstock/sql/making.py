@@ -81,6 +81,7 @@ class Maker:
             sources,
             self.settings,
             functions=functions,
+            known=catalog.function_names(),
             shape=None if how.mode == "refresh" else how,
             properties=properties,
             starting={},

@@ -83,13 +83,16 @@ def prepare(
     settings: EngineSettings,
     *,
     functions: Iterable[Function] = (),
+    known: Iterable[str] = (),
     shape: Shape | None = None,
     properties: Mapping[str, str],
     starting: Mapping[str, str],
 ) -> Prepared:
-    """Analyses a query; SqlError at the place in its text that is wrong. Without a shape it is a batch."""
-    functions = tuple(functions)
-    python_functions.register(session, functions)
+    """Analyses a query; SqlError at the place in its text that is wrong. Without a shape it is a batch.
+
+    `functions` are those that it names; `known` are the names of all, one of which may have been meant.
+    """
+    python_functions.register(session, tuple(functions))
     headers = "__headers" in query.columns
     for name, relation in sources.items():
         streaming = shape is not None and name in shape.streams
@@ -110,7 +113,7 @@ def prepare(
         extra=shape.extra if shape is not None else (),
         drop_having=shape.drop_having if shape is not None else False,
     )
-    with spark_errors(rewritten.text, rewritten.place, sources, session, functions):
+    with spark_errors(rewritten.text, rewritten.place, sources, session, known):
         rows = session.sql(rewritten.text)
         found = tuple(rows.columns)
     return Prepared(session, rows, visible(query, found), rewritten.text)
@@ -125,13 +128,13 @@ class spark_errors:
         place: Callable[[int], Any],
         sources: Mapping[str, Relation],
         session: SparkSession,
-        functions: Iterable[Function] = (),
+        functions: Iterable[str] = (),
     ) -> None:
         self._text = text
         self._place = place
         self._sources = sources
         self._session = session
-        self._functions = [each.name for each in functions]
+        self._functions = list(functions)
 
     def __enter__(self) -> None:
         return None

@@ -69,6 +69,7 @@ class Selects:
             sources,
             self._settings,
             functions=python_functions.mentioned(_text(query), catalog.functions),
+            known=catalog.function_names(),
             properties=properties,
             starting={},
         )
@@ -121,6 +122,7 @@ class Selects:
             sources,
             self._settings,
             functions=python_functions.mentioned(_text(query), catalog.functions),
+            known=catalog.function_names(),
             shape=how,
             properties=properties,
             starting=self._outside.starting(topics, properties.get(RESET, "latest")),
