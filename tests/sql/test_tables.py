@@ -251,3 +251,29 @@ def test_rows_are_decoded_by_the_registry_in_the_schema_they_are_read_with(sql_b
         assert tables.lookup(told, pull("key0", "key1")) == [{"k": "key0", "n": 0}, {"k": "key1", "n": 1}]
     finally:
         tables.stop()
+
+
+def test_partitions_that_are_added_are_read_too(penstock, tables):
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    penstock.create_topic("counts", partitions=1)
+    put(penstock, "counts", (b"a", {"k": "a", "n": 1}))
+    assert tables.lookup(COUNTS, pull("a")) == [{"k": "a", "n": 1}]
+    admin = AdminClient({"bootstrap.servers": penstock.bootstrap})
+    admin.create_partitions([NewPartitions("counts", 3)])["counts"].result(30)
+    put(penstock, "counts", (b"b", {"k": "b", "n": 2}), partition=2)
+    assert tables.lookup(COUNTS, pull("a", "b")) == [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
+
+
+def test_threads_that_ask_for_a_table_first_at_the_same_time_all_get_an_answer(penstock, tables):
+    penstock.create_topic("counts", partitions=1)
+    put(penstock, "counts", (b"a", {"k": "a", "n": 1}))
+    found: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(tables.lookup(COUNTS, pull("a")))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[{"k": "a", "n": 1}]] * 8

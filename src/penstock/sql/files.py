@@ -44,6 +44,8 @@ class FileImages:
         self._loaded: dict[str, _Loaded] = {}
 
     def find(self, relation: Relation, pull: Pull) -> list[Row]:
+        from deltalake.exceptions import DeltaError
+
         if relation.path is None or relation.options.get("storage", "delta") != "delta":
             raise NotInMemory(f"{relation.name} is not kept in a Delta table")
         with self._lock:
@@ -51,7 +53,11 @@ class FileImages:
             if loaded is None or loaded.relation != relation:
                 loaded = self._loaded[relation.folded] = _Loaded(relation)
         with loaded.lock:
-            self._bring_up(loaded)
+            try:
+                self._bring_up(loaded)
+            except (DeltaError, OSError) as error:
+                loaded.table, loaded.version = None, -1
+                raise NotInMemory(f"{relation.name}: {error}") from None  # Spark may have better luck
             return loaded.image.find(pull)
 
     def changed(self, relation: Relation, version: int, rows: Changes) -> None:

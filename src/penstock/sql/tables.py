@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.client.cluster import LATEST
 from penstock.errors import ApiError, PenstockError
+from penstock.registry.errors import RegistryError
 from penstock.sql.catalog import Relation
 from penstock.sql.errors import Unavailable, Unknown
 from penstock.sql.files import FileImages
@@ -194,30 +195,47 @@ class Tables:
         return asker.ends(topic, timeout)
 
     def _follow(self, relation: Relation, ends: _Ends) -> _Followed:
-        assert relation.topic is not None
         with self._lock:
-            known = self._followed.get(relation.folded)
-            if known is not None and known.image.relation == relation and known.topic_id == ends.topic_id:
-                if known.image.failed is None:
-                    known.asked_at = self._clock()
-                    if set(ends.offsets) - set(known.image.positions):
-                        # The topic has more partitions than when it was first read.
-                        known.image.positions |= {
-                            each: 0 for each in ends.offsets if each not in known.image.positions
-                        }
-                        self._wanted.put(("read", relation.topic))
-                        self._work.set()
-                    return known
-            image = Image(relation)
-            image.positions = dict.fromkeys(ends.offsets, 0)
-            followed = _Followed(image, RowReader(relation, self._settings), ends.topic_id, self._clock())
+            known = self._known(relation, ends)
+        if known is not None:
+            return known
+        try:
+            reader = RowReader(relation, self._settings)  # asks the registry: not while others wait
+        except RegistryError as error:
+            raise Unavailable(f"the schema of `{relation.name}` is not known now: {error}") from None
+        image = Image(relation)
+        image.positions = dict.fromkeys(ends.offsets, 0)
+        with self._lock:
+            known = self._known(relation, ends)
+            if known is not None:  # another thread was first
+                reader.close()
+                return known
+            followed = _Followed(image, reader, ends.topic_id, self._clock())
             self._followed[relation.folded] = followed
-            self._wanted.put(("read", relation.topic))
-            self._work.set()
+            self._want("read", relation)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._read, name="sql-tables", daemon=True)
                 self._thread.start()
             return followed
+
+    def _known(self, relation: Relation, ends: _Ends) -> _Followed | None:
+        """The one that is followed already, if it is this very relation and topic. Under the lock."""
+        known = self._followed.get(relation.folded)
+        if known is None or known.image.relation != relation or known.topic_id != ends.topic_id:
+            return None
+        if known.image.failed is not None:
+            return None
+        known.asked_at = self._clock()
+        more = {each: 0 for each in ends.offsets if each not in known.image.positions}
+        if more:  # the topic has more partitions than when it was first read
+            known.image.positions |= more
+            self._want("read", relation)
+        return known
+
+    def _want(self, what: str, relation: Relation) -> None:
+        assert relation.topic is not None
+        self._wanted.put((what, relation.topic))
+        self._work.set()
 
     def files_changed(self, relation: Relation, version: int, rows: Sequence[tuple[Any, Row | None]]) -> None:
         """A version of a Delta table differs from the one before in these rows, by key; None: deleted."""
@@ -234,9 +252,7 @@ class Tables:
             if found is None or (only is not None and found is not only):
                 return
             del self._followed[folded]
-            assert found.image.relation.topic is not None
-            self._wanted.put(("leave", found.image.relation.topic))
-            self._work.set()
+            self._want("leave", found.image.relation)
 
     @property
     def names(self) -> list[str]:
@@ -257,7 +273,7 @@ class Tables:
     # Reading
 
     def _read(self) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import Consumer
 
         from penstock.spark.librdkafka_names import translate
 
@@ -287,7 +303,7 @@ class Tables:
                     self._forget_idle()
                 else:
                     self._work.wait(1.0)
-        except KafkaException as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits for a table must hear of it
             self._fail_all(error)
         finally:
             consumer.close()
