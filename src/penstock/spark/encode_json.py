@@ -22,11 +22,14 @@ from penstock.spark.encode_columns import (
     joined,
     lists,
     nullable,
+    sizes_of,
 )
 from penstock.spark.errors import NotTyped
 
 _QUOTE = always(b'"')
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
+_TIME_SIZE = len("2024-02-29 12:00:00.000000")
+_TIME_PLACE = len("2024-02-29")
 _INTEGERS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32}
 
 
@@ -195,4 +198,11 @@ def _floats(array: pa.Array) -> list[Piece]:
 
 def _times(array: pa.Array, form: str) -> list[Piece]:
     utc = array.view(pa.int64()).view(pa.timestamp("us"))
-    return [_QUOTE, as_bytes(pc.strftime(utc, form)), _QUOTE]
+    texts = as_bytes(utc.cast(pa.string()))
+    if not len(texts) or (sizes_of(texts) != _TIME_SIZE).any():  # years beyond four digits
+        return [_QUOTE, as_bytes(pc.strftime(utc, form)), _QUOTE]
+    first = texts.offset * _TIME_SIZE
+    data = np.frombuffer(texts.buffers()[2], np.uint8)[first : first + len(texts) * _TIME_SIZE].copy()
+    data.reshape(-1, _TIME_SIZE)[:, _TIME_PLACE] = ord("T")
+    end = always(b'Z"' if form.endswith("Z") else b'"')
+    return [_QUOTE, from_sizes(np.full(len(texts), _TIME_SIZE), data), end]

@@ -7,6 +7,7 @@ registered; its id goes to the tasks, which ask no registry.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +21,14 @@ from penstock.registry.client import (
 )
 from penstock.registry.formats import InvalidSchema, ResolvedReference
 from penstock.spark.errors import BadOption, NotTyped, SchemaRefused
-from penstock.spark.typed_options import JSON_TEXT, PARTS, SCHEMA_TYPES, TEXTS, registry_settings
+from penstock.spark.typed_options import (
+    JSON_TEXT,
+    PARTS,
+    SCHEMA_TYPES,
+    TEXTS,
+    TYPED_OPTIONS,
+    registry_settings,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.spark.encode import ColumnEncoder
 
+_OURS = frozenset(TYPED_OPTIONS)
 _INCOMPATIBLE = 409
 _INVALID = 422
 _PATIENCE = 10.0
@@ -70,6 +79,32 @@ class _Given:
 
 def encodings(options: Mapping[str, str], schema: StructType, topic: str | None) -> tuple[Encoding, ...]:
     """Those of the options, with their schemas registered; names of options are in lower case."""
+    if not any(f"{part}.format" in options for part in PARTS):
+        return ()
+    ours = tuple(sorted(item for item in options.items() if item[0] in _OURS))
+    who = options.get("checkpointlocation") or options.get("txnappid")
+    if who is None:
+        return _encodings(ours, schema.json(), topic)
+    return _known_encodings(ours, schema.json(), topic, who)
+
+
+@functools.lru_cache(maxsize=_MOST_ENCODERS)
+def _known_encodings(
+    options: tuple[tuple[str, str], ...], schema: str, topic: str | None, who: str
+) -> tuple[Encoding, ...]:
+    """Spark plans every micro-batch anew, in a process that it keeps: a query asks for its first one only.
+
+    Another query (`who`) asks again, since the subject may have been deleted and made anew in between.
+    """
+    return _encodings(options, schema, topic)
+
+
+def _encodings(
+    options_: tuple[tuple[str, str], ...], schema_: str, topic: str | None
+) -> tuple[Encoding, ...]:
+    from pyspark.sql.types import StructType
+
+    options, schema = dict(options_), StructType.fromJson(json.loads(schema_))
     given = _Given(options)
     formats = {
         part: SCHEMA_TYPES[given.choice(f"{part}.format", tuple(SCHEMA_TYPES), "")]

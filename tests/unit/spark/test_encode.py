@@ -160,6 +160,15 @@ def test_all_types_in_protobuf() -> None:
         messages(ALL, ROW | {"tags": [None]})
 
 
+@pytest.mark.parametrize("form", ["AVRO", "JSON", "PROTOBUF"])
+def test_columns_of_nulls_and_of_no_rows(form: str) -> None:
+    assert encoded(form, ALL) == [] and encoded(form, ALL, None) == [None]
+    (alone,) = encoded(form, ALL, dict.fromkeys(ROW))
+    assert alone == encoded(form, ALL, ROW, dict.fromkeys(ROW))[1]
+    late = ROW | {"at": datetime(9999, 12, 31, tzinfo=UTC)}
+    assert encoded(form, ALL, ROW, late)[0] == encoded(form, ALL, ROW)[0]
+
+
 VALUES: dict[str, tuple[T.DataType, st.SearchStrategy[Any]]] = {
     "id": (T.LongType(), st.integers(-(2**63), 2**63 - 1)),
     "small": (T.LongType(), st.integers(-70, 70)),
