@@ -91,12 +91,14 @@ class Engine:
         from penstock.spark.progress import watch
 
         quiet()
-        spark = self._given or session("penstock sql", self.settings.master, self.settings.conf)
+        spark = self._given or session(
+            "penstock sql", self.settings.master, {"spark.scheduler.mode": "FAIR", **self.settings.conf}
+        )
         self._spark = spark
         self._watch = watch(
             spark, bootstrap=self.settings.bootstrap, kafka=self._librdkafka(), pipeline="sql"
         )
-        self._launcher = Launcher(spark, self.settings, self._outside, self._watch.follow)
+        self._launcher = Launcher(spark, self.settings, self._outside, self._watch)
         self._maker = Maker(spark, self.settings, self._outside)
         self._queries = Queries(self._launcher.launch)
         self._selects = Selects(spark, self.settings, self._outside, self._maker, self._launcher)
@@ -248,6 +250,8 @@ class Engine:
         if change.action is Action.REBUILD and definition.target.kind == "table":
             emptied(self._launcher.session(definition, streaming=False), old, self.settings)
         self._log.write([plans.relation_record(definition.target), plans.query_record(definition)])
+        if change.action is Action.REBUILD:
+            self._launcher.forget_generation(old)
         self._tables.forget(statement.name)
         if definition.state == "RUNNING":
             self._queries.start(definition)

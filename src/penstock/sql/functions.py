@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.sql.catalog import Function
 from penstock.sql.errors import BadSyntax, Clash, Place, SqlError
+from penstock.sql.spark_types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,5 +83,12 @@ def register(session: SparkSession, functions: Iterable[Function]) -> None:
     from pyspark.sql.functions import udf
 
     for function in functions:
-        python = udf(compiled(function), function.returns, useArrow=True)
-        session.udf.register(function.name, python)
+        inner = f"__python_{function.name}"
+        session.udf.register(inner, udf(compiled(function), function.returns, useArrow=True))
+        # Around it a function of SQL, which knows how many parameters there are and of which types.
+        parameters = ", ".join(f"{quoted(each.name)} {each.type}" for each in function.parameters)
+        arguments = ", ".join(quoted(each.name) for each in function.parameters)
+        session.sql(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)} ({parameters}) "
+            f"RETURNS {function.returns} RETURN {quoted(inner)}({arguments})"
+        )

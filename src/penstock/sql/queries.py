@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from penstock.pipelines.changes import Backoff
 from penstock.pipelines.failures import cause
 from penstock.sql.catalog import QueryDef
-from penstock.sql.running import Running
+from penstock.sql.running import Running, TablesChanged
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +162,10 @@ class Queries:
             entry.settled.set()
 
     def _failed(self, entry: _Entry, error: Exception | None) -> None:
+        if isinstance(error, TablesChanged):
+            with self._lock:
+                entry.running, entry.again_at = None, 0.0
+            return
         text = "it has ended without an error" if error is None else cause(error)
         with self._lock:
             entry.running = None

@@ -18,13 +18,27 @@ from penstock.sql.relations import dead_letter_topic, sink_options
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import quoted
 from penstock.sql.statements import CreateRelation, InsertQuery, Query
-from penstock.sql.writing import Difference, changed_rows, named, stream_records, table_records
+from penstock.sql.writing import (
+    Difference,
+    app_id,
+    changed_rows,
+    named,
+    settle,
+    stream_records,
+    table_records,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _IDLE_SECONDS = 10.0
+_FILES_SECONDS = 5.0
+"""How often tables in files are looked at that a stream is joined with."""
 _LOOK_SECONDS = 0.5
+
+
+class TablesChanged(Exception):
+    """No failure: a query is to be started again, from where it is."""
 
 
 class Running(Protocol):
@@ -49,15 +63,23 @@ def shape_of(definition: QueryDef, query: Query) -> Shape:
     return shape(query, definition.sources, "table" if definition.kind == "ctas" else None)
 
 
+class Watching(Protocol):
+    """Hears of the sessions that queries have, and that they have them no longer."""
+
+    def follow(self, spark: SparkSession) -> None: ...
+
+    def leave(self, spark: SparkSession) -> None: ...
+
+
 class Launcher:
-    """Sets queries going. `watch` hears of each session that a query gets."""
+    """Sets queries going."""
 
     def __init__(
         self,
         spark: SparkSession,
         settings: EngineSettings,
         outside: Outside,
-        watch: Callable[[SparkSession], None] = lambda session: None,
+        watch: Watching,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -85,7 +107,9 @@ class Launcher:
 
     def forget(self, definition: QueryDef) -> None:
         """Deletes the checkpoints of all its generations."""
-        home = f"{self._settings.storage.rstrip('/')}/queries/{definition.id}"
+        self._delete(f"{self._settings.storage.rstrip('/')}/queries/{definition.id}")
+
+    def _delete(self, home: str) -> None:
         if "://" not in home:
             shutil.rmtree(home, ignore_errors=True)
             return
@@ -93,6 +117,10 @@ class Launcher:
             jvm: Any = self._spark._jvm
             path = jvm.org.apache.hadoop.fs.Path(home)
             path.getFileSystem(self._spark._jsc.hadoopConfiguration()).delete(path, True)
+
+    def forget_generation(self, definition: QueryDef) -> None:
+        """Deletes the checkpoint of one generation."""
+        self._delete(self.checkpoint(definition))
 
     def session(self, definition: QueryDef, *, streaming: bool) -> SparkSession:
         return new_session(
@@ -116,8 +144,13 @@ class Launcher:
     def _stream(self, definition: QueryDef) -> Running:
         query = query_of(definition)
         how = shape_of(definition, query)
+        files = [each for each in definition.sources.values() if each.path is not None]
+
+        def versions() -> list[int]:
+            return [_version(each) for each in files]
+
+        seen = versions()
         session = self.session(definition, streaming=True)
-        self._watch(session)
         prepared = self.prepared(definition, query, how, session)
         rows, _ = named(prepared, query)
         target = definition.target
@@ -139,14 +172,38 @@ class Launcher:
             )
         else:
             mode = "append" if definition.mode == "append" else "update"
-            writer = rows.writeStream.outputMode(mode).foreachBatch(changed_rows(definition, self._settings))
+            write = changed_rows(definition, self._settings, repeatable=repeatable(definition, rows))
+            writer = rows.writeStream.outputMode(mode).foreachBatch(write)
         interval = definition.properties.get("trigger.interval")
         if interval is not None:
             writer = writer.trigger(processingTime=interval)
-        started = (
-            writer.queryName(definition.id).option("checkpointLocation", self.checkpoint(definition)).start()
+        writer = writer.queryName(definition.id).option("checkpointLocation", self.checkpoint(definition))
+        # A share of the cores of its own, however busy others are.
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", definition.id)
+        self._watch.follow(session)
+        try:
+            started = writer.start()
+        except BaseException:
+            self._watch.leave(session)
+            raise
+        finally:
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        return Streaming(
+            started,
+            lambda: self._watch.leave(session),
+            lambda spark_id: self._settle(definition, spark_id),
+            versions,
+            seen,
         )
-        return Streaming(started)
+
+    def _settle(self, definition: QueryDef, spark_id: str) -> None:
+        """Ends transactions that a batch has left open: who reads committed records would wait for them."""
+        if definition.target.topic is None:
+            return
+        own = definition.mode == "append"
+        topics = [each.topic for each in definition.sources.values() if each.topic is not None]
+        tasks = max(definition.shuffle_partitions, len(self._outside.offsets(topics)) if own else 1)
+        settle(self._settings, spark_id if own else app_id(definition), tasks)
 
     def changes(self, definition: QueryDef) -> object:
         """What the sources of a refresh are now; another value when one of them has changed."""
@@ -209,26 +266,59 @@ def repeatable(definition: QueryDef, rows: DataFrame) -> bool:
 
 
 class Streaming:
-    """A StreamingQuery of Spark."""
+    """A StreamingQuery of Spark. `seen` are the versions of tables in files that it reads."""
 
-    def __init__(self, query: Any) -> None:
+    def __init__(
+        self,
+        query: Any,
+        ended: Callable[[], None],
+        settle: Callable[[str], None],
+        versions: Callable[[], list[int]],
+        seen: list[int],
+    ) -> None:
         self._query = query
+        self._ended: Callable[[], None] | None = ended
+        self._settle = settle
+        self._versions = versions
+        self._seen = seen
+        self._look_at = time.monotonic() + _FILES_SECONDS
 
     def active(self) -> bool:
-        return bool(self._query.isActive)
+        if self._query.isActive:
+            if self._seen and time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + _FILES_SECONDS
+                return self._versions() == self._seen
+            return True
+        self._tell()
+        return False
 
     def error(self) -> Exception | None:
+        if self._query.isActive:
+            self.stop()
+            return TablesChanged("a table in files has changed, and is read anew")
         found = self._query.exception()
         return found if isinstance(found, Exception) else None
 
     def stop(self) -> None:
-        """Between two batches if that comes soon: a transaction that is cut off stays open for a while."""
+        """Between two batches if that comes soon; a batch that is cut off may leave transactions open."""
         deadline = time.monotonic() + _IDLE_SECONDS
+        cut_off = True
         while self._query.isActive and time.monotonic() < deadline:
-            if not self._query.status["isTriggerActive"] or not self._query.status["isDataAvailable"]:
+            if not self._query.status["isTriggerActive"]:
+                cut_off = False
                 break
-            time.sleep(0.01)
-        self._query.stop()
+            time.sleep(0.005)
+        try:
+            self._query.stop()
+        finally:
+            self._tell()
+        if cut_off:
+            self._settle(str(self._query.id))
+
+    def _tell(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended()
 
 
 class Refreshing:

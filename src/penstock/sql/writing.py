@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 _KEY, _TEXT = "__penstock_key", "__penstock_text"
 GONE = "__penstock_gone"
@@ -84,13 +87,39 @@ def table_records(rows: DataFrame, target: Relation) -> DataFrame:
     )
 
 
-def changed_rows(definition: QueryDef, settings: EngineSettings) -> Callable[[DataFrame, int], None]:
+def app_id(definition: QueryDef) -> str:
+    """The name of a query's writes: of one generation of it, in one catalog."""
+    return f"{definition.id}-{definition.uid}"
+
+
+def settle(settings: EngineSettings, name: str, tasks: int) -> None:
+    """Aborts what tasks of a writer that has ended have left open."""
+    from penstock.spark.errors import SparkError
+    from penstock.spark.producing import ProducerSettings, TaskProducer
+    from penstock.spark.settling import transactional_id
+
+    known = ProducerSettings.from_kafka({"max.block.ms": "10000", **settings.client()}, transactional=True)
+    for task in range(tasks):
+        producer = TaskProducer(known, transactional_id("penstock", name, task))
+        try:
+            producer.take_over()
+        except SparkError as error:  # the cluster ends it, after a while
+            log.warning("transactions of %s may stay open for some minutes: %s", name, error)
+            return
+        finally:
+            producer.abandon()
+
+
+def changed_rows(
+    definition: QueryDef, settings: EngineSettings, *, repeatable: bool
+) -> Callable[[DataFrame, int], None]:
     """For foreachBatch: rows that have changed go to the target, once however often the batch is run."""
     target = definition.target
-    app_id = f"{definition.id}-{definition.uid}"
     if target.topic is None:
-        return _to_delta(target, app_id)
-    options = {**sink_options(target, settings), "delivery": "exactly_once", "txnAppId": app_id}
+        return _to_delta(target, app_id(definition))
+    options = {**sink_options(target, settings), "delivery": "exactly_once", "txnAppId": app_id(definition)}
+    if not repeatable:
+        options["rerunCheck"] = "off"
 
     def write(batch: DataFrame, batch_id: int) -> None:
         records = table_records(batch, target)
@@ -99,14 +128,14 @@ def changed_rows(definition: QueryDef, settings: EngineSettings) -> Callable[[Da
     return write
 
 
-def _to_delta(target: Relation, app_id: str) -> Callable[[DataFrame, int], None]:
+def _to_delta(target: Relation, name: str) -> Callable[[DataFrame, int], None]:
     from pyspark.sql import functions as F
 
     from penstock.spark import delta
 
     assert target.path is not None
     writer = delta.writer(
-        target.path, mode="upsert", key=target.key_columns, delete=f"s.`{GONE}`", flags=(GONE,), app_id=app_id
+        target.path, mode="upsert", key=target.key_columns, delete=f"s.`{GONE}`", flags=(GONE,), app_id=name
     )
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -182,11 +211,11 @@ class Difference:
         session = self._session()
         # Grows also over a restart, and is not taken again by a run that was thought dead.
         self._version = max(self._version + 1, int(self._clock() * 1000))
-        app_id = f"{self._definition.id}-{self._definition.uid}"
+        name = app_id(self._definition)
         rows: Any = changed.drop_columns([_TEXT])
         frame_ = session.createDataFrame(rows, schema=_schema(self._target))
         if self._target.topic is None:
-            self._to_delta(frame_, gone, app_id)
+            self._to_delta(frame_, gone, name)
             return
         value = value_column(self._target, value_names(self._target))
         records = frame_.select(F.col(_KEY).alias("key"), value.alias("value"))
@@ -198,12 +227,12 @@ class Difference:
             records.coalesce(1)
             .write.format("penstock")
             .options(**sink_options(self._target, self._settings))
-            .options(delivery="exactly_once", txnAppId=app_id, txnVersion=str(self._version))
+            .options(delivery="exactly_once", txnAppId=name, txnVersion=str(self._version))
             .mode("append")
             .save()
         )
 
-    def _to_delta(self, rows: DataFrame, gone: list[str], app_id: str) -> None:
+    def _to_delta(self, rows: DataFrame, gone: list[str], name: str) -> None:
         from pyspark.sql import functions as F
 
         from penstock.spark import delta
@@ -222,7 +251,7 @@ class Difference:
             key=self._target.key_columns,
             delete=f"s.`{GONE}`",
             flags=(GONE,),
-            app_id=app_id,
+            app_id=name,
         )
         writer(all_rows, self._version)
 

@@ -1,0 +1,346 @@
+"""The engine under real Spark, on a real broker and registry: what a golden file cannot show."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.sql.engine import Engine
+from penstock.sql.errors import Clash, SqlError, StateLost, Unavailable, Unknown
+from penstock.sql.results import Rows
+from penstock.sql.settings import EngineSettings
+from penstock.testing import PenstockBroker
+from tests.registry.conftest import RegistryProcess
+from tests.sql.engines import MemoryLog, Sql, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def engine_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    import penstock.spark
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = penstock.spark.session(
+        "penstock-sql-tests",
+        master="local[2]",
+        conf={
+            "spark.local.dir": str(scratch),
+            "spark.scheduler.mode": "FAIR",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        },
+    )
+    yield session
+    session.stop()
+
+
+class Engines:
+    """Engines of one test, one after the other on the same catalog and storage."""
+
+    def __init__(self, spark: Any, broker: PenstockBroker, registry: RegistryProcess, storage: Path) -> None:
+        self._spark = spark
+        self.settings = EngineSettings(broker.bootstrap, registry.url, str(storage))
+        self.log = MemoryLog()
+        self._running: list[Engine] = []
+
+    def start(self) -> Sql:
+        engine = Engine(self.settings, self.log, spark=self._spark)
+        self._running.append(engine)
+        engine.start()
+        engine.take_over()
+        return Sql(engine)
+
+    def stop(self) -> None:
+        for engine in self._running:
+            engine.stop()
+        self._running.clear()
+
+
+@pytest.fixture
+def engines(
+    engine_spark: SparkSession, sql_broker: PenstockBroker, sql_registry: RegistryProcess, tmp_path: Path
+) -> Iterator[Engines]:
+    made = Engines(engine_spark, sql_broker, sql_registry, tmp_path / "storage")
+    yield made
+    made.stop()
+
+
+def test_a_restarted_engine_goes_on_with_every_query(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM re_sales (shop STRING, amount INT) WITH (format = 'json', partitions = 2);
+        CREATE STREAM re_large AS SELECT shop, amount FROM re_sales WHERE amount > 5;
+        CREATE TABLE re_totals AS
+          SELECT shop, SUM(amount) AS total, COUNT(*) AS n FROM re_sales GROUP BY shop;
+        CREATE TABLE re_ranks AS SELECT n, COUNT(*) AS shops FROM re_totals GROUP BY n;
+        CREATE TABLE re_paused AS SELECT shop, COUNT(*) AS n FROM re_sales GROUP BY shop;
+        INSERT INTO re_sales VALUES ('a', 10), ('b', 3);
+        """
+    )
+    totals = "SELECT shop, total, n FROM re_totals"
+    sql.eventually(totals, [["a", 10, 1], ["b", 3, 1]])
+    sql.eventually("SELECT n, shops FROM re_ranks", [[1, 2]])
+    sql.eventually("SELECT shop, amount FROM re_large", [["a", 10]])
+    sql.eventually("SELECT shop, n FROM re_paused", [["a", 1], ["b", 1]])
+    sql.run("PAUSE ctas_re_paused_1")
+    engines.stop()
+
+    sql = engines.start()
+    sql.run("INSERT INTO re_sales VALUES ('a', 20), ('c', 7)")
+    sql.eventually(totals, [["a", 30, 2], ["b", 3, 1], ["c", 7, 1]])
+    sql.eventually("SELECT n, shops FROM re_ranks", [[1, 2], [2, 1]])
+    sql.eventually("SELECT shop, amount FROM re_large", [["a", 10], ["a", 20], ["c", 7]])
+    states = {row["id"]: row["state"] for row in sql.table("SHOW QUERIES")}
+    assert states["ctas_re_paused_1"] == "PAUSED"
+    assert {state for query, state in states.items() if query != "ctas_re_paused_1"} == {"RUNNING"}
+    assert sorted(sql.rows("SELECT shop, n FROM re_paused")) == [["a", 1], ["b", 1]]
+
+
+def test_a_query_that_fails_shows_its_error_and_harms_no_other(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM fail_in (n INT) WITH (format = 'json');
+        CREATE FUNCTION inverse (n INT) RETURNS DOUBLE LANGUAGE PYTHON AS 'return 1 / n';
+        CREATE STREAM fail_out AS SELECT inverse(n) AS inverse FROM fail_in;
+        CREATE STREAM fail_other AS SELECT n FROM fail_in;
+        INSERT INTO fail_in VALUES (1);
+        """
+    )
+    sql.eventually("SELECT inverse FROM fail_out", [[1.0]])
+    sql.run("INSERT INTO fail_in VALUES (0), (2)")
+    sql.eventually("SELECT n FROM fail_other", [[0], [1], [2]])
+
+    def failed() -> bool:
+        found = {row["property"]: row["value"] for row in sql.table("DESCRIBE csas_fail_out_1")}
+        return "ZeroDivisionError" in (found["error"] or "")
+
+    wait_until(failed)
+    # What is wrong is put right, and the query goes on where it was.
+    sql.run(
+        """
+        CREATE OR REPLACE FUNCTION inverse (n INT) RETURNS DOUBLE LANGUAGE PYTHON
+          AS 'return 1 / n if n else None';
+        CREATE OR REPLACE STREAM fail_out AS SELECT inverse(n) AS inverse FROM fail_in;
+        """
+    )
+    sql.eventually("SELECT inverse FROM fail_out", [[1.0], [None], [0.5]])
+    wait_until(lambda: [row["error"] for row in sql.table("SHOW QUERIES")] == [None, None])
+
+
+def test_what_is_written_has_the_time_of_what_was_read(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM time_in (n INT, at BIGINT) WITH (format = 'json', timestamp = 'at');
+        CREATE STREAM time_out AS SELECT n FROM time_in;
+        CREATE STREAM time_again AS SELECT n + 1 AS n FROM time_out;
+        INSERT INTO time_in VALUES (1, 1735689600123);
+        INSERT INTO time_out (n, __key, __timestamp) VALUES (5, 'k', TIMESTAMP '2025-02-01 00:00:00Z');
+        """
+    )
+    times = [["2025-01-01T00:00:00.123000Z", 2, None], ["2025-02-01T00:00:00Z", 6, "k"]]
+    sql.eventually("SELECT __timestamp, n, __key FROM time_again", times)
+
+
+def test_functions_take_arguments_of_their_types(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE FUNCTION shown (n INT, text STRING) RETURNS STRING LANGUAGE PYTHON AS $$
+            return f"{n!r} {text!r}"
+        $$;
+        CREATE FUNCTION kinds (n BIGINT) RETURNS ARRAY<STRING> LANGUAGE PYTHON AS $$
+            def names(count):
+                return [str(each) for each in range(count)]
+
+            def kinds(n):
+                return names(n)
+        $$;
+        """
+    )
+    assert sql.rows("SELECT shown(1.7, 5), kinds('2')") == [["1 '5'", ["0", "1"]]]
+    with pytest.raises(SqlError, match="`shown` requires 2 parameters but the actual number is 1") as caught:
+        sql.rows("SELECT\n shown(1)")
+    assert caught.value.place is not None and caught.value.place.line == 2
+    with pytest.raises(SqlError, match=r"line 3, column \d+: the body of `broken` is no Python") as caught:
+        sql.run("CREATE FUNCTION broken (x INT) RETURNS INT LANGUAGE PYTHON AS $$\ny = x\nreturn (y\n$$")
+    with pytest.raises(Clash, match="has 1 parameters"):
+        sql.run("CREATE FUNCTION other (x INT) RETURNS INT LANGUAGE PYTHON AS 'def other(a, b): return a'")
+
+
+def test_a_stream_sees_a_table_outside_as_it_becomes(engines: Engines, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    path = str(tmp_path / "airports")
+    write_deltalake(path, pa.table({"code": ["OSL"], "city": ["Oslo"]}))
+    sql = engines.start()
+    sql.run(
+        f"""
+        CREATE TABLE out_airports (code STRING PRIMARY KEY, city STRING)
+          WITH (storage = 'delta', path = '{path}');
+        CREATE STREAM out_flights (code STRING) WITH (format = 'json');
+        CREATE STREAM out_named AS
+          SELECT f.code, a.city FROM out_flights f LEFT JOIN out_airports a ON f.code = a.code;
+        INSERT INTO out_flights VALUES ('OSL'), ('CPH');
+        """
+    )
+    assert sql.rows("SELECT * FROM out_airports") == [["OSL", "Oslo"]]
+    named = "SELECT code, city FROM out_named"
+    sql.eventually(named, [["OSL", "Oslo"], ["CPH", None]])
+    write_deltalake(path, pa.table({"code": ["CPH"], "city": ["Copenhagen"]}), mode="append")
+
+    def seen() -> bool:
+        sql.run("INSERT INTO out_flights VALUES ('CPH')")
+        return ["CPH", "Copenhagen"] in sql.rows(named)
+
+    wait_until(seen)
+    with pytest.raises(Unknown, match="has no column `ctiy`; did you mean `city`"):
+        sql.run(f"CREATE TABLE out_wrong (ctiy STRING) WITH (storage = 'delta', path = '{path}')")
+
+
+def test_the_plan_of_a_replacement_says_what_becomes_of_the_state(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM plan_in (k STRING, v INT) WITH (format = 'json');
+        CREATE TABLE plan_out AS SELECT k, SUM(v) AS total FROM plan_in GROUP BY k;
+        """
+    )
+    before = list(engines.log.records)
+
+    def action(query: str) -> tuple[str, str]:
+        told = sql.rows(f"EXPLAIN CREATE OR REPLACE TABLE plan_out AS {query}")
+        return told[0][1], " ".join(str(value) for name, value in told if name == "reason")
+
+    assert action("SELECT k, SUM(v) AS total FROM plan_in GROUP BY k") == ("keep", "")
+    kept, why = action("SELECT k, SUM(v) AS total FROM plan_in WHERE v > 0 GROUP BY k")
+    assert (kept, why) == ("restart", "its query changed, its state fits")
+    lost, why = action("SELECT k, SUM(v) AS total, MAX(v) AS most FROM plan_in GROUP BY k")
+    assert lost == "rebuild" and "its state changed" in why
+    assert engines.log.records == before
+    with pytest.raises(StateLost, match="state='rebuild'"):
+        sql.run("CREATE OR REPLACE TABLE plan_out AS SELECT k, MAX(v) AS total FROM plan_in GROUP BY k")
+    assert engines.log.records == before
+
+
+def test_a_rebuilt_table_has_no_rows_of_before(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM anew_in (k STRING, v INT) WITH (format = 'json');
+        CREATE TABLE anew_out AS SELECT k, COUNT(*) AS n FROM anew_in GROUP BY k;
+        INSERT INTO anew_in VALUES ('a', 1), ('b', 2);
+        """
+    )
+    sql.eventually("SELECT k, n FROM anew_out", [["a", 1], ["b", 1]])
+    sql.run(
+        "CREATE OR REPLACE TABLE anew_out WITH (state = 'rebuild') AS "
+        "SELECT k, COUNT(*) AS n, MAX(v) AS most FROM anew_in WHERE v > 1 GROUP BY k"
+    )
+    sql.eventually("SELECT k, n, most FROM anew_out", [["b", 1, 2]])
+
+
+def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: PenstockBroker) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM end_in (n INT) WITH (format = 'json', partitions = 2);
+        CREATE STREAM end_out AS SELECT n FROM end_in;
+        """
+    )
+    going = threading.Event()
+
+    def feed() -> None:
+        while not going.wait(0.01):
+            sql_broker.produce("end_in", [(None, b'{"n": 1}')] * 200)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    try:
+        wait_until(lambda: sql.rows("SELECT COUNT(*) FROM end_out")[0][0] > 1000)
+        sql.run("TERMINATE csas_end_out_1")
+    finally:
+        going.set()
+        feeding.join()
+    # What is written now is read at once: no transaction of the query is open before it.
+    sql.run("INSERT INTO end_out VALUES (99)")
+    assert sql.rows("SELECT n FROM end_out WHERE n = 99") == [[99]]
+    assert sql.rows("SHOW QUERIES") == []
+    assert not (Path(engines.settings.storage) / "queries" / "csas_end_out_1").exists()
+
+
+def test_a_push_query_ends_when_nobody_listens(engines: Engines, engine_spark: SparkSession) -> None:
+    sql = engines.start()
+    sql.run("CREATE STREAM push_in (n INT) WITH (format = 'json')")
+    found = sql.results("SELECT n * 2 AS twice FROM push_in EMIT CHANGES")[0]
+    assert isinstance(found, Rows) and found.live
+    assert found.columns == (("twice", "INT"),)
+    # It begins with what comes after it was asked for, however long Spark takes to start it.
+    sql.run("INSERT INTO push_in VALUES (1), (2)")
+    assert [next(found.rows), next(found.rows)] == [[2], [4]]
+    found.close()
+    assert list(found.rows) == []
+
+
+def test_a_server_that_does_not_lead_changes_nothing(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        "CREATE STREAM lead_in (n INT) WITH (format = 'json');CREATE STREAM lead_out AS SELECT n FROM lead_in"
+    )
+    sql.engine.give_up()
+    with pytest.raises(Unavailable):
+        sql.run("DROP STREAM lead_out")
+    assert sql.table("SHOW QUERIES")[0]["state"] == "STOPPED"
+    sql.engine.take_over()
+    wait_until(lambda: sql.table("SHOW QUERIES")[0]["state"] == "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("SELECT v.n FROM err_in v WHERE v.nn = 1", Unknown,
+         "line 1, column 32: no column `v.nn`; did you mean `n`"),
+        ("SELECT n FROM err_in GROUP BY m", Unknown, "no column `m`"),
+        ("CREATE TABLE t AS SELECT COUNT(*) AS c FROM err_in GROUP BY n", Clash, "`n` is part of the table"),
+        ("CREATE STREAM s AS SELECT a.n FROM err_in a JOIN err_two b ON a.n = b.n", Clash, "WITHIN"),
+        ("CREATE STREAM s AS SELECT n, NULL AS x FROM err_in", Clash, "`x` has no type"),
+        ("CREATE STREAM s AS SELECT a.n, b.n FROM err_in a JOIN err_two b WITHIN 1 HOUR ON a.n = b.n", Clash,
+         "`n` is there more than once"),
+        ("CREATE STREAM err_in2 WITH (topic = 'err_in') AS SELECT n FROM err_in", Clash, "would write to it"),
+        ("CREATE STREAM s (a INT) AS SELECT n FROM err_in", Clash, "columns come from the query"),
+        ("CREATE STREAM s (a INT) WITH (format = 'json', timestamp = 'b')", Unknown, "no column `b`"),
+        ("CREATE STREAM s (a INT) WITH (format = 'json', watermark = 'soon')", Clash, "is no length of time"),
+        ("CREATE TABLE t (a INT, b INT) WITH (format = 'json')", Clash, "PRIMARY KEY"),
+        ("CREATE STREAM s (a INT, b INT) WITH (format = 'string')", Clash, "one column"),
+        ("INSERT INTO err_in VALUES (1, 2)", Clash, "has 1 columns"),
+        ("INSERT INTO err_in VALUES (1.5)", Clash, "line 1, column 28: `n` is INT, and 1.5 is DECIMAL"),
+        ("INSERT INTO err_in VALUES (99999999999)", Clash, "`n` is INT"),
+        ("SELECT n FROM err_in EMIT CHANGES", Clash, "auto.offset.reset must be"),
+        ("EXPLAIN DROP STREAM err_in", SqlError, "EXPLAIN"),
+        ("DESCRIBE err_inn", Unknown, "did you mean `err_in`"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_before_anything_is_done(
+    engines: Engines, text: str, kind: type[SqlError], said: str
+) -> None:
+    sql = engines.start()
+    sql.run(
+        "CREATE STREAM err_in (n INT) WITH (format = 'json');"
+        "CREATE STREAM err_two (n INT) WITH (format = 'json')"
+    )
+    before = list(engines.log.records)
+    properties = {"auto.offset.reset": "sometime"} if "EMIT" in text else {}
+    with pytest.raises(kind) as caught:
+        sql.results(text, properties)
+    assert said in str(caught.value)
+    assert engines.log.records == before

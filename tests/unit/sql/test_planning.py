@@ -1,0 +1,181 @@
+"""How queries are run, and what the keys of their outputs are."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.sql.catalog import Relation
+from penstock.sql.errors import Clash
+from penstock.sql.parser import parse
+from penstock.sql.planning import KEEP, TIME, Shape, key_columns, output_names, shape, split_list
+from penstock.sql.statements import Column, CreateRelation, Query, Select
+
+CLICKS = Relation("clicks", "stream", "clicks", (Column("page", "STRING"), Column("n", "INT")))
+VIEWS = Relation("views", "stream", "views", (Column("page", "STRING"),), options={"watermark": "5 minutes"})
+PAGES = Relation("pages", "table", "pages", (Column("page", "STRING"), Column("title", "STRING")), ("page",))
+FILES = Relation("files", "table", None, (Column("page", "STRING"),), ("page",), path="/tables/files")
+ALL = {each.name: each for each in (CLICKS, VIEWS, PAGES, FILES)}
+
+
+def query_of(text: str) -> Query:
+    statement = parse(text)[0]
+    assert isinstance(statement, CreateRelation | Select)
+    assert statement.query is not None
+    return statement.query
+
+
+def planned(text: str) -> Shape:
+    statement = parse(text)[0]
+    query = query_of(text)
+    sources = {each.name: ALL[each.name] for each in query.sources}
+    if isinstance(statement, Select):
+        return shape(query, sources, None, push=True)
+    assert isinstance(statement, CreateRelation)
+    return shape(query, sources, statement.kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("CREATE STREAM s AS SELECT page FROM clicks", "append"),
+        ("CREATE TABLE t AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page", "update"),
+        ("CREATE TABLE t AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page EMIT FINAL", "append"),
+        ("CREATE TABLE t AS SELECT page, n FROM clicks PARTITION BY page", "append"),
+        ("CREATE TABLE t AS SELECT page, COUNT(*) AS n FROM clicks WINDOW SESSION (5 MINUTES) GROUP BY page",
+         "complete"),
+        ("CREATE STREAM s AS SELECT COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY page",
+         "append"),
+        ("CREATE TABLE t AS SELECT title, COUNT(*) AS n FROM pages GROUP BY title", "refresh"),
+        ("CREATE TABLE t AS SELECT p.title, COUNT(*) AS n FROM clicks c JOIN pages p ON c.page = p.page "
+         "GROUP BY p.title", "update"),
+        ("SELECT page, COUNT(*) FROM clicks GROUP BY page EMIT CHANGES", "update"),
+        ("SELECT page FROM pages EMIT CHANGES", "append"),
+    ],
+)  # fmt: skip
+def test_how_rows_come(text: str, mode: str) -> None:
+    assert planned(text).mode == mode
+
+
+def test_tables_beside_a_stream_are_read_as_they_stand() -> None:
+    found = planned(
+        "CREATE STREAM s AS SELECT c.page, p.title FROM clicks c LEFT JOIN pages p ON c.page = p.page"
+    )
+    assert found.streams == ("clicks",)
+    assert planned("SELECT title FROM pages EMIT CHANGES").streams == ("pages",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CREATE STREAM s AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page", "CREATE TABLE"),
+        ("CREATE STREAM s AS SELECT page FROM pages", "CREATE TABLE"),
+        ("SELECT page FROM files EMIT CHANGES", "needs a stream"),
+        ("SELECT a.page FROM pages a JOIN files b ON a.page = b.page EMIT CHANGES", "needs a stream"),
+    ],
+)
+def test_what_cannot_be_run_says_what_can(text: str, said: str) -> None:
+    with pytest.raises(Clash, match=said) as caught:
+        planned(text)
+    assert caught.value.place is not None
+
+
+def test_how_late_records_may_be() -> None:
+    tumbling = (
+        "CREATE {} t AS SELECT page, COUNT(*) AS n FROM {} WINDOW TUMBLING (SIZE 1 MINUTE{}) GROUP BY page"
+    )
+    assert planned(tumbling.format("TABLE", "clicks", "")).watermarks == {}
+    assert planned(tumbling.format("STREAM", "clicks", "")).watermarks == {"clicks": "24 hours"}
+    assert planned(tumbling.format("TABLE", "views", "")).watermarks == {"views": "5 minutes"}
+    grace = planned(tumbling.format("TABLE", "views", ", GRACE PERIOD 10 SECONDS"))
+    assert grace.watermarks == {"views": "10 SECONDS"}
+    joined = planned(
+        "CREATE STREAM s AS SELECT c.n FROM clicks c JOIN views v WITHIN 1 HOUR ON c.page = v.page"
+    )
+    assert joined.watermarks == {"clicks": "24 hours", "views": "5 minutes"}
+
+
+def test_having_is_a_column_where_rows_can_go() -> None:
+    table = "CREATE TABLE t AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page HAVING COUNT(*) < 5"
+    found = planned(table)
+    assert found.drop_having
+    assert KEEP in dict(found.extra)
+    final = planned(f"{table} EMIT FINAL")
+    assert not final.drop_having
+    assert KEEP not in dict(final.extra)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "names"),
+    [
+        ("CREATE STREAM s AS SELECT n FROM clicks", ("{source}.`__key`",), None),
+        ("CREATE STREAM s AS SELECT n FROM clicks PARTITION BY page", ("page",), None),
+        ("CREATE STREAM s AS SELECT n FROM clicks c PARTITION BY c.page, UPPER(page) AS loud, n + 1",
+         ("c.page", "UPPER(page)", "n + 1"), ("page", "loud", "key_3")),
+        ("CREATE STREAM s AS SELECT COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY page",
+         ("page",), None),
+        ("CREATE STREAM s AS SELECT x.n FROM (SELECT n FROM clicks) x", (), None),
+        ("CREATE STREAM s AS SELECT n FROM clicks UNION ALL SELECT 1 FROM views",
+         ("{source}.`__key`",), None),
+    ],
+)  # fmt: skip
+def test_the_key_of_a_stream(text: str, key: tuple[str, ...], names: tuple[str, ...] | None) -> None:
+    found = planned(text)
+    extra = dict(found.extra)
+    assert tuple(extra[each] for each in found.key) == key
+    if names is not None:
+        assert found.key_names == names
+
+
+def test_the_time_of_what_is_written() -> None:
+    assert dict(planned("CREATE STREAM s AS SELECT n FROM clicks").extra)[TIME] == "{source}.`__timestamp`"
+    window = "CREATE STREAM s AS SELECT COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY page"
+    assert "WINDOWEND" in str(dict(planned(window).extra)[TIME])
+    assert TIME not in dict(planned("CREATE STREAM s AS SELECT n FROM (SELECT n FROM clicks)").extra)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "key"),
+    [
+        ("SELECT page, COUNT(*) AS n FROM clicks GROUP BY page", ["page", "n"], ("page",)),
+        ("SELECT UPPER(page), COUNT(*) AS n FROM clicks GROUP BY upper( `page` )",
+         ["col_1", "n"], ("col_1",)),
+        ("SELECT UPPER(page) AS p, COUNT(*) AS n FROM clicks GROUP BY 1", ["p", "n"], ("p",)),
+        ("SELECT UPPER(page) AS p, COUNT(*) AS n FROM clicks GROUP BY p", ["p", "n"], ("p",)),
+        ("SELECT c.page AS p, COUNT(*) AS n FROM clicks c GROUP BY page", ["p", "n"], ("p",)),
+        ("SELECT COUNT(*) AS n, page FROM clicks WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY page",
+         ["n", "page", "window_start", "window_end"], ("page", "window_start", "window_end")),
+        ("SELECT COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR)",
+         ["n", "window_start", "window_end"], ("window_start", "window_end")),
+        ("SELECT p.page AS id, p.title FROM pages p", ["id", "title"], ("id",)),
+        ("SELECT * FROM pages", ["page", "title"], ("page",)),
+        ("SELECT title, page FROM (SELECT *, 1 AS one FROM pages) WHERE one = 1",
+         ["title", "page"], ("page",)),
+        ("SELECT COUNT(*) AS n FROM pages", ["n"], ()),
+    ],
+)  # fmt: skip
+def test_the_key_of_a_table_is_among_its_columns(text: str, columns: list[str], key: tuple[str, ...]) -> None:
+    assert key_columns(query_of(text), ALL, columns) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "said"),
+    [
+        ("SELECT COUNT(*) AS n FROM clicks GROUP BY page", ["n"], "`page` is part of the table's key"),
+        ("SELECT title FROM pages", ["title"], "`page` is part of the table's key"),
+        ("SELECT page FROM clicks", ["page"], "PARTITION BY"),
+    ],
+)
+def test_a_table_without_its_key_is_refused(text: str, columns: list[str], said: str) -> None:
+    with pytest.raises(Clash, match=said):
+        key_columns(query_of(text), ALL, columns)
+
+
+def test_columns_without_a_name_are_called_by_their_place() -> None:
+    query = query_of("SELECT page, UPPER(page), n + 1 AS m FROM clicks")
+    assert output_names(query, ["page", "upper(page)", "m"]) == ["page", "col_2", "m"]
+    with pytest.raises(Clash, match="`page` is there more than once"):
+        output_names(query_of("SELECT a.page, b.page FROM clicks a, pages b"), ["page", "page"])
+
+
+def test_lists_are_cut_at_their_own_commas() -> None:
+    assert split_list("a, f(b, c)[1, 2], 'x, (y', `d,e`") == ["a", "f(b, c)[1, 2]", "'x, (y'", "`d,e`"]
