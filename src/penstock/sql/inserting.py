@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.sql.catalog import Relation
-from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
+from penstock.sql.errors import Clash, Place, SqlError, Unknown, did_you_mean
 from penstock.sql.preparing import new_session, spark_errors
 from penstock.sql.relations import key_text, sink_options, value_column, value_names
 from penstock.sql.settings import EngineSettings
@@ -78,10 +78,8 @@ def _value(session: SparkSession, statement: InsertValues, span: Span, column: C
     try:
         with spark_errors(f"SELECT {text}", lambda offset: place, {}, session):
             found = session.sql(f"SELECT CAST({text} AS {column.type}) AS c").toArrow()
-    except Clash:
-        raise
-    except Exception as error:
-        said = getattr(error, "message", str(error))
+    except SqlError as error:
+        said = error.message.partition(". Use `")[0]
         raise Clash(
             f"`{column.name}` is {column.type}, and {text.strip()} cannot be one: {said}", place
         ) from error
