@@ -128,7 +128,7 @@ def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> No
 def test_of_two_attempts_of_a_task_only_the_later_can_commit(penstock: PenstockBroker) -> None:
     penstock.create_topic("out")
     producers = ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True)
-    rows = Rows("out", BY_KEY, None, [b"x"], None, 1, 0)
+    rows = Rows("out", BY_KEY, None, [b"x"], None, None, 1, 0)
     first, second = TaskProducer(producers, "t"), TaskProducer(producers, "t")
     first.take_over()
     first.send(rows)
@@ -370,10 +370,10 @@ def test_a_broker_that_goes_away_in_a_transaction_does_not_break_it(penstock: Pe
     producers = ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True)
     producer = TaskProducer(producers, "t")
     producer.take_over()
-    producer.send(Rows("out", BY_KEY, None, [b"1"], None, 1, 0))
+    producer.send(Rows("out", BY_KEY, None, [b"1"], None, None, 1, 0))
     producer.flush()
     penstock.kill()
     penstock.restart()
-    producer.send(Rows("out", BY_KEY, None, [b"2"], None, 1, 0))
+    producer.send(Rows("out", BY_KEY, None, [b"2"], None, None, 1, 0))
     producer.commit()
     assert [r.value for r in penstock.consume("out", isolation="read_committed")] == [b"1", b"2"]
