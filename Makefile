@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers test-fast test-brokers test-cluster test-spark bench fuzz chaos clean
+.PHONY: help setup run test lint types layers test-fast test-brokers test-cluster test-spark test-sql bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -21,7 +21,7 @@ JOBS ?= 2
 PYTEST ?=
 FAST := $(wildcard tests/unit tests/sim tests/wire)
 # All other directories of tests, so that a new one is never forgotten.
-BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/sql tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST)
 # What fails beside others that take the cores is run once more, alone: a fault fails again and ends the run,
 # and what does not is named in the output of the first.
@@ -48,7 +48,7 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
 	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
 
-test: setup lint types layers test-fast test-brokers test-cluster test-spark ## Everything: style, types, layers, all tests
+test: setup lint types layers test-fast test-brokers test-cluster test-spark test-sql ## Everything: style, types, layers, all tests
 	@echo "== all green"
 
 lint: setup ## ruff: rules and format
@@ -77,9 +77,13 @@ test-cluster: setup ## The tests with several brokers, ZooKeeper, and faults
 	@echo "== tests: tests/cluster"
 	@$(PYTEST_RUN) --dist loadfile tests/cluster || $(call AGAIN,tests/cluster)
 
-test-spark: setup ## The tests with Spark
+test-spark: setup ## The tests with Spark: source and sink, streams, pipelines
 	@echo "== tests: tests/spark"
 	@$(PYTEST_RUN) --dist loadfile --no-loadscope-reorder tests/spark || $(call AGAIN,tests/spark)
+
+test-sql: setup ## The tests of continuous SQL
+	@echo "== tests: tests/sql"
+	@$(PYTEST_RUN) --dist loadfile --no-loadscope-reorder tests/sql || $(call AGAIN,tests/sql)
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)
