@@ -74,6 +74,7 @@ def measure(report: Report, *, quick: bool) -> None:
                 bench.query_1(rounds=2 if quick else 5)
                 bench.query_5(rounds=1 if quick else 3)
                 bench.pull(seconds=3 if quick else 10)
+                bench.close()
 
 
 def fill(process: BrokerProcess, events: int) -> int:
@@ -158,6 +159,9 @@ class Bench:
             "bootstrap.servers": process.bootstrap, "group.id": "bench", "enable.auto.commit": False,
             "isolation.level": "read_committed", "enable.partition.eof": True,
         })  # fmt: skip
+
+    def close(self) -> None:
+        self._reader.close()
 
     def query_1(self, rounds: int) -> None:
         def committed(name: str) -> bool:
