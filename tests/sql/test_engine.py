@@ -344,3 +344,32 @@ def test_what_is_wrong_is_said_before_anything_is_done(
         sql.results(text, properties)
     assert said in str(caught.value)
     assert engines.log.records == before
+
+
+def test_a_star_brings_no_columns_of_the_record(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run("CREATE STREAM star_in (n INT) WITH (format = 'json'); INSERT INTO star_in VALUES (7)")
+
+    def columns(query: str) -> list[str]:
+        found = sql.results(query)[0]
+        assert isinstance(found, Rows)
+        assert len(list(found.rows)) == 1
+        return [name for name, _ in found.columns]
+
+    assert columns("SELECT * FROM star_in WHERE __offset = 0") == ["n"]
+    assert columns("SELECT *, __key, __offset FROM star_in") == ["n", "__key", "__offset"]
+    assert columns("SELECT __offset, * FROM star_in") == ["__offset", "n"]
+    assert columns("SELECT a.*, b.__offset FROM star_in a JOIN star_in b ON a.n = b.n") == ["n", "__offset"]
+
+
+def test_who_only_looks_writes_no_dead_letters(engines: Engines, sql_broker: PenstockBroker) -> None:
+    sql = engines.start()
+    sql.run("CREATE STREAM look_in (n INT) WITH (format = 'json')")
+    sql_broker.produce("look_in", [(None, b"no JSON"), (None, b'{"n": 1}')])
+    assert sql.rows("SELECT n FROM look_in") == [[1]]
+    topics = "SELECT n FROM look_in EMIT CHANGES LIMIT 1"
+    assert sql.rows(topics, {"auto.offset.reset": "earliest"}) == [[1]]
+    assert "look_in-dead-letters" not in [row[0] for row in sql.rows("SHOW TOPICS")]
+    sql.run("CREATE STREAM look_out AS SELECT n FROM look_in")
+    sql.eventually("SELECT n FROM look_out", [[1]])
+    assert [record.value for record in sql_broker.consume("look_in-dead-letters")] == [b"no JSON"]
