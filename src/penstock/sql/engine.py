@@ -101,7 +101,7 @@ class Engine:
         self._launcher = Launcher(spark, self.settings, self._outside, self._watch)
         self._maker = Maker(spark, self.settings, self._outside)
         self._queries = Queries(self._launcher.launch)
-        self._selects = Selects(spark, self.settings, self._outside, self._maker, self._launcher)
+        self._selects = Selects(spark, self.settings, self._outside, self._maker)
         self._shows = Shows(self._outside, self._queries, self._watch.latest)
 
     def _librdkafka(self) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.sql import functions as python_functions
 from penstock.sql.catalog import Function, Relation
-from penstock.sql.errors import Clash, SqlError
+from penstock.sql.errors import Clash
 from penstock.sql.planning import KEEP, KEY_PREFIX, TIME, Shape
 from penstock.sql.relations import OWN_COLUMNS, frame
 from penstock.sql.rewrite import to_spark
@@ -30,10 +30,14 @@ class Prepared:
     session: SparkSession
     rows: DataFrame
     """With the columns that were added (`planning`), and those with `__` that a star has brought."""
-    columns: tuple[str, ...]
-    """Those that the query is about, in their order."""
+    places: tuple[int, ...]
+    """Of the columns that the query is about, in their order."""
     text: str
     """As Spark has it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.rows.columns[at] for at in self.places)
 
 
 def new_session(
@@ -157,18 +161,24 @@ class spark_errors:
         return [*self._functions, *(str(row[0]) for row in found)]
 
 
-def visible(query: Query, columns: Iterable[str]) -> tuple[str, ...]:
-    """Without what was added, and without the `__` columns of a star that nobody has named."""
-    added = (KEEP, TIME)
-    return tuple(
-        name
-        for name in columns
-        if name not in added
-        and not name.startswith(KEY_PREFIX)
-        and not (name in OWN_COLUMNS and name not in query.columns)
-    )
+def visible(query: Query, columns: Sequence[str]) -> tuple[int, ...]:
+    """The places of the columns that the query is about.
 
-
-def need_columns(columns: Iterable[str]) -> None:
-    if not tuple(columns):
-        raise SqlError("the query gives no columns")
+    Without what was added, and without the `__` columns that a star has brought: only one that is an item of
+    the SELECT list itself is shown. It may be there twice then; an item behind the star is the last of them.
+    """
+    items = [(name or "").casefold() for name, _ in query.projections]
+    star = items.index("*") if "*" in items else None
+    shown = []
+    for at, name in enumerate(columns):
+        if name in (KEEP, TIME) or name.startswith(KEY_PREFIX):
+            continue
+        if name in OWN_COLUMNS and star is not None:
+            if name not in items:
+                continue
+            behind = items.index(name) > star
+            others = columns[at + 1 :] if behind else columns[:at]
+            if name in others:
+                continue
+        shown.append(at)
+    return tuple(shown)

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.failures import cause
@@ -19,7 +20,6 @@ from penstock.sql.outside import Outside
 from penstock.sql.planning import shape
 from penstock.sql.preparing import Prepared, new_session, prepare, spark_errors
 from penstock.sql.results import ColumnType, Rows, arrow_rows
-from penstock.sql.running import Launcher
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import from_words, quoted, words
 from penstock.sql.statements import Query
@@ -39,13 +39,11 @@ class Selects:
         settings: EngineSettings,
         outside: Outside,
         maker: Maker,
-        launcher: Launcher,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._outside = outside
         self._maker = maker
-        self._launcher = launcher
         self._lock = threading.Lock()
         self._pushes: set[_Push] = set()
 
@@ -60,13 +58,11 @@ class Selects:
     def batch(
         self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
     ) -> Rows:
-        for relation in sources.values():
-            self._launcher.dead_letters(relation)
         session = new_session(self._spark, properties, self._maker.shuffle_partitions, streaming=False)
         prepared = prepare(
             session,
             query,
-            sources,
+            without_letters(sources),
             self._settings,
             functions=python_functions.mentioned(_text(query), catalog.functions),
             known=catalog.function_names(),
@@ -97,7 +93,9 @@ class Selects:
         sources = {query.sources[0].name: relation}
         with spark_errors(rewritten.text, rewritten.place, sources, session):
             found = session.sql(rewritten.text)
-        return self._collected(Prepared(session, found, tuple(found.columns), rewritten.text), query, sources)
+        return self._collected(
+            Prepared(session, found, tuple(range(len(found.columns))), rewritten.text), query, sources
+        )
 
     def _collected(self, prepared: Prepared, query: Query, sources: Mapping[str, Relation]) -> Rows:
         columns, rows = selected(prepared)
@@ -111,15 +109,13 @@ class Selects:
     def push(
         self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
     ) -> Rows:
-        for relation in sources.values():
-            self._launcher.dead_letters(relation)
         how = shape(query, sources, None, push=True)
         topics = [each.topic for name in how.streams if (each := sources[name]).topic is not None]
         session = new_session(self._spark, properties, self._maker.shuffle_partitions, streaming=True)
         prepared = prepare(
             session,
             query,
-            sources,
+            without_letters(sources),
             self._settings,
             functions=python_functions.mentioned(_text(query), catalog.functions),
             known=catalog.function_names(),
@@ -140,22 +136,26 @@ class Selects:
             self._pushes.discard(push)
 
 
+def without_letters(sources: Mapping[str, Relation]) -> dict[str, Relation]:
+    """Who only looks writes no dead letters: what does not decode is left out."""
+    return {
+        name: each
+        if each.options.get("errors", "dead-letter") != "dead-letter"
+        else replace(each, options={**each.options, "errors": "skip"})
+        for name, each in sources.items()
+    }
+
+
 def _text(query: Query) -> str:
     return query.text[query.span[0] : query.span[1]]
 
 
 def selected(prepared: Prepared) -> tuple[tuple[ColumnType, ...], DataFrame]:
     """The columns that are shown; names may be there more than once, so they go by their places."""
-    places = []
-    left = list(prepared.columns)
-    for at, name in enumerate(prepared.rows.columns):
-        if left and name == left[0]:
-            left.pop(0)
-            places.append(at)
     numbered = prepared.rows.toDF(*(f"c{at}" for at in range(len(prepared.rows.columns))))
-    kinds = [prepared.rows.schema[at].dataType for at in places]
+    kinds = [prepared.rows.schema[at].dataType for at in prepared.places]
     columns = tuple((name, words(kind)) for name, kind in zip(prepared.columns, kinds, strict=True))
-    return columns, numbered.select(*(f"c{at}" for at in places))
+    return columns, numbered.select(*(f"c{at}" for at in prepared.places))
 
 
 class _Push:

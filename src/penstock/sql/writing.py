@@ -28,18 +28,11 @@ GONE = "__penstock_gone"
 
 def named(prepared: Prepared, query: Query) -> tuple[DataFrame, list[str]]:
     """The query's rows under the names that an output has for them, and these names."""
-    names = iter(output_names(query, list(prepared.columns)))
-    left = list(prepared.columns)
-    renamed = []
-    for column in prepared.rows.columns:
-        if left and column == left[0]:
-            left.pop(0)
-            renamed.append(next(names))
-        else:
-            renamed.append(column)
-    rows = prepared.rows.toDF(*renamed)
-    visible = output_names(query, list(prepared.columns))
-    return rows, [name for name in visible if not name.startswith("__")]
+    names = output_names(query, list(prepared.columns))
+    renamed = list(prepared.rows.columns)
+    for at, name in zip(prepared.places, names, strict=True):
+        renamed[at] = name
+    return prepared.rows.toDF(*renamed), [name for name in names if not name.startswith("__")]
 
 
 def stream_records(rows: DataFrame, shape: Shape, target: Relation) -> DataFrame:
