@@ -327,6 +327,17 @@ def test_a_server_that_does_not_lead_changes_nothing(engines: Engines) -> None:
         ("INSERT INTO err_in VALUES (99999999999)", Clash, "`n` is INT"),
         ("SELECT n FROM err_in EMIT CHANGES", Clash, "auto.offset.reset must be"),
         ("EXPLAIN DROP STREAM err_in", SqlError, "EXPLAIN"),
+        ("SELECT n FORM err_in", SqlError, "line 1, column 15: syntax error at or near 'err_in'"),
+        ("SELECT n FROM err_in WHER n > 1", SqlError, "did you mean WHERE, not `WHER`?"),
+        ("CREATE STREAM s AS SELECT n FROM err_in ORDER BY n", SqlError, "line 1, column 20: Sorting"),
+        ("CREATE STREAM s WITH (format = 'string') AS SELECT n, n + 1 AS m FROM err_in", Clash,
+         "line 1, column 23: format='string' has one column in the value, and there are 2: n, m"),
+        ("CREATE STREAM s WITH (topic = 'no topic!') AS SELECT n FROM err_in", Clash,
+         "line 1, column 23: `no topic!` cannot be the name of a topic"),
+        ("CREATE STREAM `__penstock_sql` AS SELECT n FROM err_in PARTITION BY n", Clash,
+         "line 1, column 15: the topic `__penstock_sql` is kept"),
+        ("CREATE TABLE t WITH (topic = '_schemas') AS SELECT n, COUNT(*) AS c FROM err_in GROUP BY n", Clash,
+         "the topic `_schemas` is kept"),
         ("DESCRIBE err_inn", Unknown, "did you mean `err_in`"),
     ],
 )  # fmt: skip
@@ -373,3 +384,40 @@ def test_who_only_looks_writes_no_dead_letters(engines: Engines, sql_broker: Pen
     sql.run("CREATE STREAM look_out AS SELECT n FROM look_in")
     sql.eventually("SELECT n FROM look_out", [[1]])
     assert [record.value for record in sql_broker.consume("look_in-dead-letters")] == [b"no JSON"]
+
+
+def test_a_row_without_its_key_is_no_row_of_a_delta_table(engines: Engines, tmp_path: Path) -> None:
+    sql = engines.start()
+    sql.run(
+        f"""
+        CREATE TABLE nk_left (id INT PRIMARY KEY, city STRING, n INT) WITH (format = 'json');
+        INSERT INTO nk_left VALUES (1, 'Oslo', 1), (2, NULL, 2), (3, 'Oslo', 3);
+        CREATE TABLE nk_sums WITH (storage = 'delta', path = '{tmp_path}/sums') AS
+          SELECT city, SUM(n) AS n FROM nk_left GROUP BY city;
+        """
+    )
+    sql.eventually("SELECT city, n FROM nk_sums", [["Oslo", 4]])
+    sql.run("INSERT INTO nk_left VALUES (3, NULL, 3), (4, 'Rome', 5)")
+    sql.eventually("SELECT city, n FROM nk_sums", [["Oslo", 1], ["Rome", 5]])
+
+
+def test_what_is_not_ours_to_delete_is_not_dropped_either(engines: Engines, tmp_path: Path) -> None:
+    sql = engines.start()
+    sql.run(
+        f"""
+        CREATE STREAM del_in (k STRING, n INT) WITH (format = 'json');
+        INSERT INTO del_in VALUES ('a', 1);
+        CREATE TABLE del_there WITH (storage = 'delta', path = '{tmp_path}/there') AS
+          SELECT k, SUM(n) AS n FROM del_in GROUP BY k;
+        CREATE TABLE del_here WITH (storage = 'delta') AS SELECT k, SUM(n) AS n FROM del_in GROUP BY k;
+        """
+    )
+    sql.eventually("SELECT n FROM del_there", [[1]])
+    sql.eventually("SELECT n FROM del_here", [[1]])
+    with pytest.raises(Clash, match="not this server's to delete"):
+        sql.run("DROP TABLE del_there DELETE TOPIC")
+    assert sql.rows("SELECT n FROM del_there") == [[1]]
+    files = Path(engines.settings.storage) / "tables"
+    assert list(files.iterdir())
+    sql.run("DROP TABLE del_here DELETE TOPIC; DROP TABLE del_there")
+    assert not list(files.iterdir()) and (tmp_path / "there").is_dir()

@@ -5,9 +5,11 @@ Of a statement with columns the topic may be missing, and is made; without colum
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.sql.catalog import Kind, Relation
 from penstock.sql.cursor import Cursor
 from penstock.sql.durations import duration
@@ -29,6 +31,9 @@ OPTIONS = (
     "topic", "format", "key_format", "timestamp", "timestamp_format", "watermark", "partitions", "replicas",
     "errors", "dead_letter_topic", "delimiter", "message", "storage", "path", "state", "retention",
 )  # fmt: skip
+_OWN_TOPICS = ("__penstock_sql", "__penstock_queries", "_schemas", *sorted(INTERNAL_TOPICS))
+"""What the cluster, the registry and SQL servers keep their own records in."""
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_KEPT = ("topic", "format", "key_format", "partitions", "replicas", "path", "state")
 
 
@@ -105,6 +110,7 @@ def declared(
     if options.storage != "topic":
         return _of_files(statement, options, spark, text, name_place)
     topic = options.given.get("topic", statement.name)
+    check_topic_name(topic, options.place("topic") or name_place)
     types = parsed_types(statement.columns, statement.text)
     columns = tuple(Column(each.name, words(types[each.name]), each.key) for each in statement.columns)
     keys = tuple(each.name for each in columns if each.key)
@@ -143,8 +149,7 @@ def declared(
             raise Clash(f"format='{form}' says nothing of columns: name them, with their types", name_place)
         columns = (Column("value", "STRING" if form == "string" else "BINARY"),)
     values = [each for each in columns if not each.key]
-    if form in ("string", "bytes") and len(values) != 1:
-        raise Clash(f"format='{form}' has one column in the value, and there are {len(values)}", name_place)
+    check_one_column(form, [each.name for each in values], options.place("format") or name_place)
     if not values:
         raise Clash(f"`{statement.name}` has no column outside of its key", name_place)
     key_format, key_version = _key_format(options, topic, outside)
@@ -168,6 +173,29 @@ def declared(
     if not there:
         make_topic(outside, topic, options, statement.kind, 1)
     return relation
+
+
+def check_target(topic: str, place: Place | None) -> None:
+    """Whoever wrote to these topics would break what the cluster, the registry or this server stand on."""
+    if topic in _OWN_TOPICS:
+        raise Clash(f"the topic `{topic}` is kept for what runs the cluster: name another", place)
+
+
+def check_one_column(form: str, columns: Sequence[str], place: Place | None) -> None:
+    if form in ("string", "bytes") and len(columns) != 1:
+        names = ", ".join(columns)
+        raise Clash(
+            f"format='{form}' has one column in the value, and there are {len(columns)}: {names}", place
+        )
+
+
+def check_topic_name(topic: str, place: Place | None) -> None:
+    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        raise Clash(
+            f"`{topic}` cannot be the name of a topic, which has 1 to 249 letters, digits, dots, _ and -; "
+            "name it with topic='…'",
+            place,
+        )
 
 
 def make_topic(outside: Outside, topic: str, options: Options, kind: Kind, partitions: int) -> bool:

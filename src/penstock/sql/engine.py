@@ -19,7 +19,7 @@ from penstock.sql import explaining, inserting, replacing
 from penstock.sql import functions as python_functions
 from penstock.sql.answering import answer
 from penstock.sql.catalog import Catalog, Function, QueryDef, Record, Relation
-from penstock.sql.creating import Options, declared
+from penstock.sql.creating import Options, check_target, declared
 from penstock.sql.errors import Clash, Exists, Place, SqlError, Unavailable, Unknown, did_you_mean
 from penstock.sql.making import Maker
 from penstock.sql.naming import Names
@@ -338,6 +338,8 @@ class Engine:
             raise Unknown(
                 f"no {statement.kind} `{statement.name}`{did_you_mean(statement.name, known)}", place
             )
+        if statement.delete_topic:
+            self._check_delete(relation, place)
         self._end(ended, gone)
         self._tables.forget(relation.name)
         details: dict[str, Any] = {"queries": [each.id for each in ended]}
@@ -345,19 +347,23 @@ class Engine:
             details["deleted"] = self._delete(relation)
         return Done(f"{relation.kind} {relation.name} dropped", details)
 
+    def _check_delete(self, relation: Relation, place: Place) -> None:
+        """Before anything is dropped: whether what it is kept in may go, too."""
+        if relation.topic is not None:
+            check_target(relation.topic, place)
+        elif relation.made_by is None or relation.path != self._maker.path(relation.made_by):
+            raise Clash(
+                f"`{relation.name}` is kept in {relation.path}, which is not this server's to delete: "
+                f"DROP TABLE {relation.name} leaves it there",
+                place,
+            )
+
     def _delete(self, relation: Relation) -> list[str]:
         """The topic and its schemas, or the files."""
         if relation.topic is None:
-            if (
-                relation.path is not None
-                and relation.path.startswith(self.settings.storage)
-                and "://" not in relation.path
-            ):
-                import shutil
-
-                shutil.rmtree(relation.path, ignore_errors=True)
-                return [relation.path]
-            raise Clash(f"`{relation.name}` is kept in {relation.path}, which is not this server's to delete")
+            assert relation.path is not None
+            self._launcher.delete(relation.path)
+            return [relation.path]
         deleted = [relation.topic] if self._outside.delete_topic(relation.topic) else []
         if self._outside.has_registry:
             for subject in (f"{relation.topic}{VALUE}", f"{relation.topic}{KEY}"):

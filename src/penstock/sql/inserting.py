@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.sql.catalog import Relation
+from penstock.sql.creating import check_target
 from penstock.sql.errors import Clash, Place, SqlError, Unknown, did_you_mean
 from penstock.sql.preparing import new_session, spark_errors
 from penstock.sql.relations import key_text, sink_options, value_column, value_names
@@ -27,6 +28,7 @@ def insert_values(
     place = Place.of(statement.text, statement.target_span[0])
     if target.topic is None:
         raise Clash(f"`{target.name}` is kept in files, which INSERT does not write", place)
+    check_target(target.topic, place)
     if target.made_by is not None and target.kind == "table":
         raise Clash(
             f"`{target.name}` is what the query {target.made_by} makes: nothing else may write to it", place

@@ -17,7 +17,16 @@ from penstock.pipelines.graph import Kind as FlowKind
 from penstock.pipelines.plans import read_plan
 from penstock.sql import functions as python_functions
 from penstock.sql.catalog import Catalog, QueryDef, Relation
-from penstock.sql.creating import Options, check_times, make_topic, register_columns, target_format
+from penstock.sql.creating import (
+    Options,
+    check_one_column,
+    check_target,
+    check_times,
+    check_topic_name,
+    make_topic,
+    register_columns,
+    target_format,
+)
 from penstock.sql.errors import Clash, Place, did_you_mean
 from penstock.sql.naming import Names
 from penstock.sql.outside import Outside
@@ -113,12 +122,16 @@ class Maker:
             raise Clash(
                 f"storage='{options.storage}' is for tables, and of them 'delta'", options.place("storage")
             )
+        topic = None if options.storage == "delta" else options.given.get("topic", statement.name)
+        if topic is not None:
+            check_topic_name(topic, options.place("topic") or place)
+            check_target(topic, options.place("topic") or place)
         found = self.analyse(statement.query, catalog, properties, statement.kind)
         keys: tuple[str, ...] = ()
         if statement.kind == "table":
             keys = key_columns(statement.query, found.sources, list(found.columns))
-        topic = None if options.storage == "delta" else options.given.get("topic", statement.name)
         form = options.storage if topic is None else target_format(options, found.sources, found.columns)
+        check_one_column(form, found.columns, options.place("format") or place)
         text = statement.text[statement.span[0] : statement.span[1]]
         target = Relation(
             name=statement.name,
@@ -131,7 +144,7 @@ class Maker:
             options=options.kept(),
             statement=str(text),
             made_by=query_id,
-            path=None if topic is not None else options.given.get("path") or self._path(query_id),
+            path=None if topic is not None else options.given.get("path") or self.path(query_id),
         )
         if topic is not None and topic in {each.topic for each in found.sources.values()}:
             raise Clash(
@@ -141,7 +154,7 @@ class Maker:
         kind = "csas" if statement.kind == "stream" else "ctas"
         return found, self._definition(query_id, kind, str(text), target, found, catalog, properties), options
 
-    def _path(self, query_id: str) -> str:
+    def path(self, query_id: str) -> str:
         """Where a table in files is kept, if nobody says."""
         return f"{self.settings.storage.rstrip('/')}/tables/{query_id}"
 
@@ -170,6 +183,7 @@ class Maker:
         target = Names(catalog, self._outside).relation(statement.target, place)
         if target.topic is None:
             raise Clash(f"`{target.name}` is kept in files, which INSERT does not write", place)
+        check_target(target.topic, place)
         if target.made_by is not None and target.kind == "table":
             raise Clash(
                 f"`{target.name}` is what the query {target.made_by} makes: nothing else may write to it",

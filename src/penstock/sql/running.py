@@ -107,9 +107,9 @@ class Launcher:
 
     def forget(self, definition: QueryDef) -> None:
         """Deletes the checkpoints of all its generations."""
-        self._delete(f"{self._settings.storage.rstrip('/')}/queries/{definition.id}")
+        self.delete(f"{self._settings.storage.rstrip('/')}/queries/{definition.id}")
 
-    def _delete(self, home: str) -> None:
+    def delete(self, home: str) -> None:
         if "://" not in home:
             shutil.rmtree(home, ignore_errors=True)
             return
@@ -120,7 +120,7 @@ class Launcher:
 
     def forget_generation(self, definition: QueryDef) -> None:
         """Deletes the checkpoint of one generation."""
-        self._delete(self.checkpoint(definition))
+        self.delete(self.checkpoint(definition))
 
     def session(self, definition: QueryDef, *, streaming: bool) -> SparkSession:
         return new_session(

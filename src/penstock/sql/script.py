@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
-from penstock.sql.errors import SqlError, Unavailable
+from penstock.sql.errors import Place, SqlError, Unavailable
 from penstock.sql.parser import parse
 from penstock.sql.pipe import Gone
+from penstock.sql.properties import check_property
 from penstock.sql.results import Result, Rows, rows_of
 from penstock.sql.statements import SetProperty, SetVariable, Show, Statement
 
@@ -52,6 +53,8 @@ class Script:
     def run(self, put: Callable[[bytes], None]) -> bool:
         """Whether all went well. Gone from `put` ends it."""
         try:
+            for name, value in self._properties.items():
+                check_property(name, value)
             for statement in parse(self._text, self._variables):
                 if self._cancelled:
                     return False
@@ -87,6 +90,8 @@ class Script:
 
     def _one(self, statement: Statement, put: Callable[[bytes], None]) -> None:
         if isinstance(statement, SetProperty):
+            at = max(statement.text.find(statement.name, statement.span[0]), statement.span[0])
+            check_property(statement.name, statement.value, Place.of(statement.text, at))
             return put(line(self._set(statement.name, statement.value, self._properties, "properties")))
         if isinstance(statement, SetVariable):
             # The parser has put it into the statements that follow.

@@ -128,7 +128,11 @@ class Selects:
         push = _Push(rows, how.mode, query.limit, self._forget)
         with self._lock:
             self._pushes.add(push)
-        push.start()
+        try:
+            push.start()
+        except BaseException:
+            push.close()
+            raise
         return Rows(columns, push.rows(), live=True, close=push.close)
 
     def _forget(self, push: _Push) -> None:
@@ -215,8 +219,9 @@ class _Push:
             except queue.Empty:
                 if self._closing.is_set():
                     return _END
-                if self._query is not None and not self._query.isActive:
-                    error = self._query.exception()
+                query = self._query  # which another thread may close meanwhile
+                if query is not None and not query.isActive:
+                    error = query.exception()
                     if error is not None and not self._closing.is_set():
                         raise SqlError(f"the query has failed: {cause(error)}") from error
                     return _END
@@ -230,5 +235,5 @@ class _Push:
                     query.stop()
                 except Exception:  # noqa: BLE001 - it ends with its last batch, if not now
                     pass
-                shutil.rmtree(self._directory, ignore_errors=True)
-                self._ended(self)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._ended(self)

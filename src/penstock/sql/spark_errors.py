@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,6 +12,12 @@ from penstock.sql.errors import BadSyntax, Clash, Place, SqlError, Unknown, did_
 
 PlaceAt = Callable[[int], Place]
 _POSITION = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)|line (\d+),? pos(?:ition)? (\d+)")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+_CLAUSES = (
+    "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "JOIN", "LEFT", "RIGHT", "FULL", "INNER", "UNION",
+    "DISTINCT", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END", "LATERAL",
+    "WITHIN", "WINDOW", "PARTITION", "EMIT",
+)  # fmt: skip
 _LEADING = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _PLACED = re.compile(r"\s*(;?\s*line \d+ pos \d+;?.*|== SQL.*|\(line \d+, pos(?:ition)? \d+\).*)$", re.DOTALL)
 
@@ -38,7 +45,8 @@ def translated(
     if condition.startswith(("PARSE_SYNTAX_ERROR", "PARSE_EMPTY")):
         near = parameters.get("error", "")
         hint = parameters.get("hint", "")
-        return BadSyntax(f"syntax error at or near {near}{hint}" if near else _message(error), place)
+        meant = _meant(error, text)
+        return BadSyntax(f"syntax error at or near {near}{hint}{meant}" if near else _message(error), place)
     if condition.startswith("_LEGACY_ERROR_TEMP") and "pars" in str(error).lower():
         return BadSyntax(_message(error), place)
     kind = Clash if condition.startswith(_CLASHES) else SqlError
@@ -59,21 +67,39 @@ def _ask(error: Exception, method: str) -> Any:
         return None
 
 
-def _place(error: Exception, text: str, place_at: PlaceAt) -> Place | None:
+def _place(error: Exception, text: str, place_at: PlaceAt) -> Place:
+    """What has no place of its own is wrong with the query."""
+    return place_at(_offset(error, text) or 0)
+
+
+def _meant(error: Exception, text: str) -> str:
+    """A clause whose word is misspelt is read as an alias: Spark stumbles over the word that follows."""
+    offset = _offset(error, text)
+    if offset is None:
+        return ""
+    found = [*_WORD.findall(text[:offset])[-1:], *_WORD.findall(text[offset:])[:1]]
+    for word in found:
+        near = difflib.get_close_matches(word.upper(), _CLAUSES, n=1, cutoff=0.7)
+        if near and near[0] != word.upper():
+            return f"; did you mean {near[0]}, not `{word}`?"
+    return ""
+
+
+def _offset(error: Exception, text: str) -> int | None:
     contexts = _ask(error, "getQueryContext") or []
     for context in contexts:
         try:
             start = int(context.startIndex())
         except Exception:  # noqa: BLE001 - the context of a DataFrame has no position
             continue
-        return place_at(max(0, start))
+        return max(0, start)
     found = _POSITION.search(str(error))
     if found is None:
         return None
     line, column = (int(each) for each in found.groups() if each is not None)
     lines = text.split("\n")
     offset = sum(len(each) + 1 for each in lines[: line - 1]) + column
-    return place_at(min(offset, len(text)))
+    return min(offset, len(text))
 
 
 def _message(error: Exception) -> str:

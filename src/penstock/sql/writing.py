@@ -133,13 +133,20 @@ def _to_delta(target: Relation, name: str) -> Callable[[DataFrame, int], None]:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         gone = ~F.coalesce(F.col(KEEP), F.lit(False)) if KEEP in batch.columns else F.lit(False)
-        rows = batch.withColumn(GONE, gone)
-        for name in target.key_columns:
-            rows = rows.where(F.col(quoted(name)).isNotNull())
+        rows = _with_keys(batch.withColumn(GONE, gone), target)
         columns = [F.col(quoted(each.name)).alias(each.name) for each in target.columns]
         writer(rows.select(*columns, GONE), batch_id)
 
     return write
+
+
+def _with_keys(rows: DataFrame, target: Relation) -> DataFrame:
+    """Without rows that have a null in their key, which a Delta table cannot find again."""
+    from pyspark.sql import functions as F
+
+    for name in target.key_columns:
+        rows = rows.where(F.col(quoted(name)).isNotNull())
+    return rows
 
 
 class Difference:
@@ -173,6 +180,8 @@ class Difference:
         if self._written is None:
             self._written = self._read_back()
         columns = [F.col(quoted(each.name)).alias(each.name) for each in self._target.columns]
+        if self._target.topic is None:
+            rows = _with_keys(rows, self._target)
         table = rows.select(
             key_text(self._target.key_columns).alias(_KEY), _text(self._target), *columns
         ).toArrow()

@@ -139,15 +139,43 @@ def test_statements_are_answered_one_after_the_other_up_to_the_first_error():
 def test_properties_and_variables_hold_for_what_follows_and_are_told():
     with Running(Numbers()) as running:
         status, lines = running.lines(
-            "SET 'x' = 'y'; DEFINE name = 's'; DROP STREAM ${name}; SELECT n FROM t; SHOW PROPERTIES; "
-            "UNSET 'x';",
-            properties={"z": "1"},
+            "SET 'spark.x' = 'y'; DEFINE name = 's'; DROP STREAM ${name}; SELECT n FROM t; SHOW PROPERTIES; "
+            "UNSET 'spark.x';",
+            properties={"spark.z": "1"},
         )
-        assert {"done": "x = y", "properties": {"x": "y"}} in lines
+        assert {"done": "spark.x = y", "properties": {"spark.x": "y"}} in lines
         assert {"done": "name = s", "variables": {"name": "s"}} in lines
         assert {"done": "dropped s", "details": {"name": "s"}} in lines
-        assert {"row": ["y"]} in lines and {"row": ["z", "1"]} in lines
-        assert lines[-1] == {"done": "x is unset", "properties": {"x": None}}
+        assert {"row": ["spark.x", "y"]} in lines and {"row": ["spark.z", "1"]} in lines
+        assert lines[-1] == {"done": "spark.x is unset", "properties": {"spark.x": None}}
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        (
+            "SET 'auto.offset.rest' = 'latest';",
+            {
+                "error": "Unknown",
+                "message": "no property `auto.offset.rest`; did you mean `auto.offset.reset`?",
+            },
+        ),
+        (
+            "SELECT n FROM t;\n SET auto.offset.reset = 'newest';",
+            {
+                "error": "Clash",
+                "line": 2,
+                "message": "auto.offset.reset must be earliest or latest, not 'newest'",
+            },
+        ),
+    ],
+)
+def test_a_property_that_is_none_is_not_set(sql, error):
+    with Running(Numbers()) as running:
+        _, lines = running.lines(sql)
+        told = lines[-1]
+        assert told["message"].startswith(error["message"])
+        assert told["error"] == error["error"] and told["line"] == error.get("line", 1)
 
 
 @pytest.mark.parametrize(
