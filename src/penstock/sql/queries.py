@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.25
 _AT_ONCE = 2
+"""Starts under way. Each starts a process, to which Spark gives 10 s: all at once they would all be late."""
+_BEGIN_SECONDS = 30.0
+_BEGIN_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,11 @@ class Queries:
             if entry is None:
                 return
             entry.unwanted = True
-            running = None if entry.starting else entry.running
-        if running is not None:
+            starting, running = entry.starting, entry.running
+        if starting:
+            entry.settled.wait(60.0)  # the start that is under way ends it itself
+        elif running is not None:
             self._end(entry, running)
-            return
-        entry.settled.wait(60.0)  # a start that is under way ends it itself
 
     def stop_all(self) -> None:
         with self._lock:
@@ -136,13 +139,21 @@ class Queries:
             if entry.starting:
                 continue
             if entry.running is None:
-                if now >= entry.again_at:
-                    entry.starting = True
+                if now >= entry.again_at and self._claim(entry):
                     self._workers.submit(self._begin, entry)
             elif not entry.running.active():
                 self._failed(entry, entry.running.error())
             elif entry.failures and now - entry.started_at > self._backoff.healthy_after:
                 entry.failures, entry.error = 0, None
+
+    def _claim(self, entry: _Entry) -> bool:
+        """From now on, who stops it waits for the start. False if it was stopped before."""
+        with self._lock:
+            if entry.unwanted:
+                return False
+            entry.starting = True
+            entry.settled.clear()
+            return True
 
     def _begin(self, entry: _Entry) -> None:
         try:
@@ -154,6 +165,11 @@ class Queries:
         else:
             with self._lock:
                 entry.running, entry.started_at = running, self._clock()
+            until = self._clock() + _BEGIN_SECONDS
+            while not (entry.unwanted or self._closing or running.begun() or self._clock() >= until):
+                time.sleep(_BEGIN_LOOK_SECONDS)
+            with self._lock:
+                entry.starting = False
                 unwanted = entry.unwanted or self._closing
             if unwanted:
                 self._end(entry, running)

@@ -35,6 +35,8 @@ _IDLE_SECONDS = 10.0
 _FILES_SECONDS = 5.0
 """How often tables in files are looked at that a stream is joined with."""
 _LOOK_SECONDS = 0.5
+_NOT_BEGUN = ("Initializing", "Getting offsets")
+"""How Spark begins what it says of a query whose sources have not answered yet."""
 
 
 class TablesChanged(Exception):
@@ -43,6 +45,9 @@ class TablesChanged(Exception):
 
 class Running(Protocol):
     """A query under way."""
+
+    def begun(self) -> bool:
+        """Its sources have answered, or it has ended."""
 
     def active(self) -> bool: ...
 
@@ -283,6 +288,11 @@ class Streaming:
         self._seen = seen
         self._look_at = time.monotonic() + _FILES_SECONDS
 
+    def begun(self) -> bool:
+        if not self._query.isActive or self._query.lastProgress is not None:
+            return True
+        return not str(self._query.status["message"]).startswith(_NOT_BEGUN)
+
     def active(self) -> bool:
         if self._query.isActive:
             if self._seen and time.monotonic() >= self._look_at:
@@ -336,6 +346,9 @@ class Refreshing:
         )
         self._thread = threading.Thread(target=self._run, name=definition.id, daemon=True)
         self._thread.start()
+
+    def begun(self) -> bool:
+        return True
 
     def active(self) -> bool:
         return self._thread.is_alive()
