@@ -421,3 +421,26 @@ def test_what_is_not_ours_to_delete_is_not_dropped_either(engines: Engines, tmp_
     assert list(files.iterdir())
     sql.run("DROP TABLE del_here DELETE TOPIC; DROP TABLE del_there")
     assert not list(files.iterdir()) and (tmp_path / "there").is_dir()
+
+
+def test_an_insert_writes_the_key_that_it_selects(engines: Engines, sql_broker: PenstockBroker) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM ik_in (id STRING KEY, name STRING, n INT) WITH (format = 'json');
+        CREATE STREAM ik_out (name STRING KEY, n INT) WITH (format = 'json');
+        CREATE STREAM ik_other (name STRING KEY, n INT) WITH (format = 'json');
+        INSERT INTO ik_in VALUES ('1', 'ada', 5), ('2', NULL, 6);
+        INSERT INTO ik_out SELECT name, n FROM ik_in;
+        INSERT INTO ik_other SELECT name, n FROM ik_in PARTITION BY id;
+        """
+    )
+    sql.eventually("SELECT name, n FROM ik_out", [["ada", 5], [None, 6]])
+    sql.eventually("SELECT name, n FROM ik_other", [["1", 5], ["2", 6]])
+
+
+def test_explain_says_which_select_is_a_pull_query(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run("CREATE TABLE ep (id INT PRIMARY KEY, n INT) WITH (format = 'json')")
+    assert ["kind", "pull"] in sql.rows("EXPLAIN SELECT n FROM ep WHERE id = 1")
+    assert ["kind", "batch"] in sql.rows("EXPLAIN SELECT n FROM ep WHERE n = 1")

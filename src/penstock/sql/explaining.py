@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.sql import functions as python_functions
-from penstock.sql import replacing
-from penstock.sql.catalog import Catalog, QueryDef, next_query_id
+from penstock.sql import pull, replacing
+from penstock.sql.catalog import Catalog, QueryDef, Relation, next_query_id
 from penstock.sql.errors import Clash, Place
 from penstock.sql.planning import shape
 from penstock.sql.preparing import new_session, prepare
 from penstock.sql.results import Rows, rows_of
 from penstock.sql.showing import Shows
-from penstock.sql.statements import CreateRelation, Explain, InsertQuery, Select
+from penstock.sql.statements import CreateRelation, Explain, InsertQuery, Query, Select
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,12 +66,20 @@ def _select(
         starting={},
     )
     return [
-        ("kind", "push" if how is not None else "batch"),
+        ("kind", "push" if how is not None else "pull" if _pulls(query, sources) else "batch"),
         *([("mode", how.mode)] if how is not None else []),
         ("reads", [each.name for each in sources.values()]),
         ("Spark's text", prepared.text),
         ("plan", _plan(prepared.rows)),
     ]
+
+
+def _pulls(query: Query, sources: Mapping[str, Relation]) -> bool:
+    """Whether it is answered from memory."""
+    if len(query.sources) != 1 or (relation := sources[query.sources[0].name]).kind != "table":
+        return False
+    columns = [(column.name, column.type) for column in relation.columns]
+    return pull.plan(query, columns, relation.key_columns) is not None
 
 
 def _create(

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.sql.catalog import QueryDef, Relation
@@ -161,7 +162,7 @@ class Launcher:
         target = definition.target
         writer = None
         if definition.mode == "append" and target.topic is not None:
-            records = outgoing(rows, how, definition)
+            records = outgoing(rows, query, how, definition)
             writer = records.writeStream.format("penstock").options(**sink_options(target, self._settings))
             if "timestamp" in records.columns:
                 writer = writer.option("timestampColumn", "timestamp")
@@ -237,12 +238,17 @@ def _version(relation: Relation) -> int:
     return DeltaTable(relation.path).version()
 
 
-def outgoing(rows: DataFrame, how: Shape, definition: QueryDef) -> DataFrame:
+def outgoing(rows: DataFrame, query: Query, how: Shape, definition: QueryDef) -> DataFrame:
     """The records of a query whose rows come once each."""
     target = definition.target
     if definition.kind == "ctas":
         return table_records(rows, target)
     if definition.kind == "insert":
+        selected = {name.casefold() for name in rows.columns}
+        if query.partition_by is None and any(
+            each.key and each.name.casefold() in selected for each in target.columns
+        ):
+            how = replace(how, key=())  # the key is what is selected for it, not that of what is read
         rows = fitted(rows, target)
         if target.kind == "table":
             return table_records(rows, target)
