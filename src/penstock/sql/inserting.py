@@ -1,4 +1,4 @@
-"""INSERT INTO … VALUES: a row or a few, checked one by one and written at once."""
+"""INSERT INTO … VALUES: the rows are checked, value by value where one is wrong, and written at once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _OWN = (Column("__key", "STRING"), Column("__timestamp", "TIMESTAMP"))
 """What can be said of a record besides its columns."""
+_AT_ONCE = 500
+"""Values that one query of Spark computes; more take long to plan."""
 
 
 def insert_values(
@@ -36,10 +38,12 @@ def insert_values(
     columns = _columns(statement, target, place)
     # Whoever writes a value wants to know that it is none of its type; queries that run for ever give null.
     session = new_session(spark, {**properties, "spark.sql.ansi.enabled": "true"}, 1, streaming=False)
-    rows = [
-        [_value(session, statement, span, column) for span, column in zip(row, columns, strict=True)]
-        for row in statement.rows
-    ]
+    rows = _values(session, statement, columns)
+    if rows is None:
+        rows = [
+            [_value(session, statement, span, column) for span, column in zip(row, columns, strict=True)]
+            for row in statement.rows
+        ]
     _check_keys(statement, target, columns, rows, place)
     _write(session, target, settings, columns, rows)
     return len(rows)
@@ -62,6 +66,31 @@ def _columns(statement: InsertValues, target: Relation, place: Place) -> list[Co
             raise Unknown(f"`{target.name}` has no column `{name}`{near}", place)
         found.append(column)
     return found
+
+
+def _values(session: SparkSession, statement: InsertValues, columns: list[Column]) -> list[list[Any]] | None:
+    """All values, many in a query; None if one is wrong, which `_value` then says with its place."""
+    from pyspark.errors import PySparkException
+
+    wanted = [column for _ in statement.rows for column in columns]
+    texts = [statement.text[span[0] : span[1]] for row in statement.rows for span in row]
+    found: list[Any] = []
+    for first in range(0, len(texts), _AT_ONCE):
+        some = list(zip(texts[first : first + _AT_ONCE], wanted[first : first + _AT_ONCE]))
+        plain = ", ".join(f"{text}\n AS c{at}" for at, (text, _) in enumerate(some))
+        cast = ", ".join(f"CAST({text}\n AS {each.type}) AS c{at}" for at, (text, each) in enumerate(some))
+        try:
+            types = session.sql(f"SELECT {plain}").schema
+            if len(types) != len(some) or not all(
+                _may_become(field.dataType, from_words(each.type)) for field, (_, each) in zip(types, some)
+            ):
+                return None
+            (row,) = session.sql(f"SELECT {cast}").toArrow().to_pylist()
+        except PySparkException:
+            return None
+        found += [row[f"c{at}"] for at in range(len(some))]
+    width = len(columns)
+    return [found[at : at + width] for at in range(0, len(found), width)]
 
 
 def _value(session: SparkSession, statement: InsertValues, span: Span, column: Column) -> Any:
