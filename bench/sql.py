@@ -106,6 +106,7 @@ def server(process: BrokerProcess, registry_port: int, directory: Path) -> Itera
     ready = directory / "sql.json"
     words = ["sql", "serve", "-b", process.bootstrap, "--registry", f"http://127.0.0.1:{registry_port}"]
     words += ["--port", "0", "--data", str(directory / "sql"), "--ready-file", str(ready)]
+    words += ["--master", "local[2]", "--conf", "spark.driver.memory=2g"]
     with (directory / "sql.log").open("wb") as log:
         # Its own group: Java ends with it.
         serving = subprocess.Popen(
