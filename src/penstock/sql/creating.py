@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.sql.catalog import Kind, Relation
 from penstock.sql.cursor import Cursor
 from penstock.sql.durations import duration
@@ -31,7 +30,10 @@ OPTIONS = (
     "topic", "format", "key_format", "timestamp", "timestamp_format", "watermark", "partitions", "replicas",
     "errors", "dead_letter_topic", "delimiter", "message", "storage", "path", "state", "retention",
 )  # fmt: skip
-_OWN_TOPICS = ("__penstock_sql", "__penstock_queries", "_schemas", *sorted(INTERNAL_TOPICS))
+_OWN_TOPICS = (
+    "__penstock_sql", "__penstock_queries", "__penstock_marks", "_schemas",
+    "__consumer_offsets", "__transaction_state", "__share_group_state",
+)  # fmt: skip
 """What the cluster, the registry and SQL servers keep their own records in."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_KEPT = ("topic", "format", "key_format", "partitions", "replicas", "path", "state")
