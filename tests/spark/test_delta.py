@@ -137,7 +137,8 @@ def test_a_commit_that_another_writer_was_before_is_tried_again(
             return commit
 
     options: dict[str, Any] = {
-        "order_by": (), "delete": None, "partition_by": (), "merge_schema": False, "storage_options": {},
+        "order_by": (), "delete": None, "partition_by": (), "merge_schema": False, "flags": (),
+        "storage_options": {},
     }  # fmt: skip
     write = Disturbed(path, mode, ("k",) if mode == "upsert" else (), app_id="q", **options)
     for batch in range(3):
