@@ -143,12 +143,13 @@ class Demo:
             return self._sum_up(sent, drained=not self._stop.is_set())
 
     def _start_platform(self, stack: ExitStack) -> tuple[Child, str]:
+        port = self._home.port(self._settings.port)
         # Not in the data directory, which may hold the file of a run that was killed.
         scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         ready_file = scratch / "ready.json"
         self._home.directory.mkdir(parents=True, exist_ok=True)
-        arguments = ["up", "--data", str(self._home.data), "--port", str(self._settings.port)]
+        arguments = ["up", "--data", str(self._home.data), "--port", str(port)]
         platform = Child(
             "the platform",
             [*arguments, "--ready-file", str(ready_file)],
@@ -157,6 +158,7 @@ class Demo:
         stack.callback(platform.stop, PLATFORM_STOP_S)
         ready = platform.wait_until_ready(ready_file, PLATFORM_START_S)
         bootstrap: str = ready["bootstrap"]
+        self._home.keep_port(int(bootstrap.rpartition(":")[2]))
         self._say(f"Penstock is ready at {bootstrap}, data in {self._settings.data}.")
         return platform, bootstrap
 

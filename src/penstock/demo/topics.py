@@ -85,6 +85,22 @@ class Home:
         os.replace(beside, file)
         return False
 
+    def port(self, asked: int) -> int:
+        """Where the broker has to listen: checkpoints are of one address, and 0 takes that again."""
+        file = self.directory / "port"
+        if not file.exists():
+            return asked
+        kept = int(file.read_text())
+        if asked not in (0, kept):
+            raise DemoConflict(
+                f"the flows in {self.data} read a broker on port {kept}, not {asked}: "
+                f"use --port {kept}, or another --data, or --fresh to begin anew"
+            )
+        return kept
+
+    def keep_port(self, port: int) -> None:
+        (self.directory / "port").write_text(f"{port}\n")
+
     def forget(self) -> None:
         """Removes checkpoints and tables; the topics are the broker's."""
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,21 @@
+"""The files of the demonstration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.demo.topics import DemoConflict, Home
+
+
+def test_a_data_directory_keeps_the_port_that_its_flows_read(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert home.port(0) == 0 and home.port(9092) == 9092
+    home.directory.mkdir()
+    home.keep_port(4711)
+    assert home.port(0) == home.port(4711) == 4711
+    with pytest.raises(DemoConflict, match="--port 4711"):
+        home.port(9092)
+    home.forget()
+    assert home.port(9092) == 9092
