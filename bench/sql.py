@@ -65,7 +65,8 @@ def measure(report: Report, *, quick: bool) -> None:
         print(f"  skipped: {missing.name} is not installed")
         return
     events = 1_000_000 if quick else 4_000_000
-    with scratch() as directory, broker() as process:
+    # The events have times of long ago: retention would delete them between two rounds.
+    with scratch() as directory, broker(settings={"log.retention.ms": "-1"}) as process:
         bids = fill(process, events)
         with registry(process.bootstrap, directory) as (port, *_), server(process, port, directory) as url:
             with httpx.Client(base_url=url, timeout=QUERY_TIMEOUT_S, trust_env=False) as client:

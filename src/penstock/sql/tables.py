@@ -40,6 +40,7 @@ librdkafka_log.setLevel(logging.ERROR)
 _READ_COMMITTED = 1
 _BATCH = 10_000
 _POLL_SECONDS = 0.05
+_FETCH_WAIT_MS = 10
 
 __all__ = ["NotInMemory", "Tables"]
 
@@ -286,7 +287,9 @@ class Tables:
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 500,
+                # librdkafka tells the end of a partition, which is past the mark of a transaction that no
+                # record tells of, only with the next answer, though it be empty: lookups wait for it.
+                "fetch.wait.max.ms": _FETCH_WAIT_MS,
                 "fetch.error.backoff.ms": 50,
                 "queued.max.messages.kbytes": 16 << 10,
                 "reconnect.backoff.max.ms": 1000,
