@@ -184,22 +184,18 @@ def test_a_cluster_that_is_away_is_told(penstock):
         tables.stop()
 
 
-def test_a_delta_table_is_loaded_once_and_kept(penstock, tables, tmp_path):
+def test_a_table_that_is_kept_in_delta_is_looked_up_in_its_files(penstock, tables, tmp_path):
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    path = str(tmp_path / "t")
-    kept = Relation(
-        "kept", "table", None, (Column("k", "STRING"), Column("n", "BIGINT")), key_columns=("k",), path=path
-    )
+    columns = (Column("k", "STRING"), Column("n", "BIGINT"))
+    kept = Relation("kept", "table", None, columns, key_columns=("k",), path=str(tmp_path / "t"))
     assert tables.lookup(kept, pull("a")) == []
-    write_deltalake(path, pa.table({"k": ["a", "b"], "n": [1, 2]}))
-    assert tables.lookup(kept, pull("a")) == [{"k": "a", "n": 1}]
-    write_deltalake(path, pa.table({"k": ["a", "b"], "n": [5, 2]}), mode="overwrite")
-    tables.files_changed(kept, 1, [(("a",), {"k": "a", "n": 5})])
-    assert tables.lookup(kept, pull("a", "b")) == [{"k": "a", "n": 5}, {"k": "b", "n": 2}]
-    write_deltalake(path, pa.table({"k": ["c"], "n": [9]}), mode="append")  # by somebody else
-    assert tables.lookup(kept, pull("c")) == [{"k": "c", "n": 9}]
+    write_deltalake(tmp_path / "t", pa.table({"k": ["a", "b"], "n": [1, 2]}))
+    assert tables.lookup(kept, pull("a", "b")) == [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
+    assert tables.names == ["kept"]
+    tables.forget("KEPT")
+    assert tables.names == []
 
 
 def test_what_spark_would_convert_is_left_to_spark(penstock, tables):

@@ -290,15 +290,20 @@ class Image:
 
     def find(self, pull: Pull) -> list[Row]:
         """Rows of the pull's keys for which its conditions hold, by the order of keys, then of windows."""
-        found: list[Row] = []
         with self._changed:
-            for key in pull.keys:
-                rows = list(self._index.get(key, {}).values())
-                if len(rows) > 1 and "window_start" in rows[0]:
-                    rows.sort(key=_window_order)
-                found += rows
-        kept = [row for row in found if all(condition(row) for condition in pull.conditions)]
-        return kept if pull.limit is None else kept[: pull.limit]
+            found = {key: list(self._index[key].values()) for key in pull.keys if key in self._index}
+        return answer(pull, found)
+
+
+def answer(pull: Pull, found: Mapping[Key, list[Row]]) -> list[Row]:
+    """Of the rows by their keys those that the pull is about, by the order of its keys, then of windows."""
+    kept: list[Row] = []
+    for key in pull.keys:
+        rows = [row for row in found.get(key, ()) if all(condition(row) for condition in pull.conditions)]
+        if len(rows) > 1 and "window_start" in rows[0]:
+            rows.sort(key=_window_order)
+        kept += rows
+    return kept if pull.limit is None else kept[: pull.limit]
 
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)

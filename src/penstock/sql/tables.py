@@ -155,7 +155,7 @@ class Tables:
         self._clock = clock
         self._lock = threading.Lock()
         self._followed: dict[str, _Followed] = {}
-        self._files = FileImages()
+        self._files = FileImages(forget_seconds, clock)
         self._wanted: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         """Topics to read anew from their beginning, and topics to leave."""
         self._work = threading.Event()
@@ -238,10 +238,6 @@ class Tables:
         self._wanted.put((what, relation.topic))
         self._work.set()
 
-    def files_changed(self, relation: Relation, version: int, rows: Sequence[tuple[Any, Row | None]]) -> None:
-        """A version of a Delta table differs from the one before in these rows, by key; None: deleted."""
-        self._files.changed(relation, version, rows)
-
     def forget(self, name: str) -> None:
         """The relation is dropped or replaced."""
         self._drop(name.casefold(), None)
@@ -257,9 +253,10 @@ class Tables:
 
     @property
     def names(self) -> list[str]:
-        """Of the tables that are followed."""
+        """Of the tables that are in memory."""
         with self._lock:
-            return sorted(each.image.relation.name for each in self._followed.values())
+            followed = [each.image.relation.name for each in self._followed.values()]
+        return sorted(followed + self._files.names)
 
     def stop(self) -> None:
         self._stopping.set()
