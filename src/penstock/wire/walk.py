@@ -3,7 +3,8 @@
 Lengths, offset deltas, keys, values and headers must fit together exactly, as Kafka demands: one bad record
 would stop every reader of the partition for good. This is the hottest loop of the broker. The records of a
 producer often have one shape; a run of them is compared as strided slices, without a turn of the interpreter
-for each record.
+for each record. Of others many are taken together, a field of all of them at a time. What neither can decide
+is read record by record, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ Buffer = bytes | bytearray | memoryview
 
 _MIN_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
 _FEWEST = 16  # records that are worth a look for a run
-_FIRST_RUN = 64  # records of one shape that are looked for at once; four times as many while they are found
+_FIRST_RUN = 64  # records that are looked at together; four times as many while that goes well
 _LONGEST_RUN = 4096
 _BLOCK = 8192  # offset deltas for which the third byte of the varint stays the same
 _WIDER = (64, _BLOCK)  # the offset deltas that take a byte more than those before
 _HIGH = bytes(range(128, 256))  # bytes that another follows
+_SIZES = bytes((1, *range(0, 256, 2)))  # first bytes of lengths: even, or 1 for null
 
 # The bytes of the zigzag varints of 0 to 8191, by place: with and without a byte that follows.
 _FIRST = bytes((2 * delta) & 127 for delta in range(_BLOCK))
@@ -43,7 +45,7 @@ def check_records(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, boo
 def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
     delta = newest = 0
     keyless = False
-    ahead, patience, failures = _FIRST_RUN, 0, 0
+    ahead, together, patience, failures = _FIRST_RUN, _FIRST_RUN, 0, 0
     while delta < count:
         start = pos
         # Each number here is mostly of one byte or two; longer ones are read out of line.
@@ -63,7 +65,12 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
         raw = buf[pos]
         pos += 1
         if raw > 127:
-            raw, pos = _unsigned(buf, pos - 1, 10)
+            byte = buf[pos]
+            if byte < 128:
+                pos += 1
+                raw += (byte << 7) - 128
+            else:
+                raw, pos = _unsigned(buf, pos - 1, 10)
         if raw > newest and not raw & 1:
             newest = raw
         raw = buf[pos]
@@ -120,10 +127,21 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
                 delta += run
                 ahead = min(4 * ahead, _LONGEST_RUN)
                 failures = 0
+                continue
+            ahead = _FIRST_RUN
+            some = min(count - delta, together, alike)
+            found = _some(buf, pos, end, some, delta)
+            if found is not None:
+                pos, bound, without_key = found
+                newest = max(newest, bound)
+                keyless |= without_key
+                delta += some
+                together = min(4 * together, _LONGEST_RUN)
+                failures = 0
             else:
                 # irregular records: look again, but ever more seldom
                 failures += 1
-                ahead = _FIRST_RUN
+                together = _FIRST_RUN
                 patience = _FEWEST << min(failures, 6)
     if pos != end:
         raise InvalidRecord(f"{end - pos} bytes follow the last record of a batch")
@@ -168,6 +186,72 @@ def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
         if column(place) != wanted:
             return -1
     return (last + 1) << (7 * (offset_at - 1 - time_at))
+
+
+def _some(buf: Buffer, pos: int, end: int, number: int, delta: int) -> tuple[int, int, bool] | None:
+    """Check `number` records from `pos` on, of the offsets from `delta` on, a field of all of them at a time.
+
+    Returns their end, twice a bound of their timestamp deltas, and whether one has no key. None if one is
+    wrong, has headers, or a longer number than most records have.
+    """
+    bodies, ends, sizes = [], [], 0
+    at = buf.__getitem__
+    try:
+        for _ in range(number):
+            size = buf[pos]
+            pos += 1
+            if size > 127:
+                byte = buf[pos]
+                pos += 1
+                if byte > 127:
+                    return None
+                size += (byte << 7) - 128
+            sizes |= size
+            bodies.append(pos)
+            pos += size >> 1
+            ends.append(pos)
+        if sizes & 1 or pos > end:
+            return None
+        places = [body + 1 for body in bodies]  # the timestamps, after the attributes
+        times = bytes(map(at, places))
+        bound = 128
+        if not times.isascii():
+            if _both_high(times, bytes(map(at, [place + 1 for place in places]))):
+                return None
+            bound <<= 7
+        places = [place + 1 + (byte >> 7) for place, byte in zip(places, times)]
+        width = 1 if delta < 64 else 2 if delta < _BLOCK else 3
+        for wanted in _delta_bytes(delta, number, width):
+            if bytes(map(at, places)) != wanted:
+                return None
+            places = [place + 1 for place in places]
+        keys = bytes(map(at, places))
+        if not keys.isascii() or keys.translate(None, _SIZES):
+            return None
+        places = [place + 1 + (byte >> 1) for place, byte in zip(places, keys)]
+        values = bytes(map(at, places))
+        if values.translate(None, _SIZES):
+            return None
+        if values.isascii():
+            places = [place + 1 + (byte >> 1) for place, byte in zip(places, values)]
+        else:
+            more = bytes(map(at, [place + 1 for place in places]))
+            if _both_high(values, more):
+                return None
+            places = [
+                place + 1 + (byte >> 1) if byte < 128 else place + 2 + ((byte + (second << 7) - 128) >> 1)
+                for place, byte, second in zip(places, values, more)
+            ]
+        if any(map(at, places)) or [place + 1 for place in places] != ends:
+            return None
+    except IndexError:
+        return None
+    return pos, bound, 1 in keys
+
+
+def _both_high(one: bytes, other: bytes) -> bool:
+    """Whether there is a place at which both have a byte that another follows."""
+    return bool(int.from_bytes(one) & int.from_bytes(other) & int.from_bytes(b"\x80" * len(one)))
 
 
 def _delta_bytes(delta: int, run: int, width: int) -> tuple[bytes, ...]:
