@@ -8,7 +8,7 @@ decided by the caller (`sink.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -313,45 +313,20 @@ class TaskProducer:
             self._check_refused()
 
     def _queue(self, rows: Rows, start: int, end: int) -> None:
-        values = rows.values[start:end]
-        keys = rows.keys[start:end] if rows.keys is not None else None
-        if rows.headers is not None or rows.timestamps is not None:
-            self._queue_each(rows, start, values, keys)
-            return
-        if keys is None:
-            messages: list[dict[str, Any]] = [{"value": value} for value in values]
-        else:
-            messages = [{"key": key, "value": value} for key, value in zip(keys, values)]
-        try:
-            queued = self._producer.produce_batch(
-                rows.topic, messages, partition=rows.partition, on_delivery=self._on_refused
-            )
-        except KafkaException as error:
-            raise self._failure(error.args[0], f"topic {rows.topic}") from None
-        if queued < len(messages):
-            for message in messages:
-                if "_error" in message:
-                    raise self._failure(message["_error"], self._place(rows.topic, rows.partition))
-
-    def _queue_each(
-        self, rows: Rows, start: int, values: list[bytes | None], keys: list[bytes | None] | None
-    ) -> None:
-        # librdkafka's produce_batch has no place for headers, nor for times.
+        # One by one: produce_batch has no place for headers and times, and is slower: it wants dicts.
         produce, topic, partition, refused = (
             self._producer.produce, rows.topic, rows.partition, self._on_refused,
         )  # fmt: skip
-        headers = rows.headers
-        times = (
-            [0] * len(values)
-            if rows.timestamps is None
-            else [each or 0 for each in rows.timestamps[start : start + len(values)]]
-        )
+        values = rows.values[start:end]
+        keys: Iterable[bytes | None] = repeat(None) if rows.keys is None else rows.keys[start:end]
+        times: Iterable[int | None] = repeat(0) if rows.timestamps is None else rows.timestamps[start:end]
         try:
-            for index, (key, value, moment) in enumerate(zip(keys or repeat(None), values, times)):
-                if headers is None:
-                    produce(topic, value, key, partition, refused, refused, moment)
-                else:
-                    produce(topic, value, key, partition, refused, refused, moment, headers[start + index])
+            if rows.headers is None:
+                for key, value, moment in zip(keys, values, times):
+                    produce(topic, value, key, partition, refused, refused, moment or 0)
+            else:
+                for key, value, moment, headers in zip(keys, values, times, rows.headers[start:end]):
+                    produce(topic, value, key, partition, refused, refused, moment or 0, headers)
         except KafkaException as error:
             raise self._failure(error.args[0], self._place(topic, partition)) from None
 
