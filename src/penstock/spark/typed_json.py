@@ -28,7 +28,7 @@ from penstock.registry.formats.json_schema_model import (
 )
 from penstock.registry.serdes.framing import Framed
 from penstock.registry.serdes.json_schema import read
-from penstock.spark.text_values import misfit
+from penstock.spark.text_values import base64_bytes, misfit
 
 Convert = Callable[[Any], Any]
 
@@ -71,7 +71,7 @@ def _type(node: Node | None, open_: list[Node]) -> T.DataType:
     if isinstance(node, Simple):
         return NULL if node.type == "null" else T.BooleanType()
     if isinstance(node, Text):
-        return T.StringType()
+        return T.BinaryType() if node.encoding == "base64" else T.StringType()
     if isinstance(node, Number):
         return T.LongType() if node.integer else T.DoubleType()
     if isinstance(node, Object):
@@ -210,6 +210,8 @@ def _scalar(kind: T.DataType, where: str) -> Convert:
     def scalar(value: Any) -> Any:
         if isinstance(kind, T.StringType) and isinstance(value, str):
             return value
+        if isinstance(kind, T.BinaryType) and isinstance(value, str):
+            return base64_bytes(value, where)
         if isinstance(kind, T.BooleanType) and isinstance(value, bool):
             return value
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -218,6 +220,7 @@ def _scalar(kind: T.DataType, where: str) -> Convert:
             if isinstance(kind, T.LongType) and (isinstance(value, int) or value.is_integer()):
                 return int(value)
         names = {T.StringType: "a string", T.BooleanType: "a boolean", T.LongType: "a whole number"}
+        names[T.BinaryType] = "bytes in base64"
         raise misfit(where, value, names.get(type(kind), "a number"))
 
     return scalar

@@ -71,6 +71,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, str], to
     ("schema", "expected"),
     [
         ({"type": "string"}, "string"),
+        ({"type": "string", "contentEncoding": "base64"}, "binary"),
         ({"type": ["integer", "null"]}, "bigint"),
         ({"type": ["integer", "number"]}, "double"),
         ({"type": ["integer", "string"]}, "string"),
@@ -179,6 +180,16 @@ def decoder(schema_type: str, schema: str, writer: str, errors: str) -> Decoder:
 
 def framed(payload: bytes) -> bytes:
     return struct.pack(">bI", 0, 1) + payload
+
+
+def test_bytes_in_json_are_read_as_they_were_written() -> None:
+    text = '{"type": "string", "contentEncoding": "base64"}'
+    schema = f'{{"properties": {{"b": {{"oneOf": [{{"type": "null"}}, {text}]}}}}}}'
+    done, failures = decoder("JSON", schema, schema, "null").decode(
+        batch(framed(b'{"b": "AAH/"}'), framed(b'{"b": null}'), framed(b'{"b": "no base64"}'))
+    )
+    assert done.column("value").to_pylist() == [{"b": b"\x00\x01\xff"}, {"b": None}, None]
+    assert failures[2].reason == "'b' is \"no base64\", not bytes in base64"
 
 
 def test_a_json_value_that_does_not_fit_its_column_is_found_among_the_others() -> None:

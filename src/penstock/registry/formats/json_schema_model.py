@@ -98,6 +98,8 @@ class Text(Node):
     typed: bool = False
     limits: dict[str, Any] = field(default_factory=dict)
     pattern: str | None = None
+    encoding: str | None = None
+    """`contentEncoding`: says nothing of what is compatible, but of what the text stands for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -307,10 +309,12 @@ class _Parts:
 
     def _text(self, typed: bool) -> Text:
         pattern = self._value.get("pattern")
+        encoding = self._value.get("contentEncoding")
         return Text(
             typed=typed,
             limits=self._limits("maxLength", "minLength"),
             pattern=pattern if isinstance(pattern, str) else None,
+            encoding=encoding.lower() if isinstance(encoding, str) else None,
         )
 
     def _number(self, typed: bool, integer: bool) -> Number:
