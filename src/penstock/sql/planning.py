@@ -83,7 +83,8 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
     if not push and kind != "table":
         time = _time(query, sources)
         extra += [(TIME, time)] if time is not None else []
-    extra += [(f"{KEY_PREFIX}{at}", without_alias(each)) for at, each in enumerate(key)]
+    written = _written_key(query) if key else []
+    extra += [(f"{KEY_PREFIX}{at}", written[at] if written else each) for at, each in enumerate(key)]
     return Shape(
         mode,
         streams,
@@ -148,6 +149,22 @@ def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
     return () if query.aggregates or not _from_topics(query, sources) else ("{source}.`__key`",)
 
 
+def _written_key(query: Query) -> list[Span]:
+    """Where the expressions of the key stand, without their names: what is wrong there is told there."""
+    if query.partition_by is None:
+        return [_without_alias(query, _item_of(query, span)) for span in query.group_by]
+    spans, at = [], query.partition_by[0]
+    for each in split_list(text_of(query, query.partition_by)):
+        at = query.text.index(each, at)
+        spans.append(_without_alias(query, (at, at + len(each))))
+        at += len(each)
+    return spans
+
+
+def _without_alias(query: Query, span: Span) -> Span:
+    return span[0], span[0] + len(without_alias(text_of(query, span)))
+
+
 def _time(query: Query, sources: Mapping[str, Relation]) -> str | None:
     """The time of the records that are written: of what is read, or the last moment of a window."""
     if query.window is not None:
@@ -169,12 +186,17 @@ def _from_topics(query: Query, sources: Mapping[str, Relation]) -> bool:
 
 
 def _grouped(query: Query, span: Span) -> str:
-    """The expression of a GROUP BY item; `GROUP BY 1` is the first of the SELECT list."""
+    item = _item_of(query, span)
+    text = text_of(query, item).strip()
+    return text if item == span else without_alias(text)
+
+
+def _item_of(query: Query, span: Span) -> Span:
+    """The place of a GROUP BY item's expression; `GROUP BY 1` is the first of the SELECT list."""
     text = text_of(query, span).strip()
     if text.isdecimal() and 1 <= int(text) <= len(query.projections):
-        _, item = query.projections[int(text) - 1]
-        return without_alias(text_of(query, item))
-    return text
+        return query.projections[int(text) - 1][1]
+    return span
 
 
 def key_columns(query: Query, sources: Mapping[str, Relation], columns: list[str]) -> tuple[str, ...]:
@@ -260,14 +282,25 @@ def split_list(text: str) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
+def _unnamed(query: Query, count: int) -> set[int]:
+    """The places of expressions without a name. What stars bring has the names of columns."""
+    given = [name for name, _ in query.projections]
+    if "*" not in given:
+        return {at for at in range(count) if at >= len(given) or given[at] is None}
+    first = given.index("*")
+    after = given[::-1].index("*")
+    return {at for at in range(first) if given[at] is None} | {
+        count - at for at in range(1, after + 1) if given[-at] is None
+    }
+
+
 def output_names(query: Query, columns: list[str]) -> list[str]:
     """Names for an output: what has no name of its own is called by its place, `col_2`."""
-    star = any(name == "*" for name, _ in query.projections)
+    unnamed = _unnamed(query, len(columns))
     names = []
     for at, column in enumerate(columns):
-        given = None if star or at >= len(query.projections) else query.projections[at][0]
         plain = re.fullmatch(r"[A-Za-z_]\w*", column) is not None
-        names.append(column if given is not None or plain else f"col_{at + 1}")
+        names.append(column if plain or at not in unnamed else f"col_{at + 1}")
     doubled = {name for name in names if [each.casefold() for each in names].count(name.casefold()) > 1}
     if doubled:
         raise Clash(

@@ -121,7 +121,10 @@ def test_having_is_a_column_where_rows_can_go() -> None:
 def test_the_key_of_a_stream(text: str, key: tuple[str, ...], names: tuple[str, ...] | None) -> None:
     found = planned(text)
     extra = dict(found.extra)
-    assert tuple(extra[each] for each in found.key) == key
+    assert (
+        tuple(each if isinstance(each := extra[name], str) else text[slice(*each)] for name in found.key)
+        == key
+    )
     if names is not None:
         assert found.key_names == names
 
@@ -175,6 +178,13 @@ def test_columns_without_a_name_are_called_by_their_place() -> None:
     assert output_names(query, ["page", "upper(page)", "m"]) == ["page", "col_2", "m"]
     with pytest.raises(Clash, match="`page` is there more than once"):
         output_names(query_of("SELECT a.page, b.page FROM clicks a, pages b"), ["page", "page"])
+
+
+def test_what_a_star_brings_keeps_its_name() -> None:
+    query = query_of("SELECT n + 1, *, page || '!', n AS `m-m` FROM clicks")
+    found = ["(n + 1)", "order-no", "no 2", "concat(page, !)", "m-m"]
+    assert output_names(query, found) == ["col_1", "order-no", "no 2", "col_4", "m-m"]
+    assert output_names(query_of("SELECT * FROM clicks"), ["order-no", "n"]) == ["order-no", "n"]
 
 
 def test_lists_are_cut_at_their_own_commas() -> None:
