@@ -386,6 +386,68 @@ def test_who_only_looks_writes_no_dead_letters(engines: Engines, sql_broker: Pen
     assert [record.value for record in sql_broker.consume("look_in-dead-letters")] == [b"no JSON"]
 
 
+def test_each_query_writes_a_letter_that_names_it(engines: Engines, sql_broker: PenstockBroker) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM dl_in (n INT) WITH (format = 'json');
+        CREATE STREAM dl_copy AS SELECT n FROM dl_in;
+        CREATE TABLE dl_sums AS SELECT n, COUNT(*) AS times FROM dl_in GROUP BY n;
+        CREATE TABLE dl_refreshed AS SELECT n, times + 1 AS more FROM dl_sums;
+        INSERT INTO dl_copy SELECT n + 100 AS n FROM dl_in
+        """
+    )
+    sql_broker.produce("dl_in", [b"no JSON", b'{"n": 1}'])
+    sql.eventually("SELECT n FROM dl_copy", [[1], [101]])
+    sql.eventually("SELECT n, more FROM dl_refreshed", [[1, 2]])
+    queries = [row["id"] for row in sql.table("SHOW QUERIES")]
+    letters = sql_broker.consume("dl_in-dead-letters")
+    assert {letter.value for letter in letters} == {b"no JSON"}
+    told = sorted(dict(letter.headers)["penstock.dead.query"].decode() for letter in letters)
+    assert told == sorted(each for each in queries if "dl_refreshed" not in each)
+    # Where there was no letter there is no topic for them.
+    there = [row[0] for row in sql.rows("SHOW TOPICS")]
+    assert [each for each in there if each.startswith("dl_") and each.endswith("-dead-letters")] == [
+        "dl_in-dead-letters"
+    ]
+    sql.run("DROP TABLE dl_refreshed DELETE TOPIC")
+    assert "dl_refreshed" not in [row[0] for row in sql.rows("SHOW TOPICS")]
+
+
+def test_letters_that_cannot_be_written_are_shown_and_not_lost(
+    engines: Engines, sql_broker: PenstockBroker
+) -> None:
+    sql = engines.start()
+    long = "dl_" + "l" * 240  # with -dead-letters no name of a topic any more
+    sql.run(
+        f"""
+        CREATE STREAM dl_long (n INT) WITH (topic = '{long}', format = 'json');
+        CREATE STREAM dl_short AS SELECT n FROM dl_long
+        """
+    )
+    sql_broker.produce(long, [b"no JSON", b'{"n": 1}'])
+
+    def shown() -> str:
+        return next(row["error"] or "" for row in sql.table("SHOW QUERIES"))
+
+    wait_until(shown)
+    assert f"dead.letter.topic={long}-dead-letters is not there and cannot be made" in shown()
+    assert "name another with dead.letter.topic (in SQL: dead_letter_topic)" in shown()
+    with pytest.raises(Clash, match=r"`not so` cannot be the name of a topic.*dead_letter_topic='…'"):
+        sql.run("CREATE STREAM dl_bad (n INT) WITH (format = 'json', dead_letter_topic = 'not so')")
+    with pytest.raises(Clash, match="kept for what runs the cluster"):
+        sql.run("CREATE STREAM dl_bad (n INT) WITH (format = 'json', dead_letter_topic = '__penstock_sql')")
+    sql.run(
+        f"""
+        CREATE OR REPLACE STREAM dl_long (n INT)
+          WITH (topic = '{long}', format = 'json', dead_letter_topic = 'dl_named');
+        CREATE OR REPLACE STREAM dl_short AS SELECT n FROM dl_long
+        """
+    )
+    sql.eventually("SELECT n FROM dl_short", [[1]])
+    assert [letter.value for letter in sql_broker.consume("dl_named", 1)] == [b"no JSON"]
+
+
 def test_a_row_without_its_key_is_no_row_of_a_delta_table(engines: Engines, tmp_path: Path) -> None:
     sql = engines.start()
     sql.run(

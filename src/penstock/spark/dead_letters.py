@@ -1,9 +1,11 @@
 """Records that do not decode, written to a topic by the task that met them.
 
 A letter has the record's key, value and headers as they were, and headers that say where it came from and
-what is wrong with it: penstock.dead.reason, .part, .topic, .partition, .offset, .timestamp and .schema.id.
-It is acknowledged by all in-sync replicas before the batch without its record is given to Spark. A task that
-is run again writes its letters again.
+what is wrong with it: penstock.dead.reason, .part, .query, .topic, .partition, .offset, .timestamp and
+.schema.id. It is acknowledged by all in-sync replicas before the batch without its record is given to Spark.
+A task that is run again writes its letters again.
+
+The topic is made with the first letter if it is not there, so nothing is made for records that all decode.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.client import Cluster
+from penstock.errors import ApiError
 from penstock.spark.errors import NotDelivered
 from penstock.spark.librdkafka_names import translate
 
@@ -30,10 +34,12 @@ _FAMILIES = ("security.", "ssl.", "sasl.")
 
 
 class DeadLetters:
-    """The topic's producer, made with the first letter."""
+    """The topic and its producer, made with the first letter. `query` is whose letters they are."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, topic: str, kafka: Mapping[str, str], query: str | None) -> None:
+        self._cluster = cluster
         self._topic = topic
+        self._query = query
         # The other settings are a reader's.
         self._kafka = {
             name: value for name, value in kafka.items() if name in _SETTINGS or name.startswith(_FAMILIES)
@@ -45,7 +51,10 @@ class DeadLetters:
         from confluent_kafka import KafkaException
 
         record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
-        told: dict[str, Any] = {"reason": failure.reason[:_MOST_OF_A_REASON], "part": failure.part, **record}
+        told: dict[str, Any] = {"reason": failure.reason[:_MOST_OF_A_REASON], "part": failure.part}
+        if self._query is not None:
+            told["query"] = self._query
+        told |= record
         told["timestamp"] = batch.column("timestamp").cast("int64")[row].as_py() // 1000
         if failure.schema_id is not None:
             told["schema.id"] = failure.schema_id
@@ -76,6 +85,7 @@ class DeadLetters:
         from confluent_kafka import KafkaException, Producer
 
         if self._producer is None:
+            self._make_topic()
             quiet = logging.getLogger("penstock.spark.librdkafka")
             quiet.propagate = False
             settings: dict[str, Any] = {
@@ -89,6 +99,21 @@ class DeadLetters:
             except KafkaException as error:
                 raise self._not_delivered(error.args[0]) from None
         return self._producer
+
+    def _make_topic(self) -> None:
+        """Another task may be about to make it, too: it is made once, and both wait for its leader.
+
+        Not left to the broker, which may not be allowed to (`auto.create.topics.enable`).
+        """
+        try:
+            if self._topic not in self._cluster.partitions([self._topic]):
+                self._cluster.create_topic(self._topic, 1, if_absent=True)
+        except ApiError as error:
+            raise NotDelivered(
+                f"a record does not decode, and dead.letter.topic={self._topic} is not there and cannot be "
+                "made. Make this topic, let this client make it, or name another with dead.letter.topic "
+                f"(in SQL: dead_letter_topic). The cluster says: {error}"
+            ) from None
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

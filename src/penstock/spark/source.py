@@ -417,7 +417,7 @@ def _read(
 
             announce(options, partition.wanted, partition.token)
         wanted = partition.wanted
-        if partition.open_end and task.in_streaming_query():
+        if partition.open_end and task.streaming_query() is not None:
             wanted = task.as_of_now(cluster, wanted, earliest=partition.open_start)
         if columns is None:
             yield from task.read(cluster, wanted, options)

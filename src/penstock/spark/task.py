@@ -50,12 +50,12 @@ def task_settings(options: SourceOptions) -> ClientSettings:
     return ClientSettings.from_kafka(kafka)
 
 
-def in_streaming_query() -> bool:
-    """Whether this task is part of a micro-batch, on its streaming side or another."""
+def streaming_query() -> str | None:
+    """The id of the query of whose micro-batch this task is part, on its streaming side or another."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return context is not None and context.getLocalProperty("sql.streaming.queryId") is not None
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def as_of_now(cluster: Cluster, wanted: Range, *, earliest: bool) -> Range:
@@ -79,8 +79,10 @@ def read_typed(
     from penstock.spark.dead_letters import DeadLetters
     from penstock.spark.typed import decoded, needs_headers
 
-    topic = columns.options.dead_letter_topic
-    letters = None if topic is None else DeadLetters(topic, options.kafka)
+    topic, letters = columns.options.dead_letter_topic, None
+    if topic is not None:
+        query = columns.options.dead_letter_query or streaming_query()
+        letters = DeadLetters(cluster, topic, options.kafka, query)
     headers = options.include_headers or needs_headers(columns)
     batches = read(cluster, wanted, replace(options, include_headers=headers))
     yield from decoded(batches, columns, keep_headers=options.include_headers, dead_letters=letters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from penstock.registry.client import RegistrySettings
@@ -29,6 +29,7 @@ TYPED_OPTIONS = (
     *(f"{part}.{name}" for part in PARTS for name in _OF_PART),
     *_OF_REGISTRY,
     "dead.letter.topic",
+    "dead.letter.query",
 )
 _PATIENCE = 30.0
 """Seconds in which a registry may be away before a task fails."""
@@ -59,6 +60,8 @@ class TypedOptions:
     """None where all is text."""
     parts: tuple[PartOptions, ...]
     dead_letter_topic: str | None
+    dead_letter_query: str | None = field(default=None, compare=False)
+    """How letters call the query. Another name is no other way to decode, for which workers keep decoders."""
 
 
 class Given(Protocol):
@@ -83,8 +86,11 @@ def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOpt
         raise BadOption("dead.letter.topic goes with value.decode.errors=dead-letter")
     if dead_letters is not None and dead_letters in (topics or ()):
         raise BadOption(f"dead.letter.topic={dead_letters} is a topic that this query reads")
+    query = (given.get("dead.letter.query") or "").strip() or None
+    if query is not None and dead_letters is None:
+        raise BadOption("dead.letter.query goes with dead.letter.topic")
     registry = None if all(part.is_text for part in parts) else registry_settings(given)
-    return TypedOptions(registry, parts, dead_letters)
+    return TypedOptions(registry, parts, dead_letters, query)
 
 
 def registry_settings(given: Given) -> RegistrySettings:

@@ -57,6 +57,10 @@ class Options:
         self.choice("errors", _ERRORS)
         self.storage = self.choice("storage", _STORAGES) or "topic"
         self.choice("state", ("keep", "rebuild"))
+        if "dead_letter_topic" in self.given:
+            letters, at = self.given["dead_letter_topic"], self.place("dead_letter_topic")
+            check_topic_name(letters, at, "dead_letter_topic")
+            check_target(letters, at)
         self.partitions = self.number("partitions")
         self.replicas = self.number("replicas")
         if self.storage != "topic" and "path" not in self.given and statement.query is None:
@@ -152,6 +156,7 @@ def declared(
         columns = (Column("value", "STRING" if form == "string" else "BINARY"),)
     values = [each for each in columns if not each.key]
     check_one_column(form, [each.name for each in values], options.place("format") or name_place)
+    check_plain_columns(form, values, options.place("format") or name_place)
     if not values:
         raise Clash(f"`{statement.name}` has no column outside of its key", name_place)
     key_format, key_version = _key_format(options, topic, outside)
@@ -191,11 +196,22 @@ def check_one_column(form: str, columns: Sequence[str], place: Place | None) -> 
         )
 
 
-def check_topic_name(topic: str, place: Place | None) -> None:
+def check_plain_columns(form: str, columns: Iterable[Column], place: Place | None) -> None:
+    """What a line of CSV cannot hold would be written, and never be read."""
+    for column in columns if form == "csv" else ():
+        if column.type.upper().startswith(("ARRAY", "MAP", "STRUCT")):
+            raise Clash(
+                f"format='csv' has plain columns, and `{column.name}` is {column.type}: "
+                f"take what is in it, to_json({column.name}), or another format",
+                place,
+            )
+
+
+def check_topic_name(topic: str, place: Place | None, option: str = "topic") -> None:
     if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise Clash(
             f"`{topic}` cannot be the name of a topic, which has 1 to 249 letters, digits, dots, _ and -; "
-            "name it with topic='…'",
+            f"name it with {option}='…'",
             place,
         )
 

@@ -91,10 +91,12 @@ def prepare(
     shape: Shape | None = None,
     properties: Mapping[str, str],
     starting: Mapping[str, str],
+    reader: str | None = None,
 ) -> Prepared:
     """Analyses a query; SqlError at the place in its text that is wrong. Without a shape it is a batch.
 
     `functions` are those that it names; `known` are the names of all, one of which may have been meant.
+    `reader` is the id that its dead letters have.
     """
     python_functions.register(session, tuple(functions))
     headers = "__headers" in query.columns
@@ -109,6 +111,7 @@ def prepare(
             starting=starting.get(relation.topic or "", "earliest"),
             headers=headers and relation.topic is not None,
             watermark=shape.watermarks.get(name) if shape is not None else None,
+            reader=reader,
         )
         view.createOrReplaceTempView(quoted(name))
     rewritten = to_spark(

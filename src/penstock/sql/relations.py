@@ -10,6 +10,7 @@ format with all columns that are not read from the key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.sql.catalog import Relation
@@ -54,15 +55,21 @@ def frame(
     starting: str = "earliest",
     headers: bool = False,
     watermark: str | None = None,
+    reader: str | None = None,
 ) -> DataFrame:
-    """The relation's rows: those that come (`streaming`), or all that are there now."""
+    """The relation's rows: those that come (`streaming`), or all that are there now.
+
+    `reader` is the id of the continuous query that reads them: its dead letters have it.
+    """
     if relation.topic is None:
         return _files(session, relation)
     options = source_options(
         relation, settings, properties, streaming=streaming, starting=starting, headers=headers
     )
-    reader = session.readStream if streaming else session.read
-    records = reader.format("penstock").options(**options).load()
+    if reader is not None and "dead.letter.topic" in options:
+        options["dead.letter.query"] = reader
+    source = session.readStream if streaming else session.read
+    records = source.format("penstock").options(**options).load()
     if relation.kind == "table" and not streaming:
         from penstock.spark.streams import table
 
@@ -140,6 +147,13 @@ def _typed(relation: Relation, settings: EngineSettings) -> dict[str, str]:
 
 def dead_letter_topic(relation: Relation) -> str:
     return relation.options.get("dead_letter_topic", f"{relation.topic}-dead-letters")
+
+
+def only_looked_at(relation: Relation) -> Relation:
+    """For one who only looks, and writes no dead letters: what does not decode is left out."""
+    if relation.options.get("errors", "dead-letter") != "dead-letter":
+        return relation
+    return replace(relation, options={**relation.options, "errors": "skip"})
 
 
 def value_ddl(relation: Relation) -> str:

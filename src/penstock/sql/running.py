@@ -15,7 +15,7 @@ from penstock.sql.outside import Outside
 from penstock.sql.parser import parse
 from penstock.sql.planning import Shape, shape
 from penstock.sql.preparing import Prepared, new_session, prepare
-from penstock.sql.relations import dead_letter_topic, sink_options
+from penstock.sql.relations import sink_options
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import quoted
 from penstock.sql.statements import CreateRelation, InsertQuery, Query
@@ -93,20 +93,9 @@ class Launcher:
         self._watch = watch
 
     def launch(self, definition: QueryDef) -> Running:
-        self.make_ready(definition)
         if definition.mode == "refresh":
             return Refreshing(self, definition)
         return self._stream(definition)
-
-    def make_ready(self, definition: QueryDef) -> None:
-        """The topics that it writes to."""
-        for source in definition.sources.values():
-            self.dead_letters(source)
-
-    def dead_letters(self, relation: Relation) -> None:
-        if relation.topic is not None and relation.options.get("errors", "dead-letter") == "dead-letter":
-            if relation.format not in ("string", "bytes"):
-                self._outside.create_topic(dead_letter_topic(relation), 1)
 
     def checkpoint(self, definition: QueryDef) -> str:
         return f"{self._settings.storage.rstrip('/')}/{definition.directory}"
@@ -145,6 +134,7 @@ class Launcher:
             shape=how,
             properties=definition.properties,
             starting=definition.starting,
+            reader=definition.id,
         )
 
     def _stream(self, definition: QueryDef) -> Running:

@@ -8,7 +8,6 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.failures import cause
@@ -19,6 +18,7 @@ from penstock.sql.making import RESET, Maker, check_streaming
 from penstock.sql.outside import Outside
 from penstock.sql.planning import shape
 from penstock.sql.preparing import Prepared, new_session, prepare, spark_errors
+from penstock.sql.relations import only_looked_at
 from penstock.sql.results import ColumnType, Rows, arrow_rows
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import from_words, quoted, words
@@ -62,7 +62,7 @@ class Selects:
         prepared = prepare(
             session,
             query,
-            without_letters(sources),
+            {name: only_looked_at(each) for name, each in sources.items()},
             self._settings,
             functions=python_functions.mentioned(_text(query), catalog.functions),
             known=catalog.function_names(),
@@ -115,7 +115,7 @@ class Selects:
         prepared = prepare(
             session,
             query,
-            without_letters(sources),
+            {name: only_looked_at(each) for name, each in sources.items()},
             self._settings,
             functions=python_functions.mentioned(_text(query), catalog.functions),
             known=catalog.function_names(),
@@ -138,16 +138,6 @@ class Selects:
     def _forget(self, push: _Push) -> None:
         with self._lock:
             self._pushes.discard(push)
-
-
-def without_letters(sources: Mapping[str, Relation]) -> dict[str, Relation]:
-    """Who only looks writes no dead letters: what does not decode is left out."""
-    return {
-        name: each
-        if each.options.get("errors", "dead-letter") != "dead-letter"
-        else replace(each, options={**each.options, "errors": "skip"})
-        for name, each in sources.items()
-    }
 
 
 def _text(query: Query) -> str:

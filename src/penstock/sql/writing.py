@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.sql.catalog import QueryDef, Relation
 from penstock.sql.planning import KEEP, TIME, Shape, output_names
 from penstock.sql.preparing import Prepared
-from penstock.sql.relations import frame, key_text, sink_options, value_column, value_names
+from penstock.sql.relations import (
+    frame,
+    key_text,
+    only_looked_at,
+    sink_options,
+    value_column,
+    value_names,
+)
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import from_words, quoted
 from penstock.sql.statements import Query
@@ -199,7 +206,8 @@ class Difference:
         return len(changed) + len(gone)
 
     def _read_back(self) -> dict[str, int]:
-        rows = frame(self._session(), self._target, self._settings, streaming=False, properties={})
+        target = only_looked_at(self._target)
+        rows = frame(self._session(), target, self._settings, streaming=False, properties={})
         found = rows.select(key_text(self._target.key_columns).alias(_KEY), _text(self._target)).toArrow()
         return {
             key: hash(text)

@@ -54,6 +54,7 @@ def test_the_schema_is_that_of_the_topic_unless_another_is_named() -> None:
             {**TYPED, "value.decode.errors": "dead-letter", "dead.letter.topic": "t"},
             "is a topic that this query reads",
         ),
+        ({**TYPED, "dead.letter.query": "q"}, "dead.letter.query goes with dead.letter.topic"),
         ({**TYPED, "value.decode.errors": "ignore"}, "must be fail or dead-letter or skip or null"),
         ({**TYPED, "value.message": "M"}, "goes with value.format=protobuf"),
         ({**TYPED, "value.schema.version": "0"}, "must be a number from 1 on"),
