@@ -25,6 +25,7 @@ from penstock.errors import (
     TopicAlreadyExists,
     UnsupportedVersion,
 )
+from penstock.pipelines.clusters import Clusters
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -51,6 +52,25 @@ def test_topics_are_listed_without_kafkas_own(cluster: Cluster, topic: str) -> N
         assert topic in names
         assert "__consumer_offsets" not in names
         assert cluster.topics(internal=True) >= {topic, "__consumer_offsets"}
+
+
+def test_a_cluster_has_one_id_by_whatever_address_it_is_reached(broker: PenstockBroker) -> None:
+    with connect(broker.bootstrap) as cluster, connect(f"localhost:{broker.port}") as other:
+        assert cluster.id() == other.id()
+        assert cluster.id()
+
+
+def test_a_pipelines_source_knows_its_cluster_unless_that_is_away(broker: PenstockBroker) -> None:
+    clusters = Clusters()
+    told = clusters.id_of({"Kafka.Bootstrap.Servers": broker.bootstrap, "subscribe": "a"})
+    assert told and told == clusters.id_of({"kafka.bootstrap.servers": f"localhost:{broker.port}"})
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        away = f"127.0.0.1:{closed.getsockname()[1]}"
+        assert clusters.id_of({"kafka.bootstrap.servers": away}) is None
+        assert clusters.id_of({"kafka.bootstrap.servers": f"{away},{broker.bootstrap}"}) == told
+    assert clusters.id_of({"kafka.bootstrap.servers": "no:port:here"}) is None
+    assert clusters.id_of({"path": "files"}) is None
 
 
 def test_asking_for_topics_creates_none(cluster: Cluster, topic: str, topic_name: Name) -> None:

@@ -75,6 +75,40 @@ def _progress(penstock: Any) -> list[dict[str, Any]]:
         return []
 
 
+def test_another_address_of_the_same_cluster_keeps_checkpoint_and_table(spark, penstock, tmp_path: Path):
+    penstock.create_topic("orders")
+    penstock.produce("orders", [order(1, 5)])
+    run = PipelineRun(spark, tmp_path / "shop")
+
+    def read_by(address: str) -> None:
+        run.write(
+            "flows.py",
+            f"""
+from pyspark import pipelines as dp
+
+@dp.table
+def offsets():
+    orders = spark.readStream.format("penstock").option("kafka.bootstrap.servers", "{address}")
+    orders = orders.option("subscribe", "orders").option("startingOffsets", "earliest")
+    return orders.load().select("offset")
+""",
+        )
+
+    try:
+        read_by(penstock.bootstrap)
+        with run.running():
+            run.until(lambda: run.rows("offsets") == [(0,)])
+        penstock.produce("orders", [order(2, 5)])
+        read_by(f"localhost:{penstock.port},{penstock.bootstrap}")
+        with run.running() as runner:
+            assert runner.status()["pending"] == []
+            run.until(lambda: sorted(run.rows("offsets")) == [(0,), (1,)])
+        plans = [event["changes"] for event in run.events if event["event"] == "plan"]
+        assert [(each["flow"], each["action"]) for each in plans[-1]] == [("offsets", "restart")]
+    finally:
+        run.drop()
+
+
 def test_a_broker_that_cannot_be_reached_fails_its_flow_and_its_progress_and_nothing_else(
     spark, tmp_path: Path
 ):

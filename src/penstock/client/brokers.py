@@ -61,6 +61,8 @@ class Brokers:
         self._sleep = sleep
         self._addresses: dict[int, tuple[str, int]] = {}
         self._controller = -1
+        self.cluster_id: str | None = None
+        """As the last metadata told it."""
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._replaced: list[Connection] = []
         self._avoided: set[tuple[str, int]] = set()
@@ -202,6 +204,7 @@ class Brokers:
         answer = connection.request(ApiKey.METADATA, request)
         self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
         self._controller = answer.controller_id
+        self.cluster_id = answer.cluster_id or None
         now = self._monotonic()
         found: dict[str, TopicInfo] = {}
         for each in answer.topics:

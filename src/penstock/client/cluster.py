@@ -59,6 +59,11 @@ class Cluster:
     def close(self) -> None:
         self._brokers.close()
 
+    def id(self) -> str | None:
+        """The cluster's own id; None from brokers that do not tell it."""
+        self._brokers.retry("asking for the cluster's id", lambda: self._brokers.metadata([]))
+        return self._brokers.cluster_id
+
     # ---- topics ----
 
     def topics(self, *, internal: bool = False) -> frozenset[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 
 from penstock.pipelines.fingerprint import FlowPrint
 from penstock.pipelines.graph import Kind
@@ -72,8 +73,9 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
     why = []
     if then.target != now.target or then.kind != now.kind:
         why.append(f"it went into {then.kind} '{then.target}', and now goes into {now.kind} '{now.target}'")
-    if then.sources != now.sources:
-        why.append(_difference("its sources", then.sources, now.sources))
+    read, reads = _sources(then, now)
+    if read != reads:
+        why.append(_difference("its sources", read, reads))
     if then.state != now.state:
         why.append(_difference("its state", then.state, now.state))
     if then.shared != now.shared and now.kind == Kind.STREAMING_TABLE:
@@ -81,6 +83,17 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
             f"'{now.target}' has {'several flows' if now.shared else 'one flow'} now, and is kept another way"
         )
     return why
+
+
+def _sources(then: FlowPrint, now: FlowPrint) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What was and what is read: by the ids of clusters where both are known, else by addresses."""
+    told = [
+        (old_id, new_id) if old_id and new_id else (old, new)
+        for old, new, old_id, new_id in zip_longest(
+            then.sources, now.sources, then.by_cluster, now.by_cluster, fillvalue=""
+        )
+    ]
+    return tuple(old for old, _ in told if old), tuple(new for _, new in told if new)
 
 
 def _difference(what: str, then: tuple[str, ...], now: tuple[str, ...]) -> str:

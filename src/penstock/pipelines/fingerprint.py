@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 _VOLATILE = re.compile(
@@ -24,8 +25,10 @@ _STATEFUL = re.compile(
     r"|TransformWithState\w*|GlobalLimit|LocalLimit|Tail"
 )
 _PYTHON_CODE = re.compile(r"Python|InPandas|InArrow|InPySpark")
+_ADDRESS = "kafka.bootstrap.servers"
 
-# Options of a source that say how to read, not what; so do all of `kafka.` but the brokers' address.
+# Options of a source that say how to read, not what; so do all of `kafka.` but the brokers' address, which
+# tells the cluster where its id is not known.
 TUNING = frozenset(
     name.lower()
     for name in (
@@ -36,6 +39,7 @@ TUNING = frozenset(
         "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs", "maxFilesPerTrigger",
         "maxBytesPerTrigger", "latestFirst", "maxFileAge",
         "maxCachedFiles", "discardCachedInputRatio", "cleanSource", "sourceArchiveDir", "rowsPerSecond",
+        "dead.letter.topic", "dead.letter.query",
         "rampUpTime", "numPartitions", "rowsPerBatch", "advanceMillisPerBatch",
     )
 )  # fmt: skip
@@ -79,6 +83,9 @@ class FlowPrint:
     """Tables of the pipeline that it reads as they stand."""
     shared: bool = False
     """Whether other flows go into the same table."""
+    by_cluster: tuple[str, ...] = ()
+    """`sources` again, by the cluster's id in place of the brokers' address; an empty text where there is no
+    cluster, or it could not be asked."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,7 +94,15 @@ class FlowPrint:
     def from_json(cls, data: Mapping[str, Any]) -> FlowPrint:
         pairs = tuple((str(key), str(value)) for key, value in data["conf"])
         lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
-        return cls(**{**data, **lists, "conf": pairs})
+        by_cluster = tuple(data.get("by_cluster", ()))  # older versions went by the address alone
+        return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster})
+
+    def remembering(self, then: FlowPrint | None) -> FlowPrint:
+        """With the clusters that an earlier print knew of the same sources, where they are not known now."""
+        if then is None or then.sources != self.sources:
+            return self
+        known = zip_longest(self.by_cluster, then.by_cluster, fillvalue="")
+        return replace(self, by_cluster=tuple(now or before for now, before in known))
 
 
 def normal(text: str) -> str:
@@ -95,14 +110,17 @@ def normal(text: str) -> str:
     return _VOLATILE.sub("", text)
 
 
-def source_identity(format_: str, options: Mapping[str, str]) -> str:
-    """What is read, without how: two sources of the same identity have the same offsets."""
+def source_identity(format_: str, options: Mapping[str, str], cluster: str | None = None) -> str:
+    """What is read, without how: two sources of the same identity have the same offsets. The cluster is told
+    by its id if that is given, else by the address of its brokers."""
     kept = {
         key.lower(): value
         for key, value in options.items()
         if key.lower() not in TUNING
-        and (not key.lower().startswith("kafka.") or key.lower() == "kafka.bootstrap.servers")
+        and (not key.lower().startswith("kafka.") or (key.lower() == _ADDRESS and cluster is None))
     }
+    if cluster is not None:
+        kept["cluster"] = cluster
     said = ", ".join(f"{key}={value}" for key, value in sorted(kept.items()))
     return f"{format_.lower()}({said})"
 
@@ -110,6 +128,19 @@ def source_identity(format_: str, options: Mapping[str, str]) -> str:
 def sources_of(plan: PlanNode) -> tuple[str, ...]:
     """The streaming sources in the order in which a checkpoint has their offsets."""
     return tuple(source_identity(*node.source) for node in plan.walk() if node.source)
+
+
+def sources_by_cluster(
+    plan: PlanNode, cluster_id: Callable[[Mapping[str, str]], str | None]
+) -> tuple[str, ...]:
+    """The same by the ids of their clusters, which `cluster_id` finds out from a source's options."""
+    found = []
+    for node in plan.walk():
+        if node.source:
+            format_, options = node.source
+            cluster = cluster_id(options)
+            found.append("" if cluster is None else source_identity(format_, options, cluster))
+    return tuple(found)
 
 
 def state_of(optimized: PlanNode) -> tuple[str, ...]:

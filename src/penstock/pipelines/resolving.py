@@ -13,9 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipelines.clusters import Clusters
 from penstock.pipelines.errors import BadDefinition, PipelineError
 from penstock.pipelines.failures import cause
-from penstock.pipelines.fingerprint import FlowPrint, plan_hash, runs_python, sources_of, state_of
+from penstock.pipelines.fingerprint import (
+    FlowPrint,
+    plan_hash,
+    runs_python,
+    sources_by_cluster,
+    sources_of,
+    state_of,
+)
 from penstock.pipelines.graph import TABLES, VIEWS, FlowDefinition, Graph, Kind, split_name
 from penstock.pipelines.loading import place_of
 from penstock.pipelines.plans import read_plan, tables_read
@@ -66,7 +74,7 @@ class Resolver:
             self.spark.catalog.dropTempView(view)
         self._views.clear()
         resolution = Resolution(graph)
-        content = self.project.content()
+        content, clusters = self.project.content(), Clusters()
         settled: set[tuple[str, ...]] = set()
         pending = dict(graph.flows)
         waiting: dict[str, BadDefinition | set[str]] = {}
@@ -74,7 +82,7 @@ class Resolver:
         while pending and going:
             going = False
             for name, flow in list(pending.items()):
-                outcome = self._try(graph, flow, settled, content)
+                outcome = self._try(graph, flow, settled, content, clusters)
                 if not isinstance(outcome, ResolvedFlow):
                     waiting[name] = outcome
                     continue
@@ -94,7 +102,12 @@ class Resolver:
                 self._views.add(flow.definition.target[0])
 
     def _try(
-        self, graph: Graph, flow: FlowDefinition, settled: set[tuple[str, ...]], content: Mapping[str, str]
+        self,
+        graph: Graph,
+        flow: FlowDefinition,
+        settled: set[tuple[str, ...]],
+        content: Mapping[str, str],
+        clusters: Clusters,
     ) -> ResolvedFlow | BadDefinition | set[str]:
         """The resolved flow; or the tables it waits for; or what is wrong with it, as things stand."""
         try:
@@ -121,6 +134,7 @@ class Resolver:
                 target=graph.short(dataset.name),
                 kind=str(dataset.kind),
                 sources=sources_of(plan),
+                by_cluster=sources_by_cluster(plan, clusters.id_of),
                 state=state_of(optimized) if frame.isStreaming else (),
                 columns=tuple(
                     f"{column.name} {column.dataType.simpleString()}" for column in frame.schema.fields

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipelines.changes import Action, Change, plan_changes, rebuilt_together
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import cause, state_does_not_fit
+from penstock.pipelines.fingerprint import FlowPrint
 from penstock.pipelines.flow_state import FlowState, RunOptions
 from penstock.pipelines.graph import Kind
 from penstock.pipelines.loading import load_graph
@@ -403,13 +404,16 @@ class Runner:
             else:
                 states[name] = FlowState(resolved, resolution.graph, due=now)
                 self.progress.pop(name, None)
-            self.applied[name] = resolved.print
+            self.applied[name] = self._print(resolution, name)
         order = [name for name in resolution.flows if name in states]
         self.flows = {name: states[name] for name in [*order, *(n for n in states if n not in order)]}
         self.state.write_prints(self.applied)
         if other_columns:
             # What reads the tables is looked at again.
             self._new_version(agreed=[change.flow for change in rebuilds])
+
+    def _print(self, resolution: Resolution, name: str) -> FlowPrint:
+        return resolution.flows[name].print.remembering(self.applied.get(name))
 
     def _rebuild(self, resolution: Resolution, rebuilds: list[Change]) -> bool:
         """Empties the tables and begins new checkpoints; gives whether a table has other columns now."""
@@ -444,7 +448,7 @@ class Runner:
             if flow:
                 flow.hold = ()
         self._plan_and_apply(self._resolution, agreed=chosen, rebuild=[
-            name for name in forced if self.applied.get(name) == self._resolution.flows[name].print
+            name for name in forced if self.applied.get(name) == self._print(self._resolution, name)
         ])  # fmt: skip
 
     def _named(self, resolution: Resolution, names: Collection[str]) -> list[str]:

@@ -14,6 +14,7 @@ from penstock.pipelines.fingerprint import (
     plan_hash,
     runs_python,
     source_identity,
+    sources_by_cluster,
     sources_of,
     state_of,
 )
@@ -168,6 +169,74 @@ def test_options_that_say_how_to_read_are_not_part_of_what_is_read():
     )  # fmt: skip
     assert plain == tuned
     assert plain != source_identity("penstock", {"subscribe": "b", "kafka.bootstrap.servers": "b:1"})
+
+
+def read_from(address: str, topic: str = "a") -> PlanNode:
+    return source(topic, **{"kafka.bootstrap.servers": address})
+
+
+def reading(plan: PlanNode, clusters: dict[str, str] | None = None) -> FlowPrint:
+    """The flow RAW with the plan's sources; `clusters` has the ids that can be asked for, by address."""
+    known = clusters or {}
+    by_cluster = sources_by_cluster(plan, lambda options: known.get(options["kafka.bootstrap.servers"]))
+    return replace(RAW, sources=sources_of(plan), by_cluster=by_cluster)
+
+
+@pytest.mark.parametrize(
+    "then, now, action",
+    [
+        pytest.param({"b:1": "X"}, {"b:1,c:1": "X"}, "keep", id="more addresses of one cluster"),
+        pytest.param({"b:1": "X"}, {"b:1": "Y"}, "rebuild", id="another cluster at the same address"),
+        pytest.param({"b:1": "X"}, {"c:1": "Y"}, "rebuild", id="another cluster"),
+        pytest.param({"b:1": ""}, {"b:1": "X"}, "keep", id="asked for the first time"),
+        pytest.param({"b:1": "X"}, {"b:1": ""}, "keep", id="away now"),
+        pytest.param({"b:1": ""}, {"c:1": "X"}, "rebuild", id="only the addresses can be compared"),
+        pytest.param({"b:1": "X"}, {"c:1": ""}, "rebuild", id="away now, at another address"),
+    ],
+)
+def test_a_cluster_is_the_same_by_its_id_and_by_its_address_only_where_that_is_not_known(then, now, action):
+    (old,), (new,) = then, now
+    before = reading(read_from(old), {key: value for key, value in then.items() if value})
+    after = reading(read_from(new), {key: value for key, value in now.items() if value})
+    changes = plan_changes({"raw": before}, {"raw": after})
+    assert actions(changes) == {"raw": action}
+    if action == "rebuild":
+        said = reasons(changes, "raw")
+        assert all(each in said for each in (("X", "Y") if then[old] and now[new] else (old, new)))
+
+
+def test_another_topic_of_the_same_cluster_is_another_source():
+    before, after = (reading(read_from("b:1", topic), {"b:1": "X"}) for topic in ("a", "b"))
+    assert actions(plan_changes({"raw": before}, {"raw": after})) == {"raw": "rebuild"}
+
+
+def test_a_source_that_is_added_or_whose_place_changes_is_noticed_with_clusters_too():
+    clusters = {"b:1": "X"}
+    one, other = read_from("b:1"), read_from("b:1", "b")
+    both = PlanNode("Union", "Union", True, children=(one, other))
+    turned = PlanNode("Union", "Union", True, children=(other, one))
+    changes = plan_changes({"raw": reading(one, clusters)}, {"raw": reading(both, clusters)})
+    assert "subscribe=b" in reasons(changes, "raw")
+    changes = plan_changes({"raw": reading(both, clusters)}, {"raw": reading(turned, clusters)})
+    assert "order" in reasons(changes, "raw")
+
+
+def test_prints_of_older_versions_have_no_clusters_and_fit_as_they_did():
+    stored = reading(read_from("b:1")).to_json()
+    del stored["by_cluster"]
+    then, now = FlowPrint.from_json(stored), reading(read_from("b:1"), {"b:1": "X"})
+    assert then.by_cluster == ()
+    assert actions(plan_changes({"raw": then}, {"raw": now})) == {"raw": "keep"}
+
+
+def test_a_cluster_that_was_known_is_remembered_while_it_cannot_be_asked():
+    known, away = reading(read_from("b:1"), {"b:1": "X"}), reading(read_from("b:1"))
+    assert away.remembering(known) == known
+    assert away.remembering(None) == away
+    elsewhere = reading(read_from("c:1"))
+    assert elsewhere.remembering(known) == elsewhere
+    newer = reading(read_from("b:1"), {"b:1": "Y"})
+    assert newer.remembering(known) == newer
 
 
 def test_two_analyses_of_one_query_have_one_print():
