@@ -323,6 +323,16 @@ def plan_drop(
     return relation, own, [gone("relation", name), *(gone("query", each.id) for each in own)]
 
 
+def users_of_function(catalog: Catalog, name: str) -> list[str]:
+    """The queries that call it."""
+    folded = name.casefold()
+    return sorted(
+        each.id
+        for each in catalog.queries.values()
+        if any(function.name.casefold() == folded for function in each.functions)
+    )
+
+
 def plan_drop_function(catalog: Catalog, name: str, if_exists: bool, place: Place | None) -> Sequence[Record]:
     found = catalog.function(name)
     if found is None:
@@ -330,12 +340,7 @@ def plan_drop_function(catalog: Catalog, name: str, if_exists: bool, place: Plac
             return []
         known = [each.name for each in catalog.functions.values()]
         raise Unknown(f"no function `{name}`{did_you_mean(name, known)}", place)
-    folded = name.casefold()
-    users = [
-        each.id
-        for each in catalog.queries.values()
-        if any(function.name.casefold() == folded for function in each.functions)
-    ]
+    users = users_of_function(catalog, name)
     if users:
-        raise Clash(f"`{found.name}` is in use by {' and '.join(sorted(users))}: TERMINATE first", place)
+        raise Clash(f"`{found.name}` is in use by {' and '.join(users)}: TERMINATE first", place)
     return [gone("function", name)]

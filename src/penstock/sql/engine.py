@@ -30,6 +30,7 @@ from penstock.sql.running import Launcher
 from penstock.sql.selecting import Selects
 from penstock.sql.settings import CatalogLog, EngineSettings
 from penstock.sql.showing import Shows
+from penstock.sql.spark_types import quoted
 from penstock.sql.statements import (
     Column,
     ControlQuery,
@@ -268,12 +269,18 @@ class Engine:
             return Done(f"the function {old.name} is there already")
         if statement.language.upper() != "PYTHON":
             raise Clash(f"LANGUAGE {statement.language} is not there: PYTHON is", place)
+        if self._maker.spark.catalog.functionExists(quoted(statement.name)):
+            raise Exists(f"`{statement.name}` is a function of Spark: choose another name", place)
         text = str(statement.text[statement.span[0] : statement.span[1]])
         parameters = tuple(Column(each.name, each.type) for each in statement.parameters)
         function = Function(statement.name, parameters, statement.returns, statement.body, text)
         python_functions.compiled(function, lambda line: _line_of_body(statement, line))
         self._log.write(plans.plan_function(self.catalog, function, statement.or_replace, place))
-        return Done(f"function {function.name} created")
+        if old is None:
+            return Done(f"function {function.name} created")
+        users = plans.users_of_function(self.catalog, function.name)
+        kept = f"; until they are replaced too, {', '.join(users)} use what it was" if users else ""
+        return Done(f"function {function.name} replaced{kept}", {"queries": users} if users else {})
 
     # INSERT
 

@@ -20,6 +20,7 @@ from penstock.sql.catalog import Catalog, QueryDef, Relation
 from penstock.sql.creating import (
     Options,
     check_one_column,
+    check_plain_columns,
     check_target,
     check_times,
     check_topic_name,
@@ -132,12 +133,14 @@ class Maker:
             keys = key_columns(statement.query, found.sources, list(found.columns))
         form = options.storage if topic is None else target_format(options, found.sources, found.columns)
         check_one_column(form, found.columns, options.place("format") or place)
+        columns = tuple(Column(each, words(found.rows.schema[each].dataType)) for each in found.columns)
+        check_plain_columns(form, columns, options.place("format") or place)
         text = statement.text[statement.span[0] : statement.span[1]]
         target = Relation(
             name=statement.name,
             kind=statement.kind,
             topic=topic,
-            columns=tuple(Column(each, words(found.rows.schema[each].dataType)) for each in found.columns),
+            columns=columns,
             key_columns=keys,
             format=form,
             key_format=_key_format(found, keys),
