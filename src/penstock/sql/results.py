@@ -82,15 +82,73 @@ def _name(key: Any) -> str:
 def arrow_rows(batches: Iterable[Any]) -> Iterator[list[Any]]:
     """The rows of Arrow's batches, ready for JSON."""
     for batch in batches:
-        columns = [
-            column.to_pylist(maps_as_pydicts="lossy") if _is_nested(column.type) else column.to_pylist()
-            for column in batch.columns
-        ]
+        columns = [_values(column) for column in batch.columns]
         for row in zip(*columns, strict=True) if columns else [()] * batch.num_rows:
             yield [json_ready(value) for value in row]
 
 
-def _is_nested(kind: Any) -> bool:
+def _values(column: Any) -> list[Any]:
     import pyarrow.types as kinds
 
-    return bool(kinds.is_nested(kind))
+    if _is_variant(column.type):
+        return [None if each is None else _variant(each) for each in column.to_pylist()]
+    try:
+        if kinds.is_nested(column.type):
+            return list(column.to_pylist(maps_as_pydicts="lossy"))
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):  # a time that Python has no year for
+        return [_value(each) for each in column]
+
+
+def _value(scalar: Any) -> Any:
+    """Of an Arrow scalar, one by one: what Python cannot hold is text."""
+    import pyarrow as pa
+
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _value(scalar[name]) for name in scalar}
+    if isinstance(scalar, pa.MapScalar):
+        return {_name(_value(pair["key"])): _value(pair["value"]) for pair in scalar.values}
+    if isinstance(scalar, pa.ListScalar):
+        return [_value(each) for each in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return _far(scalar)
+
+
+_CYCLE = dt.timedelta(days=146_097)
+"""400 years, after which the calendar begins anew."""
+
+
+def _far(scalar: Any) -> str:
+    """A date or time in the calendar that has no end, as ISO 8601 writes it: `+56971-01-01`."""
+    import pyarrow as pa
+
+    ticks = scalar.value
+    per_day = 1 if pa.types.is_date32(scalar.type) else 86_400_000_000
+    cycles, rest = divmod(ticks, per_day * _CYCLE.days)
+    near = dt.datetime(1970, 1, 1) + dt.timedelta(days=rest // per_day)
+    near += dt.timedelta(microseconds=0 if per_day == 1 else rest % per_day)
+    year = near.year + 400 * cycles
+    shown = f"{year:05d}" if year < 0 else f"+{year}" if year > 9999 else f"{year:04d}"
+    if pa.types.is_date(scalar.type):
+        return f"{shown}-{near:%m-%d}"
+    return f"{shown}{near.isoformat()[4:]}{'Z' if scalar.type.tz is not None else ''}"
+
+
+def _is_variant(kind: Any) -> bool:
+    """As Spark marks them."""
+    import pyarrow.types as kinds
+
+    if not kinds.is_struct(kind) or [each.name for each in kind] != ["value", "metadata"]:
+        return False
+    return any((each.metadata or {}).get(b"variant") == b"true" for each in kind)
+
+
+def _variant(parts: Mapping[str, bytes]) -> Any:
+    """VARIANT is JSON in bytes of its own."""
+    from pyspark.sql.types import VariantVal
+
+    return VariantVal(parts["value"], parts["metadata"]).toPython()
