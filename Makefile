@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers test-fast test-brokers test-cluster test-spark test-sql bench fuzz chaos clean
+.PHONY: help setup run test lint types layers test-fast test-brokers test-cluster test-spark test-sql spark-classes bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -22,7 +22,9 @@ PYTEST ?=
 FAST := $(wildcard tests/unit tests/sim tests/wire)
 # All other directories of tests, so that a new one is never forgotten.
 BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/sql tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
-PYTEST_RUN := $(BIN)/python -m pytest -q -n $(JOBS) $(PYTEST)
+PYTEST_RUN := $(BIN)/python -m pytest -q $(PYTEST)
+# Tests with brokers wait more than they compute: for sessions that end, elections, clients that try again.
+WAITING_JOBS := $(shell echo $$((2 * $(JOBS))))
 # What fails beside others that take the cores is run once more, alone: a fault fails again and ends the run,
 # and what does not is named in the output of the first.
 AGAIN = { code=$$?; [ $$code -eq 1 ] || exit $$code; echo "== FAILED ABOVE, once more, one at a time:"; \
@@ -66,24 +68,28 @@ layers: setup ## The layers of the design, as a contract
 
 test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
-	@$(PYTEST_RUN) --dist worksteal $(FAST) || $(call AGAIN,$(FAST))
+	@$(PYTEST_RUN) -n $(JOBS) --dist worksteal $(FAST) || $(call AGAIN,$(FAST))
 
 test-brokers: setup ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
-	@$(PYTEST_RUN) --dist worksteal $(BROKERS) || $(call AGAIN,$(BROKERS))
+	@$(PYTEST_RUN) -n $(WAITING_JOBS) --dist worksteal $(BROKERS) || $(call AGAIN,$(BROKERS))
 
 # A file's tests share what takes long to start: a cluster, a Spark session.
 test-cluster: setup ## The tests with several brokers, ZooKeeper, and faults
 	@echo "== tests: tests/cluster"
-	@$(PYTEST_RUN) --dist loadfile tests/cluster || $(call AGAIN,tests/cluster)
+	@$(PYTEST_RUN) -n $(WAITING_JOBS) --dist loadfile tests/cluster || $(call AGAIN,tests/cluster)
 
-test-spark: setup ## The tests with Spark: source and sink, streams, pipelines
+# So that each of the many Sparks that tests start does so in half the time.
+spark-classes: setup
+	@$(BIN)/python -m tests.spark.class_archive
+
+test-spark: setup spark-classes ## The tests with Spark: source and sink, streams, pipelines
 	@echo "== tests: tests/spark"
-	@$(PYTEST_RUN) --dist loadfile --no-loadscope-reorder tests/spark || $(call AGAIN,tests/spark)
+	@$(PYTEST_RUN) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/spark || $(call AGAIN,tests/spark)
 
-test-sql: setup ## The tests of continuous SQL
+test-sql: setup spark-classes ## The tests of continuous SQL
 	@echo "== tests: tests/sql"
-	@$(PYTEST_RUN) --dist loadfile --no-loadscope-reorder tests/sql || $(call AGAIN,tests/sql)
+	@$(PYTEST_RUN) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/sql || $(call AGAIN,tests/sql)
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark import class_archive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_configure() -> None:
+    class_archive.prepare_environment()
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.local.dir": str(scratch),
-            # Tests are many short queries: compile quickly rather than well.
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={scratch}",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
         },
     )
     yield session

@@ -24,7 +24,6 @@ def main(bootstrap: str, home: Path) -> None:
         master="local[2,8]",
         conf={
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.local.dir": str(home / "scratch"),
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.log.level": "OFF",

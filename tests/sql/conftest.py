@@ -8,10 +8,15 @@ import pytest
 
 from penstock.testing import PenstockBroker
 from tests.registry.conftest import Registries, RegistryProcess
+from tests.spark import class_archive
 from tests.sql.serving import SqlClient, SqlServer
 
 # A leader that is gone is to be noticed soon, and a group of one need not wait for others.
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
+
+
+def pytest_configure() -> None:
+    class_archive.prepare_environment()
 
 
 @pytest.fixture(scope="session")

@@ -111,9 +111,8 @@ class SqlServer:
         self._ready_file = self.log.with_suffix(".json")
         words = ["sql", "serve", "-b", bootstrap, "--registry", registry_url, "--port", str(port)]
         words += ["--data", str(directory), "--ready-file", str(self._ready_file), "--master", "local[2]"]
-        # A dead leader is to be noticed soon; and tests are many short queries: compile quickly, not well.
+        # A dead leader is to be noticed soon.
         words += ["--session-timeout-ms", "3000"]
-        words += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", *words, *options],

@@ -34,7 +34,6 @@ def engine_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSess
         conf={
             "spark.local.dir": str(scratch),
             "spark.scheduler.mode": "FAIR",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         },
     )
     yield session
