@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.client import ClientSettings, Cluster
 from penstock.spark.dead_letters import DeadLetters
@@ -123,3 +123,24 @@ def test_a_letter_says_which_query_wrote_it(
     read(spark, penstock, given("numbers")).collect()
     told = [dict(letter.headers).get("penstock.dead.query") for letter in penstock.consume("numbers.dead", 5)]
     assert told == [b"first", b"second", *(each.encode() for each in ids), None]
+
+
+def test_a_batch_that_is_run_again_writes_its_letters_again(
+    spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
+) -> None:
+    penstock.create_topic("numbers")
+    penstock.produce("numbers", [b"poison", b'{"n": 1}'])
+
+    class Dying(Collected):
+        def __call__(self, frame: DataFrame, batch_id: int) -> None:
+            super().__call__(frame, batch_id)
+            raise RuntimeError("the batch has been read, and is not done")
+
+    collected = Collected()
+    frame = stream(spark, penstock, given("numbers"))
+    with pytest.raises(PySparkException, match="the batch has been read"):
+        run_available(frame, Dying(), tmp_path)
+    run_available(frame, collected, tmp_path)
+    assert [row.value.n for row in collected.rows] == [1]
+    first, second = penstock.consume("numbers.dead", 2)
+    assert (first.value, first.headers) == (second.value, second.headers)
