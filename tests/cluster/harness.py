@@ -18,7 +18,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
-from penstock.ensemble import Member, ServerSpec, ZooKeeperProcess, free_port
+from penstock.ensemble import Member, ServerSpec, ZooKeeperProcess
+from penstock.testing.ports import free_port
 from tests.cluster.proxy import Links
 
 PATIENCE = 60.0

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.ensemble import free_port
 from penstock.ensemble.server import is_serving
 from penstock.metadata.store import BadVersion, Create, Delete, NodeExists, Op
 from penstock.metadata.zookeeper import ZooKeeperStore
+from penstock.testing.ports import free_port
 from tests.cluster.harness import PATIENCE, wait_until
 
 pytestmark = pytest.mark.timeout(300)
