@@ -233,17 +233,21 @@ class _Parser(Cursor):
         self.expect("INTO")
         target, target_span = self.name("the name of a stream or table")
         columns: list[str] = []
+        column_spans: list[Span] = []
         opening = self.peek()
         if opening.is_symbol("(") and self.peek(1).upper not in QUERY_WORDS:
             self.next()
             while True:
+                column_spans.append((self.peek().start, self.peek().end))
                 columns.append(read_part(self, "the name of a column"))
                 if self.take_symbol(")"):
                     break
                 self.expect_symbol(",", "a comma or )")
         if self.take("VALUES"):
             rows = self._rows(len(columns))
-            return InsertValues(self.text, span, target, target_span, tuple(columns), rows)
+            return InsertValues(
+                self.text, span, target, target_span, tuple(columns), rows, tuple(column_spans)
+            )
         if columns and not self.done:
             self.fail(
                 "VALUES", ("VALUES",), hint=" (the columns of a query go by their names: give them with AS)"

@@ -178,6 +178,7 @@ class InsertValues(Statement):
     """Empty: all, in the order of the relation."""
     rows: tuple[tuple[Span, ...], ...]
     """Expressions of Spark SQL without columns: `1`, `'a'`, `current_timestamp()`, `array(1, 2)`, NULL."""
+    column_spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

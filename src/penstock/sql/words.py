@@ -36,13 +36,14 @@ def match_brackets(text: str, tokens: list[Token], start: int, end: int) -> dict
         token = tokens[at]
         if token.kind != "symbol" or token.text not in "()[]{}":
             continue
-        place = Place.of(text, token.start) if not opened or len(opened) == _DEEPEST else None
         if token.text in _OPENING:
             if len(opened) == _DEEPEST:
-                raise BadSyntax(f"more than {_DEEPEST} brackets inside each other", place)
+                raise BadSyntax(
+                    f"more than {_DEEPEST} brackets inside each other", Place.of(text, token.start)
+                )
             opened.append(at)
         elif not opened:
-            raise BadSyntax(f"this {token.text} closes nothing", place)
+            raise BadSyntax(f"this {token.text} closes nothing", Place.of(text, token.start))
         elif (expected := _OPENING[tokens[opened[-1]].text]) != token.text:
             raise BadSyntax(f"expected {expected}, not `{token.text}`", Place.of(text, token.start))
         else:

@@ -127,6 +127,7 @@ def test_insert_values() -> None:
     statement = one(text)
     assert isinstance(statement, InsertValues)
     assert (statement.target, statement.columns) == ("a-b", ("x", "y z"))
+    assert [text[slice(*span)] for span in statement.column_spans] == ["x", "`y z`"]
     assert [[text[slice(*value)] for value in row] for row in statement.rows] == [
         ["1", "array(1, 2)"],
         ["'it''s'", "NULL"],
