@@ -181,6 +181,26 @@ class _Reader(Froms):
         if not select.group_by and before_group:
             select.group_end = self.tokens[max(before_group) - 1].end
         self._check_window(select, clauses)
+        if outermost or self._is_relation(start):
+            self._check_stars(clauses)
+
+    def _is_relation(self, start: int) -> bool:
+        """The query stands in the brackets of a FROM, JOIN or WITH: nothing outside has columns for it."""
+        return self.is_symbol(start - 1, "(") and self.word(start - 2) in ("FROM", "JOIN", "AS")
+
+    def _check_stars(self, clauses: list[Clause]) -> None:
+        """Without FROM, Spark's answer to a star is rows without columns."""
+        if any(each.kind in ("FROM", "LATERAL", "PIPE") for each in clauses):
+            return
+        for clause in clauses:
+            for first, after in self.items(clause.content, clause.end) if clause.kind == "SELECT" else ():
+                star = first
+                while star + 1 < after and self.tokens[star].names and self.is_symbol(star + 1, "."):
+                    star += 2
+                # What follows it, but for EXCEPT, is no SQL, and Spark says so: `* FORM t`.
+                if self.is_symbol(star, "*") and (star + 1 == after or self.word(star + 1) == "EXCEPT"):
+                    written = self.text[slice(*self.span(first, star + 1))]
+                    self.fail(first, f"FROM is missing: `{written}` are the columns of what it names")
 
     def _check_window(self, select: SelectDraft, clauses: list[Clause]) -> None:
         if select.window is None:
