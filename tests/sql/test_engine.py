@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.sql.engine import Engine
-from penstock.sql.errors import Clash, SqlError, StateLost, Unavailable, Unknown
+from penstock.sql.errors import Clash, Place, SqlError, StateLost, Unavailable, Unknown
 from penstock.sql.results import Rows
 from penstock.sql.settings import EngineSettings
 from penstock.testing import PenstockBroker
@@ -289,6 +290,35 @@ def test_a_push_query_ends_when_nobody_listens(engines: Engines, engine_spark: S
     assert [next(found.rows), next(found.rows)] == [[2], [4]]
     found.close()
     assert list(found.rows) == []
+
+
+def test_a_push_query_that_cannot_start_leaves_nothing_behind(
+    engines: Engines, engine_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left() -> tuple[list[Path], int, int]:
+        session: Any = engine_spark
+        running = session._jsparkSession.sharedState().activeStreamingQueries().size()
+        return list(temporary.iterdir()), len(sql.engine._selects._pushes), running
+
+    sql = engines.start()
+    sql.run("CREATE STREAM push_fails_in (n INT) WITH (format = 'json')")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    before = left()
+    # Spark looks for it when the query has been analysed and its checkpoint is made.
+    setting = {"spark.sql.streaming.checkpointFileManagerClass": "no.such.FileManager"}
+    with pytest.raises(SqlError, match=r"no\.such\.FileManager") as caught:
+        sql.results("SELECT n FROM push_fails_in EMIT CHANGES", setting)
+    assert caught.value.place == Place(1, 1)
+    assert left() == before
+
+    found = sql.results("SELECT n FROM push_fails_in EMIT CHANGES")[0]
+    assert isinstance(found, Rows)
+    directories, pushes, running = left()
+    assert (len(directories), pushes, running) == (1, before[1] + 1, before[2] + 1)
+    found.close()
+    wait_until(lambda: left() == before)
 
 
 def test_a_server_that_does_not_lead_changes_nothing(engines: Engines) -> None:

@@ -128,8 +128,10 @@ class Selects:
         push = _Push(rows, how.mode, query.limit, self._forget)
         with self._lock:
             self._pushes.add(push)
+        start = Place.of(query.text, query.span[0])
         try:
-            push.start()
+            with spark_errors(prepared.text, lambda offset: start, sources, session):
+                push.start()
         except BaseException:
             push.close()
             raise
