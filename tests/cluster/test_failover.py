@@ -80,7 +80,8 @@ def test_all_brokers_killed_at_once_come_back_with_all_that_was_acknowledged(clu
 def test_a_leader_that_was_stopped_past_its_session_comes_back_fenced(cluster: Cluster) -> None:
     """While it was stopped another was elected. What it is sent when it wakes up, it does not acknowledge."""
     cluster.create_topic("stopped", partitions=1, min_insync_replicas="2")
-    with Writer(cluster, "stopped", partitions=1) as writer:
+    # What the stopped leader was sent is sent again after that time, to the one that was elected.
+    with Writer(cluster, "stopped", partitions=1, **{"socket.timeout.ms": 6000}) as writer:
         writer.wait_for_progress()
         old = cluster.leader("stopped")
         # A client that knows only the old leader, with a request that waits for it to wake up.
