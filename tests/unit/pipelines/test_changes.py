@@ -165,7 +165,8 @@ def test_options_that_say_how_to_read_are_not_part_of_what_is_read():
     tuned = source_identity(
         "Penstock",
         {"Subscribe": "a", "kafka.bootstrap.servers": "b:1", "maxOffsetsPerTrigger": "5",
-         "kafka.group.id": "g", "startingOffsets": "earliest", "failOnDataLoss": "false"},
+         "kafka.group.id": "g", "startingOffsets": "earliest", "failOnDataLoss": "false",
+         "dead.letter.topic": "d", "dead.letter.query": "q"},
     )  # fmt: skip
     assert plain == tuned
     assert plain != source_identity("penstock", {"subscribe": "b", "kafka.bootstrap.servers": "b:1"})
