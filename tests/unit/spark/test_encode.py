@@ -141,7 +141,7 @@ def test_all_types_in_json() -> None:
     schema: Any = parse("JSON", json_schema(ALL))
     assert JsonColumn(schema).spark_type.simpleString() == (
         "struct<flag:boolean,tiny:bigint,small:bigint,count:bigint,id:bigint,ratio:double,price:double,"
-        "money:double,name:string,raw:string,day:string,at:string,local:string,tags:array<string>,"
+        "money:double,name:string,raw:binary,day:string,at:string,local:string,tags:array<string>,"
         "counts:map<string,bigint>,place:struct<town:string,lines:array<struct<sku:string,n:bigint>>>>"
     )
 
