@@ -15,6 +15,7 @@ from penstock.cli.bench import percentile
 from penstock.cli.client import parse_bootstrap
 from penstock.cli.failure import CommandFailed, UnknownTopic, did_you_mean, reason
 from penstock.cli.main import COMMANDS, cli, run
+from penstock.cli.options import address_options, client_of
 from penstock.cli.reference import render
 
 NOWHERE = "127.0.0.1:1"
@@ -254,3 +255,28 @@ def test_percentiles_are_values_that_were_measured():
     values = [float(n) for n in range(1, 101)]
     assert [percentile(values, p) for p in (50, 95, 99, 99.9)] == [50, 95, 99, 100]
     assert percentile([7.0], 50) == 7.0
+
+
+@pytest.mark.parametrize(
+    "words, reached",
+    [
+        ([], "127.0.0.1:9092"),
+        (["--client-config", "FILE"], "file:1"),
+        (["--client-config", "FILE", "-X", "bootstrap.servers=x:1"], "x:1"),
+        (["--client-config", "FILE", "-X", "bootstrap.servers=x:1", "-b", "b:1"], "b:1"),
+    ],
+)
+def test_the_brokers_of_a_client_config_count_unless_others_are_named(tmp_path, words, reached):
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nsecurity.protocol=ssl\n")
+
+    @click.command()
+    @address_options("client")
+    def command(**given):
+        bootstrap, settings = client_of(**given)
+        assert settings == ({"security.protocol": "ssl"} if words else {})
+        click.echo(bootstrap)
+
+    line = [str(file) if word == "FILE" else word for word in words]
+    answer = CliRunner().invoke(command, line, env={"PENSTOCK_BOOTSTRAP": None})
+    assert answer.output == f"{reached}\n", answer.exception

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -15,13 +15,63 @@ from penstock.cli.failure import CommandFailed
 from penstock.cli.properties import key_values, read_properties
 
 F = TypeVar("F", bound=Callable[..., Any])
+Options = Callable[[Callable[..., None]], Callable[..., None]]
+"""What gives a command options."""
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+FILE = click.Path(exists=True, dir_okay=False)
 _COMPLETION_TIMEOUT = 1.0
 
 
 def json_option(command: F) -> F:
     """`--json`, passed to the command as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def options(*options: Options) -> Options:
+    """All of these, in the order in which the command's help shows them."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def address_options(kind: str) -> Options:
+    """How to reach the cluster, with settings of that kind; `client_of` takes what is given."""
+    return options(
+        click.option(
+            "--bootstrap",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="PENSTOCK_BOOTSTRAP",
+            show_envvar=True,
+            default=DEFAULT_BOOTSTRAP,
+            show_default=True,
+            help="A broker of the cluster, or several with commas.",
+        ),
+        click.option(
+            "--client-config",
+            metavar="FILE",
+            type=FILE,
+            help=f"A .properties file of {kind} settings (TLS, SASL).",
+        ),
+        click.option(
+            "-X", "client_settings", metavar="KEY=VALUE", multiple=True, help=f"One {kind} setting."
+        ),
+    )
+
+
+def client_of(
+    bootstrap: str, client_config: str | None, client_settings: Sequence[str]
+) -> tuple[str, dict[str, str]]:
+    """The bootstrap servers and the other settings: -X before the file, --bootstrap before both."""
+    settings = read_properties(client_config) if client_config else {}
+    settings |= key_values(client_settings, "-X")
+    named = settings.pop("bootstrap.servers", None)
+    source = click.get_current_context().get_parameter_source("bootstrap")
+    return named if named is not None and source is ParameterSource.DEFAULT else bootstrap, settings
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -37,37 +87,15 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         verbose: bool,
         **kwargs: Any,
     ) -> None:
-        settings = read_properties(client_config) if client_config else {}
-        settings |= key_values(client_settings, "-X")
-        source = click.get_current_context().get_parameter_source("bootstrap")
-        if source is not ParameterSource.DEFAULT:
-            settings.pop("bootstrap.servers", None)
-        cluster = Cluster(bootstrap, settings, timeout=timeout, verbose=verbose)
+        known = client_of(bootstrap, client_config, client_settings)
+        cluster = Cluster(*known, timeout=timeout, verbose=verbose)
         try:
             command(*args, cluster=cluster, **kwargs)
         except kafka_exception() as error:
             raise cluster.failure(error, "the client failed") from error
 
-    options = (
-        click.option(
-            "--bootstrap",
-            "-b",
-            metavar="HOST:PORT",
-            envvar="PENSTOCK_BOOTSTRAP",
-            show_envvar=True,
-            default=DEFAULT_BOOTSTRAP,
-            show_default=True,
-            help="A broker of the cluster, or several with commas.",
-        ),
-        click.option(
-            "--client-config",
-            metavar="FILE",
-            type=click.Path(exists=True, dir_okay=False),
-            help="A .properties file of librdkafka settings (TLS, SASL).",
-        ),
-        click.option(
-            "-X", "client_settings", metavar="KEY=VALUE", multiple=True, help="One librdkafka setting."
-        ),
+    all_options = options(
+        address_options("librdkafka"),
         click.option(
             "--timeout",
             metavar="SECONDS",
@@ -78,10 +106,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--verbose", is_flag=True, help="Show librdkafka's log on stderr."),
     )
-    decorated: Callable[..., None] = with_cluster
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+    return all_options(with_cluster)
 
 
 def complete_topics(

@@ -9,95 +9,38 @@ from typing import Any
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import json_option
+from penstock.cli.options import FILE, address_options, client_of, json_option
 from penstock.cli.output import emit_json
-from penstock.cli.properties import key_values, read_properties
+from penstock.cli.serving_options import serving_options
 from penstock.errors import PenstockError
 
 
 @click.command()
-@click.option(
-    "--bootstrap",
-    "-b",
-    metavar="HOST:PORT",
-    envvar="PENSTOCK_BOOTSTRAP",
-    show_envvar=True,
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="A broker of the cluster, or several with commas.",
+@address_options("librdkafka")
+@serving_options(
+    what="registry",
+    others="registries",
+    of_one="topic",
+    topic="the topic",
+    port=8081,
+    group="schema-registry",
+    ready="(registry, pid, topic) when it listens",
 )
-@click.option(
-    "--client-config",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="A .properties file of librdkafka settings (TLS, SASL).",
-)
-@click.option("-X", "client_settings", metavar="KEY=VALUE", multiple=True, help="One librdkafka setting.")
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=8081,
-    show_default=True,
-    help="Where the registry listens; 0 takes any free port.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--topic", default="_schemas", show_default=True, help="The topic that holds the schemas.")
-@click.option(
-    "--group",
-    default="schema-registry",
-    show_default=True,
-    help="The group in which the registries of one topic choose their leader.",
-)
-@click.option(
-    "--advertised-url", metavar="URL", help="How the other registries reach this one, if not by --host."
-)
 @click.option("--read-only", is_flag=True, help="Never become the leader.")
-@click.option(
-    "--replication-factor",
-    metavar="N",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Of the topic if it is made: at most as many as there are brokers.",
-)
 @click.option(
     "--auth-file",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
+    type=FILE,
     help="Who may use it: `name: password`, one a line.",
 )
-@click.option(
-    "--tls-cert", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="PEM: speak HTTPS."
-)
-@click.option("--tls-key", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="Its key.")
+@click.option("--tls-cert", metavar="FILE", type=FILE, help="PEM: speak HTTPS.")
+@click.option("--tls-key", metavar="FILE", type=FILE, help="Its key.")
 @click.option(
     "--tls-ca",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
+    type=FILE,
     help="PEM: who signed the certificates of the other registries.",
-)
-@click.option(
-    "--max-body-bytes",
-    metavar="N",
-    type=click.IntRange(1024),
-    default=4 << 20,
-    show_default=True,
-    help="The largest request body that is taken.",
-)
-@click.option(
-    "--session-timeout-ms",
-    metavar="N",
-    type=click.IntRange(1000),
-    default=10_000,
-    show_default=True,
-    help="How long a dead leader is waited for.",
-)
-@click.option(
-    "--ready-file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Written as JSON (registry, pid, topic) when it listens.",
 )
 @click.option(
     "--from-parent", is_flag=True, hidden=True, help="Of `penstock up`: the broker is named on stdin."
@@ -132,8 +75,7 @@ def registry(
         ) from error
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
-    client = read_properties(client_config) if client_config else {}
-    client |= key_values(client_settings, "-X")
+    bootstrap, client = client_of(bootstrap, client_config, client_settings)
     parent = None
     if from_parent:
         # `penstock up` tells the address when its broker has one, and closes the pipe when it is gone.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import CommandFailed
+from penstock.cli.options import FILE, Options, options
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.registry.client import RegistryClient
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8081"
-_FILE = click.Path(exists=True, dir_okay=False)
 
 
 class RegistryAt:
@@ -58,6 +58,32 @@ def explained() -> Iterator[None]:
         raise CommandFailed(f"{str(error).rstrip('.')}.") from error
 
 
+def registry_address(what: str) -> Options:
+    """Which registry, and how to reach it; `what` says more of it."""
+    return options(
+        click.option(
+            "--registry",
+            "-r",
+            metavar="URL",
+            envvar="PENSTOCK_REGISTRY",
+            show_envvar=True,
+            default=DEFAULT_REGISTRY,
+            show_default=True,
+            help=what,
+        ),
+        click.option(
+            "--registry-user",
+            metavar="NAME:PASSWORD",
+            envvar="PENSTOCK_REGISTRY_USER",
+            show_envvar=True,
+            help="Who we are, where the registry asks.",
+        ),
+        click.option("--registry-ca", metavar="FILE", type=FILE, help="PEM: who signed its certificate."),
+        click.option("--registry-cert", metavar="FILE", type=FILE, help="PEM: our own certificate."),
+        click.option("--registry-key", metavar="FILE", type=FILE, help="Its key."),
+    )
+
+
 def registry_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command gets `registry`, a RegistryAt, in place of the options."""
     return _with_registry(command, own_timeout=True)
@@ -85,40 +111,15 @@ def _with_registry(command: Callable[..., None], *, own_timeout: bool) -> Callab
         place = RegistryAt(registry, registry_user, registry_ca, registry_cert, registry_key, timeout)
         command(*args, registry=place, **kwargs)
 
-    options = [
-        click.option(
-            "--registry",
-            "-r",
-            metavar="URL",
-            envvar="PENSTOCK_REGISTRY",
-            show_envvar=True,
-            default=DEFAULT_REGISTRY,
-            show_default=True,
-            help="A schema registry with Confluent's API, or several of one group with commas.",
-        ),
-        click.option(
-            "--registry-user",
-            metavar="NAME:PASSWORD",
-            envvar="PENSTOCK_REGISTRY_USER",
-            show_envvar=True,
-            help="Who we are, where the registry asks.",
-        ),
-        click.option("--registry-ca", metavar="FILE", type=_FILE, help="PEM: who signed its certificate."),
-        click.option("--registry-cert", metavar="FILE", type=_FILE, help="PEM: our own certificate."),
-        click.option("--registry-key", metavar="FILE", type=_FILE, help="Its key."),
-    ]
+    decorated = with_registry
     if own_timeout:
-        options.append(
-            click.option(
-                "--timeout",
-                metavar="SECONDS",
-                type=click.FloatRange(min=0.1),
-                default=30.0,
-                show_default=True,
-                help="How long to wait for an answer.",
-            )
-        )
-    decorated: Callable[..., None] = with_registry
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+        decorated = click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0.1),
+            default=30.0,
+            show_default=True,
+            help="How long to wait for an answer.",
+        )(decorated)
+    which = "A schema registry with Confluent's API, or several of one group with commas."
+    return registry_address(which)(decorated)

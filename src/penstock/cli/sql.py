@@ -19,16 +19,16 @@ import click
 from click.core import ParameterSource
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import DEFAULT_BOOTSTRAP, json_option
+from penstock.cli.options import FILE, address_options, client_of, json_option, options
 from penstock.cli.output import emit_json, note
-from penstock.cli.properties import key_values, read_properties
-from penstock.cli.registry_options import DEFAULT_REGISTRY
+from penstock.cli.properties import key_values
+from penstock.cli.registry_options import registry_address
+from penstock.cli.serving_options import serving_options
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.sql.settings import EngineSettings
 
-_FILE = click.Path(exists=True, dir_okay=False)
 _START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
 _REACH_SECONDS = 10.0
@@ -40,12 +40,9 @@ class _Where:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given = given
-        self._kafka = read_properties(given["client_config"]) if given["client_config"] else {}
-        self._kafka |= key_values(given["client_settings"], "-X")
-        named = self._kafka.pop("bootstrap.servers", None)
-        source = click.get_current_context().get_parameter_source("bootstrap")
-        if named is not None and source is ParameterSource.DEFAULT:
-            given["bootstrap"] = named
+        given["bootstrap"], self._kafka = client_of(
+            given["bootstrap"], given["client_config"], given["client_settings"]
+        )
 
     def words(self) -> list[str]:
         """As a command line of a server."""
@@ -92,45 +89,10 @@ class _Where:
         )
 
 
-_WHERE = (
-    click.option(
-        "--bootstrap",
-        "-b",
-        metavar="HOST:PORT",
-        envvar="PENSTOCK_BOOTSTRAP",
-        show_envvar=True,
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        help="A broker of the cluster, or several with commas.",
-    ),
-    click.option(
-        "--client-config",
-        metavar="FILE",
-        type=_FILE,
-        help="A .properties file of client settings (TLS, SASL).",
-    ),
-    click.option("-X", "client_settings", metavar="KEY=VALUE", multiple=True, help="One client setting."),
-    click.option(
-        "--registry",
-        "-r",
-        metavar="URL",
-        envvar="PENSTOCK_REGISTRY",
-        show_envvar=True,
-        default=DEFAULT_REGISTRY,
-        show_default=True,
-        help="The schema registry that types topics.",
-    ),
+_WHERE = options(
+    address_options("client"),
+    registry_address("The schema registry that types topics."),
     click.option("--no-registry", is_flag=True, help="There is none: only declared streams and tables."),
-    click.option(
-        "--registry-user",
-        metavar="NAME:PASSWORD",
-        envvar="PENSTOCK_REGISTRY_USER",
-        show_envvar=True,
-        help="Who we are, where the registry asks.",
-    ),
-    click.option("--registry-ca", metavar="FILE", type=_FILE, help="PEM: who signed its certificate."),
-    click.option("--registry-cert", metavar="FILE", type=_FILE, help="PEM: our own certificate."),
-    click.option("--registry-key", metavar="FILE", type=_FILE, help="Its key."),
     click.option(
         "--data",
         metavar="DIR",
@@ -162,10 +124,7 @@ def _where_options(command: Callable[..., None]) -> Callable[..., None]:
         where = _Where({name: kwargs.pop(name) for name in names})
         command(*args, where=where, **kwargs)
 
-    decorated: Callable[..., None] = with_where
-    for option in reversed(_WHERE):
-        decorated = option(decorated)
-    return decorated
+    return _WHERE(with_where)
 
 
 @contextmanager
@@ -190,7 +149,7 @@ def _needs_extra() -> Iterator[None]:
     "--execute", "-e", "statements", metavar="SQL", multiple=True, help="Run this and end (repeatable)."
 )
 @click.option(
-    "--file", "-f", "files", metavar="FILE", multiple=True, type=_FILE, help="Run a file first (repeatable)."
+    "--file", "-f", "files", metavar="FILE", multiple=True, type=FILE, help="Run a file first (repeatable)."
 )
 @click.option(
     "--set", "properties", metavar="KEY=VALUE", multiple=True, help="As SET: a property (repeatable)."
@@ -334,47 +293,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @sql.command()
 @_where_options
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    help="Where the server listens; 0 takes any free port.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--group",
-    default="penstock-sql",
-    show_default=True,
-    help="The group in which the servers of one cluster choose their leader.",
-)
-@click.option(
-    "--advertised-url", metavar="URL", help="How the other servers reach this one, if not by --host."
-)
-@click.option(
-    "--replication-factor",
-    metavar="N",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Of the topic __penstock_sql if it is made: at most as many as there are brokers.",
-)
-@click.option(
-    "--session-timeout-ms",
-    metavar="N",
-    type=click.IntRange(1000),
-    default=10_000,
-    show_default=True,
-    help="How long a dead leader is waited for.",
-)
-@click.option(
-    "--max-body-bytes",
-    metavar="N",
-    type=click.IntRange(1024),
-    default=4 << 20,
-    show_default=True,
-    help="The largest request body that is taken.",
+@serving_options(
+    what="server",
+    others="servers",
+    of_one="cluster",
+    topic="the topic __penstock_sql",
+    port=PORT,
+    group="penstock-sql",
+    ready="(sql, pid, leads) when statements are taken",
 )
 @click.option(
     "--max-requests",
@@ -383,12 +309,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     default=256,
     show_default=True,
     help="How many requests, push queries too, may run at once.",
-)
-@click.option(
-    "--ready-file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Written as JSON (sql, pid, leads) when statements are taken.",
 )
 @click.option("--from-parent", is_flag=True, hidden=True, help="Of the shell: ends when stdin is closed.")
 @json_option
