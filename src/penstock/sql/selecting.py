@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _END = object()
 _MOST_WAITING = 64
 """Batches that a slow reader may be behind before the query waits for it."""
+_TOO_SLOW = "failed to connect back"
+"""What Spark says when a Python process of its own took more than 10 s to start: the machine is busy."""
+_MOST_STARTS = 5
 
 
 class Selects:
@@ -167,11 +170,13 @@ class _Push:
         self._closed = threading.Lock()
         self._directory = tempfile.mkdtemp(prefix="penstock-push-")
         self._query: Any = None
+        self._starts = 0
+        self._begun = False
 
     def start(self) -> None:
-        mode = "complete" if self._mode == "complete" else self._mode
+        self._starts += 1
         self._query = (
-            self._frame.writeStream.outputMode(mode)
+            self._frame.writeStream.outputMode(self._mode)
             .foreachBatch(self._take)
             .queryName(f"push_{uuid.uuid4().hex[:8]}")
             .option("checkpointLocation", self._directory)
@@ -179,6 +184,7 @@ class _Push:
         )
 
     def _take(self, batch: DataFrame, batch_id: int) -> None:
+        self._begun = True
         table = batch.toArrow()
         if not table.num_rows:
             return
@@ -214,9 +220,19 @@ class _Push:
                 query = self._query  # which another thread may close meanwhile
                 if query is not None and not query.isActive:
                     error = query.exception()
-                    if error is not None and not self._closing.is_set():
+                    if error is None or self._closing.is_set():
+                        return _END
+                    if not self._started_again(str(error)):
                         raise SqlError(f"the query has failed: {cause(error)}") from error
-                    return _END
+
+    def _started_again(self, error: str) -> bool:
+        """If it came to nothing only because the machine is busy. It begins where it would have begun."""
+        if self._begun or _TOO_SLOW not in error or self._starts == _MOST_STARTS:
+            return False
+        with self._closed:
+            if not self._closing.is_set():
+                self.start()
+        return True
 
     def close(self) -> None:
         self._closing.set()
