@@ -1,5 +1,7 @@
-"""A push query whose first start comes to nothing. Spark's 10 seconds cannot be had by asking: a stand-in says
-what Spark says then."""
+"""A push query whose first start comes to nothing.
+
+Spark's 10 seconds cannot be had by asking: a stand-in says what Spark says then.
+"""
 
 from __future__ import annotations
 
