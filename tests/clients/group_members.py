@@ -112,7 +112,7 @@ class ConfluentMember(Member):
 class KafkaPythonMember(Member):
     def _run(self) -> None:
         from kafka import ConsumerRebalanceListener, KafkaConsumer
-        from kafka.errors import KafkaError
+        from kafka.errors import KafkaConnectionError, KafkaError
 
         member = self
 
@@ -139,7 +139,11 @@ class KafkaPythonMember(Member):
         try:
             while not self._stop.is_set():
                 # A poll that ends within a join loses it for good in kafka-python 3.0: give it time.
-                for records in consumer.poll(timeout_ms=2000).values():
+                try:
+                    polled = consumer.poll(timeout_ms=2000)
+                except KafkaConnectionError:
+                    continue  # the broker is away, which it tells now and then
+                for records in polled.values():
                     self.read += [(record.partition, record.offset, record.value) for record in records]
                     try:
                         consumer.commit()

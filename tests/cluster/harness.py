@@ -140,11 +140,18 @@ class Cluster:
         self._settings = settings
         self._admin: AdminClient | None = None
         self.zookeepers = _servers(directory, ensemble)
+        self.nodes: dict[int, Node] = {}
+        try:
+            self._start(brokers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, brokers: int) -> None:
         for server in self.zookeepers:
             server.start(wait=False)
         for server in self.zookeepers:
             server.wait_until_serving()
-        self.nodes: dict[int, Node] = {}
         for number in range(1, brokers + 1):
             self.nodes[number] = self.add(number, start=False)
         for node in self.nodes.values():
@@ -217,7 +224,23 @@ class Cluster:
         def enough() -> bool:
             return all(len(isr) == count for isr in self.in_sync(topic).values())
 
-        wait_until(f"{topic} has {count} replicas in sync", enough)
+        try:
+            wait_until(f"{topic} has {count} replicas in sync", enough)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._told(topic)}") from None
+
+    def _told(self, topic: str) -> str:
+        """What each broker says of a topic, and what it has logged."""
+        lines = []
+        for node in self.nodes.values():
+            admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.clients.port}", "log_level": 0})
+            try:
+                parts = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+                told = [f"{one.id}: leader {one.leader}, in sync {one.isrs}" for one in parts]
+            except KafkaException as error:
+                told = [str(error)]
+            lines += [f"broker {node.id}: {told}", node.tail()]
+        return "\n".join(lines)
 
     def controller(self) -> Node:
         found: list[int] = []

@@ -20,6 +20,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.wire import replica_fetch
 from penstock.wire.fetch import FetchPartitionResult, encode_fetch_response, parse_fetch
+from penstock.wire.records import Record, build_batch
 from tests.unit.cluster_images import partition as image_of
 from tests.unit.test_replication_partition import partition
 
@@ -27,7 +28,7 @@ TOPIC = UUID(int=7)
 
 
 class Leader:
-    """Broker 1 as the other side of the wire sees it: sessions, and its partitions without records."""
+    """Broker 1 as the other side of the wire sees it: its sessions and its partitions."""
 
     def __init__(self, partitions: dict[int, Partition]) -> None:
         self.partitions = partitions
@@ -68,7 +69,12 @@ class Leader:
         # Nothing to tell: as a leader would, it waits a little.
         await asyncio.sleep(0 if told else 0.01)
         topics = [(None, TOPIC, told)] if told else []
-        return bytearray(b"".join(encode_fetch_response(version, 0, 0, session.id, topics))), 0  # type: ignore[arg-type]
+        pieces = encode_fetch_response(version, 0, 0, session.id, topics)
+        return bytearray(b"".join(map(_bytes, pieces))), 0
+
+
+def _bytes(piece: Any) -> bytes:
+    return bytes(piece) if isinstance(piece, bytes | bytearray) else piece.read()
 
 
 def fetcher(leader: Leader, clock: ManualClock) -> LeaderFetcher:
@@ -139,6 +145,36 @@ def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_ne
         await one.stop()
 
     asyncio.run(run())
+
+
+def test_a_partition_that_waits_after_an_error_is_not_followed_by_what_its_session_still_has(
+    tmp_path: Path,
+) -> None:
+    """The leader led it not yet when it was asked, and has records of it when another partition is asked for:
+    taken, they would come again with every answer, and it would never be asked for from its end."""
+
+    async def run() -> None:
+        leader = Leader({index: replica(tmp_path, 1, index, 5) for index in (0, 1)})
+        one = fetcher(leader, ManualClock())
+        follows = {index: replica(tmp_path, 2, index, 6) for index in (0, 1)}
+        one.add(Followed(follows[0], TOPIC))  # of an epoch that the leader has not heard of
+        await until(lambda: one.followed[TOPIC, 0].errors > 2 and not one._asked)
+        for index in (0, 1):
+            leader.partitions[index].update(image_of((1, 2), (1,), index=index, epoch=6))
+        append(leader.partitions[0], 10)
+        one.add(Followed(follows[1], TOPIC))
+        await until(lambda: follows[0].log.log_end_offset == 10)
+        append(leader.partitions[0], 5)
+        await until(lambda: follows[0].log.log_end_offset == 15)
+        assert one.followed[TOPIC, 0].errors == 0
+        await one.stop()
+
+    asyncio.run(run())
+
+
+def append(to: Partition, count: int) -> None:
+    batch = bytearray(build_batch([Record(0, 1000, b"k", b"v")] * count))
+    to.append(batch, 0, len(batch), acks=1)
 
 
 def test_what_the_leader_tells_of_a_partition_that_is_not_asked_for_changes_nothing(tmp_path: Path) -> None:

@@ -169,8 +169,8 @@ class LeaderFetcher:
                 await asyncio.sleep(0)  # it goes out now
         for result in answer.results:
             one = self.followed.get((result.topic_id, result.partition))
-            if one is None:
-                continue
+            if one is None or one.id not in self._asked:
+                continue  # given up since, or waiting after an error
             end = one.partition.log.log_end_offset
             if expected.get(one.id, end) != end:
                 self._dirty.add(one.id)  # what came before it could not be appended
@@ -195,6 +195,8 @@ class LeaderFetcher:
             wait_ms = min(wait_ms, max(1, round(first * 1000)))
         self._dirty |= postponed
         if not self._asked:
+            # The leader's session still has what is given up here: the next request begins another.
+            self._session_epoch = 0
             await asyncio.sleep(wait_ms / 1000)
             return None
         return self._encode(wait_ms, topics, forgotten)
