@@ -196,7 +196,9 @@ def produce(bootstrap: str, count: int, *, partitions: int, seed: int, per_secon
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     there = admin.list_topics(timeout=30).topics
-    if missing := [NewTopic(topic, partitions, 1) for topic in TOPICS if topic not in there]:
+    # The events are of long ago, and would be deleted after the seven days for which topics keep records.
+    keep = {"retention.ms": "-1"}
+    if missing := [NewTopic(topic, partitions, 1, config=keep) for topic in TOPICS if topic not in there]:
         for future in admin.create_topics(missing).values():
             future.result()
     producer = Producer(

@@ -3,7 +3,8 @@
 --     python examples/sql/nexmark.py --bootstrap localhost:9092
 --     penstock sql -f examples/sql/nexmark.sql
 --
--- `date_time` and `expires` are milliseconds since 1970; as `timestamp`, the first becomes the event time.
+-- `date_time` and `expires` are milliseconds since 1970; as `timestamp`, the first becomes the event time. Records
+-- that a stream writes have it too, and the events are of long ago: `retention` keeps them.
 
 CREATE STREAM person (id BIGINT, name STRING, email_address STRING, city STRING, state STRING, date_time BIGINT)
   WITH (topic = 'person', format = 'json', timestamp = 'date_time');
@@ -16,25 +17,25 @@ CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, 
   WITH (topic = 'bid', format = 'json', timestamp = 'date_time');
 
 -- Query 0: every bid, as it is.
-CREATE STREAM q0 AS
+CREATE STREAM q0 WITH (retention = '-1') AS
   SELECT auction, bidder, price, channel, date_time FROM bid;
 
 -- Query 1: prices in euros.
-CREATE STREAM q1 AS
+CREATE STREAM q1 WITH (retention = '-1') AS
   SELECT auction, bidder, CAST(0.908 * price AS DOUBLE) AS price, date_time FROM bid;
 
 -- Query 2: bids on some auctions.
-CREATE STREAM q2 AS
+CREATE STREAM q2 WITH (retention = '-1') AS
   SELECT auction, price FROM bid WHERE auction % 123 = 0;
 
 -- Query 3: who sells things of category 10 in three states.
-CREATE STREAM q3 AS
+CREATE STREAM q3 WITH (retention = '-1') AS
   SELECT p.name, p.city, p.state, a.id AS auction
   FROM auction a JOIN person p WITHIN 1 HOUR ON a.seller = p.id
   WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA');
 
 -- Query 4: the average of the highest bids, in each category.
-CREATE STREAM bid_in_time AS
+CREATE STREAM bid_in_time WITH (retention = '-1') AS
   SELECT a.id AS auction, a.category, a.seller, a.expires, b.price, b.date_time
   FROM auction a JOIN bid b WITHIN 1 HOUR ON a.id = b.auction
   WHERE b.date_time BETWEEN a.date_time AND a.expires
@@ -73,7 +74,7 @@ CREATE TABLE q7 AS
   FROM bid WINDOW TUMBLING (SIZE 10 SECONDS);
 
 -- Query 8: who came and began to sell in the same 10 seconds.
-CREATE STREAM new_seller AS
+CREATE STREAM new_seller WITH (retention = '-1') AS
   SELECT p.id, p.name, p.date_time DIV 10000 * 10000 AS since
   FROM person p JOIN auction a WITHIN 10 SECONDS
     ON p.id = a.seller AND p.date_time DIV 10000 = a.date_time DIV 10000

@@ -12,7 +12,12 @@ from tests.spark import class_archive
 from tests.sql.serving import SqlClient, SqlServer
 
 # A leader that is gone is to be noticed soon, and a group of one need not wait for others.
-BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
+# Records have times of long ago, and must not be deleted by a run that takes longer than five minutes.
+BROKER_SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "log.retention.ms": -1,
+}
 
 
 def pytest_configure() -> None:

@@ -5,9 +5,11 @@ What stands there has been run: a statement of a golden file, and what came of i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.sql.keywords import STATEMENTS
+from penstock.sql.keywords import OPTIONS, STATEMENTS
+from penstock.sql.properties import PROPERTIES
 from tests.sql import golden
 from tests.sql.golden import Golden, Step
 
@@ -32,10 +34,26 @@ def page() -> str:
     parts = [INTRO.read_text()]
     for statement in STATEMENTS:
         parts.append(f"- **{statement.name}**: {statement.meaning}\n\n  ```\n  {statement.syntax}\n  ```\n")
+    parts.append("## Options\n\nThose of `WITH`; text in quotes, numbers with or without.\n")
+    parts.append(table("option", OPTIONS))
+    parts.append(
+        "## Properties\n\n`SET 'name' = 'value'`, for statements that follow; a query keeps those with which"
+    )
+    parts.append("it was made. All settings of Spark SQL (`spark.sql.…`) are properties too.\n")
+    parts.append(table("property", PROPERTIES))
     for title, names in SECTIONS:
         parts.append(f"## {title}\n")
         parts.extend(section(golden.read(golden.DIRECTORY / f"{name}.test")) for name in names)
     return "\n".join(parts)
+
+
+def table(what: str, rows: Mapping[str, str]) -> str:
+    lines = [
+        f"| {what} | meaning |",
+        "| --- | --- |",
+        *(f"| `{n}` | {meaning} |" for n, meaning in rows.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def section(file: Golden) -> str:

@@ -13,6 +13,7 @@ from penstock.sql.catalog import Kind, Relation
 from penstock.sql.cursor import Cursor
 from penstock.sql.durations import duration
 from penstock.sql.errors import BadSyntax, Clash, Place, Unknown, did_you_mean
+from penstock.sql.keywords import OPTIONS
 from penstock.sql.naming import registered_columns
 from penstock.sql.outside import KEY, VALUE, Outside
 from penstock.sql.relations import FORMATS, KEY_FORMATS, REGISTRY_FORMATS, SCHEMA_TYPES
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 _ERRORS = ("dead-letter", "fail", "skip")
 _STORAGES = ("topic", "delta", "parquet")
-OPTIONS = (
-    "topic", "format", "key_format", "timestamp", "timestamp_format", "watermark", "partitions", "replicas",
-    "errors", "dead_letter_topic", "delimiter", "message", "storage", "path", "state", "retention",
-)  # fmt: skip
 _OWN_TOPICS = (
     "__penstock_sql", "__penstock_queries", "__penstock_marks", "_schemas",
     "__consumer_offsets", "__transaction_state", "__share_group_state",
@@ -51,7 +48,7 @@ class Options:
             self.given["topic"] = self.given.pop("kafka_topic")
         for name in self.given:
             if name not in OPTIONS:
-                raise Unknown(f"no option `{name}`{did_you_mean(name, OPTIONS)}", self.place(name))
+                raise Unknown(f"no option `{name}`{did_you_mean(name, tuple(OPTIONS))}", self.place(name))
         self.format = self.choice("format", FORMATS)
         self.key_format = self.choice("key_format", KEY_FORMATS)
         self.choice("errors", _ERRORS)
@@ -63,6 +60,7 @@ class Options:
             check_target(letters, at)
         self.partitions = self.number("partitions")
         self.replicas = self.number("replicas")
+        self.retention_ms = self._retention()
         if self.storage != "topic" and "path" not in self.given and statement.query is None:
             raise Clash(f"storage='{self.storage}' needs a path", self.place("storage"))
         if self.storage == "topic" and "path" in self.given:
@@ -90,6 +88,17 @@ class Options:
         if not value.isdecimal() or int(value) < 1:
             raise Clash(f"{name}={value} must be a number from 1 on", self.place(name))
         return int(value)
+
+    def _retention(self) -> int | None:
+        value = self.given.get("retention")
+        if value is None or value.removeprefix("-").isdecimal():
+            if value is not None and int(value) < -1:
+                raise Clash(f"retention={value} must be a time, or -1 for ever", self.place("retention"))
+            return None if value is None else int(value)
+        try:
+            return duration(Cursor(value, tokenize(value)), positive=True).microseconds // 1000
+        except BadSyntax as error:
+            raise Clash(f"retention='{value}' is no time: {error.message}", self.place("retention")) from None
 
     def kept(self) -> dict[str, str]:
         """What goes with the relation."""
@@ -218,8 +227,8 @@ def check_topic_name(topic: str, place: Place | None, option: str = "topic") -> 
 
 def make_topic(outside: Outside, topic: str, options: Options, kind: Kind, partitions: int) -> bool:
     config = {"cleanup.policy": "compact"} if kind == "table" else {}
-    if "retention" in options.given:
-        config["retention.ms"] = options.given["retention"]
+    if options.retention_ms is not None:
+        config["retention.ms"] = str(options.retention_ms)
     return outside.create_topic(topic, options.partitions or partitions, config, options.replicas or -1)
 
 

@@ -118,6 +118,30 @@ STATEMENTS = (
     StatementSyntax("UNSET", "UNSET 'property'", "Gives a property its default again."),
 )
 
+OPTIONS = {
+    "topic": "the topic that is read or written; the name of the stream or table if it is not given",
+    "format": "`json`, `avro`, `protobuf`, `json_schema`, `csv`, `string` or `bytes`: what values are; by"
+    " itself that of the registered schema, or of the first source of the query",
+    "key_format": "what keys are: `string` (by itself), `bytes`, `json`, `avro`, `protobuf` or `json_schema`",
+    "timestamp": "the column that is the time of a row: a TIMESTAMP, or a BIGINT of milliseconds since 1970;"
+    " by itself the time of the record",
+    "timestamp_format": "the pattern of a `timestamp` that is text, as `to_timestamp` reads it",
+    "watermark": "how late rows may come, as `10 minutes`, where a query says nothing of it",
+    "partitions": "of a topic that is made; by itself as many as the first source of the query has",
+    "replicas": "of a topic that is made; by itself the broker's default",
+    "retention": "how long a topic that is made keeps records, as `30 days` or in milliseconds; `-1`: for"
+    " ever",
+    "errors": "what becomes of records that are not what the columns say: `dead-letter` (by itself), `skip`"
+    " or `fail`",
+    "dead_letter_topic": "where they go; by itself `<topic>-dead-letters`",
+    "delimiter": "between the columns of `csv`; by itself a comma",
+    "message": "which message of a Protobuf schema, where it has several",
+    "storage": "`topic` (by itself), `delta`, or `parquet`, which is only read",
+    "path": "where the files of `delta` and `parquet` are; by itself a table in Delta is kept under `--data`",
+    "state": "with CREATE OR REPLACE, where the plan says that state is lost: `rebuild` computes it anew",
+}
+"""Of WITH, in CREATE STREAM and CREATE TABLE."""
+
 FIRST_WORDS = (
     "SELECT", "WITH", "FROM", "VALUES", "CREATE", "INSERT", "DROP", "SHOW", "LIST", "DESCRIBE", "DESC",
     "EXPLAIN", "PAUSE", "RESUME", "TERMINATE", "DEFINE", "UNDEFINE", "SET", "UNSET",

@@ -33,6 +33,7 @@ from penstock.sql.naming import Names
 from penstock.sql.outside import Outside
 from penstock.sql.planning import Shape, key_columns, shape
 from penstock.sql.preparing import Prepared, new_session, prepare, spark_errors
+from penstock.sql.properties import RESET
 from penstock.sql.relations import REGISTRY_FORMATS
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import fits, from_words, words
@@ -41,8 +42,6 @@ from penstock.sql.writing import named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-RESET = "auto.offset.reset"
 
 
 @dataclass(frozen=True)

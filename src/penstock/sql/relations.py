@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.sql.catalog import Relation
 from penstock.sql.errors import Clash
 from penstock.sql.outside import KEY, VALUE
+from penstock.sql.properties import OF_THE_SOURCE
 from penstock.sql.settings import EngineSettings
 from penstock.sql.spark_types import quoted, words
 
@@ -30,16 +31,6 @@ TEXT_FORMATS = {"json": "json-text", "csv": "csv-text"}
 FORMATS = (*REGISTRY_FORMATS, *TEXT_FORMATS, "string", "bytes")
 KEY_FORMATS = ("string", "bytes", "json", "avro", "protobuf", "json_schema")
 OWN_COLUMNS = ("__key", "__partition", "__offset", "__timestamp", "__headers")
-_PASSED_ON = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "targetBatchDuration",
-    "failOnDataLoss",
-)
-"""Properties (SET) that are options of the source."""
 
 
 # Reading
@@ -100,8 +91,7 @@ def source_options(
         "startingOffsets": starting,
     }
     if streaming:
-        known = {name.lower(): name for name in _PASSED_ON}
-        options |= {known[name.lower()]: value for name, value in properties.items() if name.lower() in known}
+        options |= {name: properties[name] for name in OF_THE_SOURCE if name in properties}
     if headers:
         options["includeHeaders"] = "true"
     options |= _typed(relation, settings)

@@ -14,10 +14,11 @@ from penstock.pipelines.failures import cause
 from penstock.sql import functions as python_functions
 from penstock.sql.catalog import Catalog, Relation
 from penstock.sql.errors import Place, SqlError
-from penstock.sql.making import RESET, Maker, check_streaming
+from penstock.sql.making import Maker, check_streaming
 from penstock.sql.outside import Outside
 from penstock.sql.planning import shape
 from penstock.sql.preparing import Prepared, new_session, prepare, spark_errors
+from penstock.sql.properties import RESET
 from penstock.sql.relations import only_looked_at
 from penstock.sql.results import ColumnType, Rows, arrow_rows
 from penstock.sql.settings import EngineSettings
