@@ -89,16 +89,25 @@ class Options:
             raise Clash(f"{name}={value} must be a number from 1 on", self.place(name))
         return int(value)
 
-    def _retention(self) -> int | None:
-        value = self.given.get("retention")
-        if value is None or value.removeprefix("-").isdecimal():
-            if value is not None and int(value) < -1:
-                raise Clash(f"retention={value} must be a time, or -1 for ever", self.place("retention"))
-            return None if value is None else int(value)
+    def time(self, name: str, *, positive: bool) -> int | None:
+        """In milliseconds."""
+        value = self.given.get(name)
+        if value is None:
+            return None
         try:
-            return duration(Cursor(value, tokenize(value)), positive=True).microseconds // 1000
-        except BadSyntax as error:
-            raise Clash(f"retention='{value}' is no time: {error.message}", self.place("retention")) from None
+            cursor = Cursor(value, tokenize(value))
+            found = duration(cursor, positive=positive)
+        except BadSyntax:
+            found = None
+        if found is None or not cursor.done:
+            raise Clash(f"{name}='{value}' is no length of time: write '10 seconds'", self.place(name))
+        return found.microseconds // 1000
+
+    def _retention(self) -> int | None:
+        value = self.given.get("retention", "")
+        if value == "-1" or value.isdecimal():
+            return int(value)
+        return self.time("retention", positive=True)
 
     def kept(self) -> dict[str, str]:
         """What goes with the relation."""
@@ -246,16 +255,7 @@ def check_times(relation: Relation, options: Options, place: Place | None) -> No
                 "(milliseconds since 1970)",
                 options.place("timestamp") or place,
             )
-    if "watermark" in relation.options:
-        given = relation.options["watermark"]
-        try:
-            cursor = Cursor(given, tokenize(given))
-            duration(cursor, positive=False)
-        except BadSyntax:
-            raise Clash(
-                f"watermark='{given}' is no length of time: write '10 seconds'",
-                options.place("watermark") or place,
-            ) from None
+    options.time("watermark", positive=False)
 
 
 def _key_format(options: Options, topic: str, outside: Outside) -> tuple[str, int | None]:

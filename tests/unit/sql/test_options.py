@@ -25,7 +25,7 @@ def test_retention_is_a_time_or_for_ever(given: str, milliseconds: int) -> None:
     assert options(f"retention = {given}").retention_ms == milliseconds
 
 
-@pytest.mark.parametrize("given", ["'a while'", "'-2'", "'0 days'", "'3 months'"])
+@pytest.mark.parametrize("given", ["'a while'", "'-2'", "'0 days'", "'3 months'", "'30 days or so'"])
 def test_what_is_no_retention_is_told_at_its_place(given: str) -> None:
     with pytest.raises(Clash, match="retention=") as told:
         options(f"format = 'json', retention = {given}")
