@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types layers test-fast test-brokers test-cluster test-spark test-sql spark-classes bench fuzz chaos clean
+.PHONY: help setup run test checks lint types layers test-fast test-servers test-streams test-brokers test-cluster test-spark test-sql \
+	test-long browser spark-classes docs bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -16,6 +17,8 @@ STAMP := $(VENV)/.setup-done
 DATA ?= data
 PORT ?= 9092
 RUN_SECONDS ?=
+# Tests start hundreds of Python processes: each would compile all of Penstock again.
+unexport PYTHONDONTWRITEBYTECODE
 # Test processes at once, and more arguments for pytest: make test PYTEST="-k produce"
 JOBS ?= 2
 PYTEST ?=
@@ -25,10 +28,17 @@ BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/sql tests/__pyca
 PYTEST_RUN := $(BIN)/python -m pytest -q $(PYTEST)
 # Tests with brokers wait more than they compute: for sessions that end, elections, clients that try again.
 WAITING_JOBS := $(shell echo $$((2 * $(JOBS))))
+# One process for the tests with the SQL server, one for those with the shared Spark, and the others' one.
+STREAMS_JOBS := $(shell echo $$(($(JOBS) + 1)))
+# Tests that share something that takes long to start are a group, which one process runs: see tests/conftest.py.
+GROUPED := --dist loadgroup --no-loadscope-reorder
 # What fails beside others that take the cores is run once more, alone: a fault fails again and ends the run,
-# and what does not is named in the output of the first.
-AGAIN = { code=$$?; [ $$code -eq 1 ] || exit $$code; echo "== FAILED ABOVE, once more, one at a time:"; \
-	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none $(1); }
+# and what does not is named in the output of the first. Where PYTEST chooses no test of a part, that is no fault.
+AGAIN = { code=$$?; [ "$${code}$(and $(PYTEST),chosen)" != 5chosen ] || exit 0; [ $$code -eq 1 ] || exit $$code; echo "== FAILED ABOVE, once more, one at a time:"; \
+	$(BIN)/python -m pytest -q -n 1 $(GROUPED) --last-failed --last-failed-no-failures none $(1); }
+# The end of each part: how long it took.
+TOOK = echo "== $@ took $$((SECONDS / 60)) min $$((SECONDS % 60)) s"
+BEGUN := $(shell date +%s)
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -50,13 +60,21 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
 	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
 
-test: setup lint types layers test-fast test-brokers test-cluster test-spark test-sql ## Everything: style, types, layers, all tests
-	@echo "== all green"
+test: setup checks test-fast test-servers test-streams ## Everything: style, types, layers, all tests
+	@s=$$(($$(date +%s) - $(BEGUN))); echo "== all green after $$((s / 60)) min $$((s % 60)) s"
 
-lint: setup ## ruff: rules and format
+# Side by side, as each of them uses one core; and what the tests need.
+checks: setup
+	@$(MAKE) --no-print-directory -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
+		types spark-classes lint layers browser
+	@$(TOOK)
+
+lint: setup ## ruff: rules and format; the links of all pages
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@echo "== links of README and docs"
+	@$(BIN)/python -m pytest -q -p no:cacheprovider -k link tests/unit/test_docs.py
 
 types: setup ## mypy --strict on src/
 	@echo "== mypy --strict src"
@@ -68,16 +86,32 @@ layers: setup ## The layers of the design, as a contract
 
 test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
-	@$(PYTEST_RUN) -n $(JOBS) --dist worksteal $(FAST) || $(call AGAIN,$(FAST))
+	@$(PYTEST_RUN) -n $(JOBS) --dist worksteal $(FAST) || $(call AGAIN,$(FAST)); $(TOOK)
 
-test-brokers: setup ## The tests with real brokers, real clients, the registry and Kafka's own tools
+test-servers: setup browser ## test-brokers and test-cluster at once, so that no core waits for the last of either
+	@echo "== tests: $(BROKERS) tests/cluster"
+	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) tests/cluster || $(call AGAIN,$(BROKERS) tests/cluster); $(TOOK)
+
+test-streams: setup spark-classes ## test-spark and test-sql at once
+	@echo "== tests: tests/spark tests/sql"
+	@$(PYTEST_RUN) -n $(STREAMS_JOBS) $(GROUPED) tests/spark tests/sql || $(call AGAIN,tests/spark tests/sql); $(TOOK)
+
+# For tests/browser, which are skipped by name without one.
+browser:
+	@for b in chromium chromium-browser google-chrome; do command -v $$b >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ]; then as_root=""; elif sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=no; fi; \
+	command -v apt-get >/dev/null && [ "$$as_root" != no ] || { echo "== no chromium here: tests/browser are skipped"; exit 0; }; \
+	echo "== installing chromium for tests/browser"; \
+	{ timeout 300 $$as_root apt-get update -qq && timeout 900 $$as_root apt-get install -y -qq --no-install-recommends chromium; } \
+		>/dev/null 2>&1 || echo "== chromium could not be installed: tests/browser are skipped"
+
+test-brokers: setup browser ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
-	@$(PYTEST_RUN) -n $(WAITING_JOBS) --dist worksteal $(BROKERS) || $(call AGAIN,$(BROKERS))
+	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) || $(call AGAIN,$(BROKERS)); $(TOOK)
 
-# A file's tests share what takes long to start: a cluster, a Spark session.
 test-cluster: setup ## The tests with several brokers, ZooKeeper, and faults
 	@echo "== tests: tests/cluster"
-	@$(PYTEST_RUN) -n $(WAITING_JOBS) --dist loadfile tests/cluster || $(call AGAIN,tests/cluster)
+	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) tests/cluster || $(call AGAIN,tests/cluster); $(TOOK)
 
 # So that each of the many Sparks that tests start does so in half the time.
 spark-classes: setup
@@ -85,11 +119,22 @@ spark-classes: setup
 
 test-spark: setup spark-classes ## The tests with Spark: source and sink, streams, pipelines
 	@echo "== tests: tests/spark"
-	@$(PYTEST_RUN) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/spark || $(call AGAIN,tests/spark)
+	@$(PYTEST_RUN) -n $(JOBS) $(GROUPED) tests/spark || $(call AGAIN,tests/spark); $(TOOK)
 
 test-sql: setup spark-classes ## The tests of continuous SQL
 	@echo "== tests: tests/sql"
-	@$(PYTEST_RUN) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/sql || $(call AGAIN,tests/sql)
+	@$(PYTEST_RUN) -n $(JOBS) $(GROUPED) tests/sql || $(call AGAIN,tests/sql); $(TOOK)
+
+test-long: setup spark-classes ## The tests that repeat what chance decides, many more times than `make test` does
+	@echo "== tests with more repetitions"
+	@PENSTOCK_TEST_LONG=1 $(PYTEST_RUN) -n $(JOBS) $(GROUPED) --timeout 3600 -m repeated tests; $(TOOK)
+
+docs: setup ## The documentation site, in build/site; a broken link is an error
+	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	@echo "== mkdocs"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
+	@echo "open build/site/index.html, or serve it: $(BIN)/mkdocs serve"
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)
@@ -97,8 +142,9 @@ bench: setup ## Measure against limits of the same run; ARGS="--quick" for a sho
 fuzz: setup ## More generated hostile input than `make test` has time for
 	@PENSTOCK_FUZZ_EXAMPLES=$${PENSTOCK_FUZZ_EXAMPLES:-20000} $(BIN)/python -m pytest -q -n $(JOBS) --timeout 900 -m fuzz tests
 
-chaos: setup ## Faults at random in a cluster under load, longer than in `make test` (CHAOS_SECONDS=120 SEED=17)
-	@$(BIN)/python -m tests.cluster.chaos --seconds $(or $(CHAOS_SECONDS),120) $(if $(SEED),--seed $(SEED))
+chaos: setup ## Faults at random in a cluster under load, longer than in `make test` (CHAOS_SECONDS=120 SEED=17, or CHAOS_MINUTES=60)
+	@$(BIN)/python -m tests.cluster.chaos --seconds $(or $(CHAOS_SECONDS),120) $(if $(SEED),--seed $(SEED)) \
+		$(if $(CHAOS_MINUTES),--minutes $(CHAOS_MINUTES))
 
 clean: ## Remove what was built and cached, but not data/
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,10 +9,34 @@ import sys
 import time
 from pathlib import Path
 
-from bench import cluster, groups, native, registry, requests, spark, sql, start, throughput
+from bench import (
+    cluster,
+    groups,
+    native,
+    registry,
+    requests,
+    spark,
+    sql,
+    stalls,
+    start,
+    throughput,
+    transactions,
+)
 from bench.report import Report
 
-PARTS = ("throughput", "native", "requests", "start", "groups", "cluster", "registry", "spark", "sql")
+PARTS = (
+    "throughput",
+    "native",
+    "requests",
+    "start",
+    "groups",
+    "cluster",
+    "transactions",
+    "stalls",
+    "registry",
+    "spark",
+    "sql",
+)
 
 
 def measure(part: str, report: Report, *, quick: bool) -> None:
@@ -45,6 +69,12 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
                 kills=1 if quick else 3,
                 away_gigabytes=0.25 if quick else 1.0,
             )
+        case "transactions":
+            print("\nTransactions of one record by Java's producer, three brokers, three replicas")
+            transactions.measure(report, transactions=100 if quick else 400, rounds=2 if quick else 5)
+        case "stalls":
+            print("\nStalls: one connection produces a record each millisecond while the broker works")
+            stalls.measure(report, megabytes=16 if quick else 64, seconds=3 if quick else 20)
         case "registry":
             print("\nSchema registry: 10,000 schemas, 8 connections, one process")
             registry.measure(report, seconds=2 if quick else 5)

@@ -21,7 +21,9 @@ _START_TIMEOUT_S = 60.0
 class BrokerProcess:
     """One `python -m penstock.broker` with a data directory that the caller owns."""
 
-    def __init__(self, directory: Path, *, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, settings: dict[str, str] | None = None, module: str = "penstock.broker"
+    ) -> None:
         self.directory = directory
         self.ready_file = directory / "ready.json"
         self.ready_file.unlink(missing_ok=True)
@@ -30,7 +32,7 @@ class BrokerProcess:
             "listeners": "PLAINTEXT://127.0.0.1:0",
             **(settings or {}),
         }
-        command = [sys.executable, "-m", "penstock.broker", "--ready-file", str(self.ready_file)]
+        command = [sys.executable, "-m", module, "--ready-file", str(self.ready_file)]
         for name, value in given.items():
             command += ["--set", f"{name}={value}"]
         self._log = open(directory / "broker.log", "ab")
@@ -79,6 +81,9 @@ class BrokerProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """kill -9."""
         if self.is_running:
@@ -115,12 +120,14 @@ def scratch() -> Iterator[Path]:
 
 
 @contextmanager
-def broker(directory: Path | None = None, settings: dict[str, str] | None = None) -> Iterator[BrokerProcess]:
+def broker(
+    directory: Path | None = None, settings: dict[str, str] | None = None, module: str = "penstock.broker"
+) -> Iterator[BrokerProcess]:
     if directory is None:
-        with scratch() as made, broker(made, settings) as process:
+        with scratch() as made, broker(made, settings, module) as process:
             yield process
         return
-    process = BrokerProcess(directory, settings=settings)
+    process = BrokerProcess(directory, settings=settings, module=module)
     try:
         yield process
     finally:

@@ -25,7 +25,9 @@ def main() -> None:
 
 
 def send(arguments: argparse.Namespace) -> None:
-    producer = Producer({"bootstrap.servers": arguments.bootstrap, "enable.idempotence": True})
+    # murmur2_random puts a key where Java's producer, Spark and SQL put it.
+    settings = {"bootstrap.servers": arguments.bootstrap, "partitioner": "murmur2_random"}
+    producer = Producer({**settings, "enable.idempotence": True})
 
     def delivered(error: object, message: object) -> None:
         if error is not None:

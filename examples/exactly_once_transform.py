@@ -26,6 +26,7 @@ def main() -> None:
             "transactional.id": f"{arguments.group}-{arguments.instance}",
             "transaction.timeout.ms": 30_000,
             "reconnect.backoff.max.ms": 500,
+            "partitioner": "murmur2_random",  # as Java's producer, Spark and SQL
         }
     )
     retry(producer.init_transactions)

@@ -1,11 +1,24 @@
-"""What all tests share: no test asserts a time; warnings of the clients under test are not ours to mend."""
+"""What all tests share: no test asserts a time; warnings of the clients under test are not ours to mend.
+
+One Spark serves all tests of a pytest process, and one SQL server: each takes longer to start than most tests
+take. `tests/scheduling.py` has the tests that use the same one run by one process.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests import scheduling
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
@@ -18,3 +31,36 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python reads its schemas with functions that importlib.resources has since replaced.
     for message in ("read_text is deprecated", "open_text is deprecated"):
         config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A SparkSession on local[2] that all tests share: none of them stops it or leaves a query running."""
+    import penstock.spark
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = penstock.spark.session(
+        "penstock-tests",
+        master="local[2]",
+        conf={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.local.dir": str(scratch),
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+            # As the SQL server has it.
+            "spark.scheduler.mode": "FAIR",
+        },
+    )
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: scheduling.rank(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    return scheduling.scheduler(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -73,7 +73,7 @@ def start(doc: str | None, sample: Iterable[Record], arguments: Sequence[str] | 
 
 
 def send(bootstrap: str, records: Iterable[Record]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "partitioner": "murmur2_random"})
     for topic, key, value in records:
         text = value if value is None or isinstance(value, str) else json.dumps(value)
         producer.produce(topic, text, key)

@@ -51,6 +51,25 @@ class ManualClock:
         self._elapsed_ms += ms
 
 
+class SteadyClock:
+    """Wall time as it was when this was made, and from then on what has passed: it never jumps.
+
+    For deadlines that are kept as wall time: they come in time also when the machine's clock is set back.
+    """
+
+    __slots__ = ("_clock", "_start_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start_ms = clock.now_ms() - int(clock.monotonic() * 1000)
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._clock.monotonic() * 1000)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+
 class ShiftedClock:
     """A live clock plus an offset that grows with `advance`; both readings jump together."""
 

@@ -8,6 +8,7 @@ replies. So what a client was told survives, and a shard moves to another broker
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import ApiError
@@ -41,6 +42,40 @@ class Outcome:
     replies: list[Reply] = field(default_factory=list)
     producer: Producer | None = None  # the records belong to its transaction and count when that commits
     actions: list[Any] = field(default_factory=list)  # what else the host is to do
+    cuts: list[int] = field(default_factory=list)
+    """Before which records another batch may begin where one cannot hold all (`max.message.bytes`). Those
+    between two cuts are written together or not at all."""
+
+    def add(self, other: Outcome) -> None:
+        """Something else that was decided, and does not depend on this."""
+        base = len(self.records)
+        if base and other.records:
+            self.cuts.append(base)
+        self.cuts += [base + cut for cut in other.cuts]
+        self.records += other.records
+        self.replies += other.replies
+        self.actions += other.actions
+
+    def divide(self) -> None:
+        """Each record stands for itself: deletions of many things, for example."""
+        self.cuts = list(range(1, len(self.records)))
+
+    def parts(self, room: int) -> list[list[StateRecord]]:
+        """The records in as few parts as the cuts allow, none of more than about `room` bytes."""
+        parts: list[list[StateRecord]] = []
+        begin = size = 0
+        for start, stop in pairwise((0, *self.cuts, len(self.records))):
+            added = sum(map(_size, self.records[start:stop]))
+            if size and size + added > room:
+                parts.append(self.records[begin:start])
+                begin, size = start, 0
+            size += added
+        return [*parts, self.records[begin:]]
+
+
+def _size(record: StateRecord) -> int:
+    """Of a record in a batch, at most."""
+    return len(record.key) + len(record.value or b"") + 32
 
 
 class Shard(Protocol):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from errno import EIO, ENOSPC
 
 Data = bytes | bytearray | memoryview
+Identity = tuple[int, int]
+"""Of a file, whatever its name: device and inode."""
 
 
 class Fs:
@@ -57,6 +59,10 @@ class Fs:
 
     def stat_size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def identity(self, fd: int) -> Identity:
+        stat = os.fstat(fd)
+        return stat.st_dev, stat.st_ino
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

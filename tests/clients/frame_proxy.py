@@ -21,7 +21,7 @@ from typing import Self
 from penstock.errors import error_for_name
 from penstock.wire.api_keys import ApiKey, response_header_version
 from penstock.wire.codec import Message, decode_request, decode_response, encode_response
-from penstock.wire.frame import parse_request_header, response_header
+from penstock.wire.frame import parse_request_header
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Request:
     def answer(self, message: Message) -> bytes:
         flexible = response_header_version(self.api, self.version) == 1
         body = encode_response(self.api, self.version, message)
-        return response_header(self.correlation_id, flexible) + body
+        return self.correlation_id.to_bytes(4, "big") + (b"\0" if flexible else b"") + body
 
 
 class Proxy:

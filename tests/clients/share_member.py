@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import time
 import uuid
 from collections.abc import Iterable
 from types import TracebackType
@@ -32,16 +34,24 @@ def alter_group(wire: WireClient, group: str, **settings: str) -> None:
 class ShareMember:
     """Joins at once. `fetch` gives the records that were acquired: offset, value and delivery count."""
 
-    def __init__(self, broker: PenstockBroker, group: str, topic: str, *, version: int = 2) -> None:
-        self.wire = WireClient(broker.port, client_id="member")
+    def __init__(self, broker: PenstockBroker | int, group: str, topic: str, *, version: int = 2) -> None:
+        """`broker` may be a port."""
+        port = broker if isinstance(broker, int) else broker.port
+        self.wire = WireClient(port, client_id="member", timeout=60)
         self.group = group
-        self.member_id = str(uuid.uuid4())
+        # As Kafka writes a UUID; its brokers take no other form.
+        self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.topic_id = topic_id(self.wire, topic)
         self.version = version
         self.epoch = 0
         find = Message(key_type=0, coordinator_keys=[group])
         assert self.wire.request(ApiKey.FIND_COORDINATOR, 6, find).coordinators[0].error_code == 0
         self.joined = self.heartbeat(0, [topic])
+        deadline = time.monotonic() + 30
+        while (
+            self.joined.error_code in (14, 15, 16) and time.monotonic() < deadline
+        ):  # loading, as Kafka does
+            self.joined = self.heartbeat(0, [topic])
         assert self.joined.error_code == 0, self.joined
 
     def __enter__(self) -> ShareMember:
@@ -63,6 +73,18 @@ class ShareMember:
         return self.wire.request(ApiKey.SHARE_GROUP_HEARTBEAT, 1, request)
 
     def request(self, acknowledged: Iterable[tuple[int, int, list[int]]], **more: Any) -> Message:
+        """Of ShareFetch."""
+        waiting = {
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "batch_size": 500,
+        }
+        return self.acknowledgements(acknowledged, **{**waiting, "forgotten_topics_data": [], **more})
+
+    def acknowledgements(self, acknowledged: Iterable[tuple[int, int, list[int]]], **more: Any) -> Message:
+        """Of ShareAcknowledge."""
         partition = Message(
             partition_index=more.pop("partition", 0),
             acknowledgement_batches=[
@@ -74,13 +96,7 @@ class ShareMember:
             "group_id": self.group,
             "member_id": self.member_id,
             "share_session_epoch": self.epoch,
-            "max_wait_ms": 0,
-            "min_bytes": 1,
-            "max_bytes": 1 << 20,
-            "max_records": 500,
-            "batch_size": 500,
             "topics": [Message(topic_id=self.topic_id, partitions=[partition])],
-            "forgotten_topics_data": [],
         }
         return Message(**{**fields, **more})
 
@@ -109,7 +125,8 @@ class ShareMember:
         return received(answer)
 
     def acknowledge(self, *acknowledged: tuple[int, int, list[int]], **more: Any) -> Message:
-        answer = self.wire.request(ApiKey.SHARE_ACKNOWLEDGE, self.version, self.request(acknowledged, **more))
+        request = self.acknowledgements(acknowledged, **more)
+        answer = self.wire.request(ApiKey.SHARE_ACKNOWLEDGE, self.version, request)
         if answer.error_code == 0 and "share_session_epoch" not in more:
             self.epoch += 1
         return answer

@@ -174,6 +174,7 @@ def test_every_topic_setting_of_kafka_is_described_with_its_default(admin: Admin
         "unclean.leader.election.enable": "false",
         "penstock.retention.strict": "false",
         "penstock.retention.consumed.groups": "",
+        "penstock.retention.records": "-1",
     }
     assert {name: found[name].value for name in expected} == expected
 

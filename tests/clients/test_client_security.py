@@ -7,7 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
 
+from penstock.cli.main import cli
 from penstock.client import (
     LATEST,
     AuthenticationFailed,
@@ -19,7 +22,7 @@ from penstock.client import (
 from penstock.errors import PenstockError
 from penstock.spark.reading import read_range
 from penstock.testing import PenstockBroker
-from tests.clients.certificates import Authority
+from tests.certificates import Authority
 from tests.clients.frame_proxy import Proxy, SaslProxy
 
 Behind = Callable[[Proxy], PenstockBroker]
@@ -205,3 +208,29 @@ def test_sasl_over_tls(behind: Behind, topic: str, tmp_path: Path) -> None:
     }
     with connect(proxy, **settings) as cluster:
         assert values(cluster, topic) == [b"one"]
+
+
+def test_commands_with_requests_that_librdkafka_lacks_work_over_tls_and_sasl(
+    behind: Behind, topic: str, tmp_path: Path
+) -> None:
+    authority = Authority()
+    proxy = SaslProxy(USERS, tls=authority.server(tmp_path, "127.0.0.1"))
+    broker = behind(proxy)
+    trust = tmp_path / "ca.pem"
+    trust.write_text(authority.pem)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        f"security.protocol=SASL_SSL\nssl.ca.location={trust}\n"
+        "sasl.mechanisms=SCRAM-SHA-256\nsasl.username=alice\nsasl.password=wonder,land=1\n"
+    )
+    common = ["-b", proxy.address, "--client-config", str(properties), "--json"]
+    listed = CliRunner().invoke(cli, ["transactions", "list", *common])
+    assert listed.exit_code == 0, listed.output
+    assert topic in listed.stdout
+    described = CliRunner().invoke(cli, ["cluster", "describe", *common])
+    assert described.exit_code == 0, described.output
+    wrong = CliRunner().invoke(cli, ["transactions", "list", *common, "-X", "sasl.password=guess"])
+    assert wrong.exit_code == 1
+    assert wrong.stderr.count("\n") == 1 and "guess" not in wrong.stderr

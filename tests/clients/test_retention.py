@@ -59,6 +59,15 @@ def test_the_oldest_segments_go_when_the_log_is_too_large(penstock: PenstockBrok
     assert 4 <= len(left) <= 6
 
 
+def test_the_oldest_segments_go_when_there_are_too_many_records(penstock: PenstockBroker) -> None:
+    config = {"penstock.retention.records": 5, "retention.ms": -1, "segment.bytes": 1000}
+    penstock.create_topic("t", config=config)
+    fill(penstock, "t", 10)
+    penstock.clock.advance(seconds=31)
+    # Two records to a segment: without 4 and 5 there would be four left.
+    assert offsets(penstock, "t") == [4, 5, 6, 7, 8, 9]
+
+
 def test_nothing_is_deleted_without_limits(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config={"retention.ms": -1, "segment.bytes": 1000})
     fill(penstock, "t", 10)

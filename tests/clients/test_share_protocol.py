@@ -329,6 +329,56 @@ def test_what_is_rejected_or_spent_goes_to_the_dead_letter_topic(shared: Penstoc
     assert [told[b"poison"][name] for name in story] == ["1", "delivery count spent", "5"]
 
 
+def test_altering_offsets_creates_the_group_and_answers_for_each_partition(
+    shared: PenstockBroker, queue: str
+) -> None:
+    shared.produce(queue, ["a", "b", "c"])
+    group = f"{queue}-new"
+    with WireClient(shared.port) as wire:
+        asked = [
+            Message(
+                topic_name=queue, partitions=[Message(partition_index=i, start_offset=1) for i in (0, 9)]
+            ),
+            Message(topic_name="absent", partitions=[Message(partition_index=0, start_offset=1)]),
+        ]
+        describe = Message(group_ids=[group], include_authorized_operations=False)
+        # with nothing that could be altered there is no group
+        request = Message(group_id=group, topics=asked[1:])
+        assert wire.request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, request).error_code == 0
+        assert wire.request(ApiKey.SHARE_GROUP_DESCRIBE, 1, describe).groups[0].error_code == 69
+        answer = wire.request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, Message(group_id=group, topics=asked))
+        codes = {
+            (t.topic_name, p.partition_index): p.error_code for t in answer.responses for p in t.partitions
+        }
+        assert (answer.error_code, codes) == (0, {(queue, 0): 0, (queue, 9): 3, ("absent", 0): 3})
+        (described,) = wire.request(ApiKey.SHARE_GROUP_DESCRIBE, 1, describe).groups
+        assert (described.error_code, described.group_state) == (0, "Empty")
+        assert offsets(wire, group) == {0: (1, 2)}
+        nobody = Message(group_id="", topics=asked)
+        assert wire.request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, nobody).error_code == 24
+    with ShareMember(shared, group, queue) as member:
+        assert member.fetch() == [(1, "b", 1), (2, "c", 1)]
+
+
+def test_what_is_acquired_is_answered_in_batches_of_the_asked_size(
+    shared: PenstockBroker, queue: str
+) -> None:
+    for _ in range(4):
+        shared.produce(queue, ["v"] * 7)
+    expected = {
+        5: [(0, 6), (7, 13), (14, 20), (21, 27)],
+        8: [(0, 13), (14, 27)],
+        500: [(0, 27)],
+        0: [(0, 27)],
+    }
+    for size, batches in expected.items():
+        with ShareMember(shared, queue, queue) as member:
+            (topic,) = member.share_fetch(batch_size=size).responses
+            acquired = [(one.first_offset, one.last_offset) for one in topic.partitions[0].acquired_records]
+            assert acquired == batches, size
+            member.close_session()
+
+
 def test_offsets_can_be_altered_and_deleted_and_a_group_with_all_it_has(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -385,7 +435,7 @@ def test_share_groups_are_listed_described_and_their_settings_told(
         configs = wire.request(ApiKey.DESCRIBE_CONFIGS, 4, request).results[0].configs
         told = {one.name: (one.value, one.config_source) for one in configs}
         assert told["share.auto.offset.reset"] == ("earliest", 8)
-        assert told["share.record.lock.duration.ms"] == ("15000", 4)
+        assert told["share.record.lock.duration.ms"] == ("15000", 5)  # as Kafka: the broker's is the default
         listed = wire.request(ApiKey.LIST_CONFIG_RESOURCES, 1, Message(resource_types=[32])).config_resources
         assert queue in [one.resource_name for one in listed]
 

@@ -1,36 +1,53 @@
 """A client of its own process that copies a topic, each batch in one transaction with its offsets, for ever.
 
-`python -m tests.cluster.copier BOOTSTRAP TRANSACTIONAL_ID SOURCE TARGET GROUP BATCH`. An error ends it: who
-runs it starts it again.
+`python -m tests.cluster.copier BOOTSTRAP TRANSACTIONAL_ID SOURCE TARGET GROUP BATCH [DEAL]`. An error ends
+it: who runs it starts it again. DEAL is a number of partitions: records go to the one that their number says,
+not to the one they came from, in many small batches, and right after each commit a transaction is aborted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 if TYPE_CHECKING:
     from tests.cluster.harness import Cluster
 
 _STUCK = 15.0
+_TRANSACTION_TIMEOUT_S = 20.0  # of the copier in Java, too
+ABORTED = b"aborted"
+"""The value of records that nobody may see."""
 
 
 class Copier:
     """Such a process, started again whenever it has ended."""
 
     def __init__(
-        self, cluster: Cluster, name: str, source: str, target: str, group: str, batch: int = 40
+        self,
+        cluster: Cluster,
+        name: str,
+        source: str,
+        target: str,
+        group: str,
+        batch: int = 40,
+        *,
+        deal: int = 0,
+        program: Sequence[str] = (sys.executable, "-m", "tests.cluster.copier"),
     ) -> None:
-        words = [cluster.bootstrap, name, source, target, group, str(batch)]
-        self._command = [sys.executable, "-m", "tests.cluster.copier", *words]
+        words = [cluster.bootstrap, name, source, target, group, str(batch), str(deal)]
+        self._command = [*program, *words]
+        self._log = cluster.directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         assert self._process is not None
@@ -90,7 +107,28 @@ def await_copied(
         time.sleep(0.1)
 
 
-def main(bootstrap: str, transactional_id: str, source: str, target: str, group: str, batch: str) -> None:
+def await_no_open_transactions(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Until a read_committed reader can read all of it: open transactions are aborted after their timeout."""
+    ends: dict[str, dict[int, int]] = {"read_uncommitted": {}, "read_committed": {}}
+    end = time.monotonic() + 4 * _TRANSACTION_TIMEOUT_S
+    while True:
+        for isolation, found in ends.items():
+            settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "open", "log_level": 0}
+            consumer = Consumer({**settings, "isolation.level": isolation})
+            for index in range(partitions):
+                with contextlib.suppress(KafkaException):
+                    found[index] = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=5)[1]
+            consumer.close()
+        high, stable = ends.values()
+        if high == stable and len(high) == partitions:
+            return
+        assert time.monotonic() < end, f"transactions of {topic} hang: it has {high}, committed is {stable}"
+        time.sleep(0.5)
+
+
+def main(
+    bootstrap: str, transactional_id: str, source: str, target: str, group: str, batch: str, deal: str = "0"
+) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -107,8 +145,9 @@ def main(bootstrap: str, transactional_id: str, source: str, target: str, group:
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": transactional_id,
-            "transaction.timeout.ms": 20000,
+            "transaction.timeout.ms": int(_TRANSACTION_TIMEOUT_S * 1000),
             "log_level": 0,
+            **({"linger.ms": 0, "batch.num.messages": 7} if int(deal) else {}),
         }
     )
     producer.init_transactions(60)
@@ -119,11 +158,25 @@ def main(bootstrap: str, transactional_id: str, source: str, target: str, group:
             continue
         producer.begin_transaction()
         for message in messages:
-            producer.produce(target, message.value(), partition=message.partition())
+            producer.produce(target, message.value(), partition=_partition(message, int(deal)))
         ends = {one.partition(): one.offset() + 1 for one in messages}
         offsets = [TopicPartition(source, index, offset) for index, offset in ends.items()]
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
         producer.commit_transaction(20)
+        if int(deal):
+            producer.begin_transaction()
+            producer.produce(target, ABORTED, partition=_partition(messages[0], int(deal)))
+            if len(messages) % 2:
+                producer.flush(20)
+            producer.abort_transaction(20)
+
+
+def _partition(message: Message, deal: int) -> int:
+    if not deal:
+        return message.partition()
+    value = message.value()
+    assert isinstance(value, bytes)
+    return int(value.rpartition(b":")[2]) % deal
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ that each can be cut alone. Ports stay the same over restarts.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,9 +21,10 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from penstock.ensemble import Member, ServerSpec, ZooKeeperProcess
 from penstock.testing.ports import free_port
+from tests.cluster import strained_broker
 from tests.cluster.proxy import Links
 
-PATIENCE = 60.0
+PATIENCE = float(os.environ.get("PENSTOCK_PATIENCE", "60"))
 """How long something that must happen may take on a busy machine."""
 
 SESSION_MS = 3000
@@ -57,9 +59,12 @@ class Node:
         self.directory = cluster.directory / (name or f"broker-{broker_id}")
         self.log_file = self.directory.with_suffix(".log")
         self._ready = self.directory.with_suffix(".ready")
+        self._strain = self.directory.with_suffix(".strain")
+        self._module = cluster.module
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
         port, peer_port = free_port(), free_port()
+        listener = cluster.client_listener
         self.clients = cluster.links.to(port)
         self.peers = cluster.links.to(peer_port)
         self.zookeeper = cluster.links.to(cluster.zookeeper_port)
@@ -67,8 +72,8 @@ class Node:
             "node.id": str(broker_id),
             "broker.rack": f"rack-{broker_id}",
             "log.dirs": str(self.directory),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},INTERNAL://127.0.0.1:{peer_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.clients.port},"
+            "listeners": f"{listener}://127.0.0.1:{port},INTERNAL://127.0.0.1:{peer_port}",
+            "advertised.listeners": f"{listener}://127.0.0.1:{self.clients.port},"
             f"INTERNAL://127.0.0.1:{self.peers.port}",
             "zookeeper.connect": f"127.0.0.1:{self.zookeeper.port}/test",
         }
@@ -86,9 +91,10 @@ class Node:
         assert not self.is_running
         self._ready.unlink(missing_ok=True)
         values = {**_SETTINGS, **self._settings, **self._values}
-        command = [sys.executable, "-m", "penstock.broker", "--ready-file", str(self._ready)]
+        command = [sys.executable, "-m", self._module, "--ready-file", str(self._ready)]
         for name, value in values.items():
             command += ["--set", f"{name}={value}"]
+        environment = {strained_broker.VARIABLE: str(self._strain), **environment}
         with self.log_file.open("ab") as out:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **environment}
@@ -119,6 +125,14 @@ class Node:
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
 
+    def strain(self, **what: float) -> None:
+        """Its clock jumps, its disk is slow or full (`strained_broker.Strain`), until the next call."""
+        if not what and not self._strain.exists():
+            return
+        temporary = self._strain.with_suffix(".new")
+        temporary.write_text(json.dumps(what))
+        temporary.replace(self._strain)
+
     def stop(self) -> int:
         """SIGTERM, and wait: an orderly shutdown."""
         self.signal(signal.SIGTERM)
@@ -134,8 +148,22 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, directory: Path, *, brokers: int, ensemble: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int,
+        ensemble: int,
+        settings: Mapping[str, str],
+        strained: bool,
+        client_listener: str = "PLAINTEXT",
+        client_config: Mapping[str, str] | None = None,
+    ) -> None:
+        """`client_listener` is the name of the clients' listener, `client_config` what they need for it."""
+        self.client_listener = client_listener
+        self.client_config = dict(client_config or {})
         self.directory = directory
+        self.module = strained_broker.__name__ if strained else "penstock.broker"
         self.links = Links()
         self._settings = settings
         self._admin: AdminClient | None = None
@@ -181,7 +209,12 @@ class Cluster:
     def admin(self) -> AdminClient:
         if self._admin is None:
             self._admin = AdminClient(
-                {"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 10000}
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "log_level": 0,
+                    "socket.timeout.ms": 10000,
+                    **self.client_config,
+                }
             )
         return self._admin
 
@@ -233,7 +266,8 @@ class Cluster:
         """What each broker says of a topic, and what it has logged."""
         lines = []
         for node in self.nodes.values():
-            admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.clients.port}", "log_level": 0})
+            address = f"127.0.0.1:{node.clients.port}"
+            admin = AdminClient({"bootstrap.servers": address, "log_level": 0, **self.client_config})
             try:
                 parts = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
                 told = [f"{one.id}: leader {one.leader}, in sync {one.isrs}" for one in parts]
@@ -257,6 +291,7 @@ class Cluster:
         for node in self.nodes.values():
             for link in (node.clients, node.peers, node.zookeeper):
                 link.heal()
+            node.strain()
             if node.is_running:
                 node.resume()
             else:
@@ -292,9 +327,25 @@ def _servers(directory: Path, count: int) -> list[ZooKeeperProcess]:
 
 @contextmanager
 def running(
-    directory: Path, *, brokers: int = 3, ensemble: int = 1, settings: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    brokers: int = 3,
+    ensemble: int = 1,
+    settings: Mapping[str, str] | None = None,
+    strained: bool = False,
+    client_listener: str = "PLAINTEXT",
+    client_config: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    cluster = Cluster(directory, brokers=brokers, ensemble=ensemble, settings=settings or {})
+    """With `strained`, the brokers' clocks and disks can be spoiled (`Node.strain`)."""
+    cluster = Cluster(
+        directory,
+        brokers=brokers,
+        ensemble=ensemble,
+        settings=settings or {},
+        strained=strained,
+        client_listener=client_listener,
+        client_config=client_config,
+    )
     try:
         yield cluster
     finally:

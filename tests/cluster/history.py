@@ -6,10 +6,12 @@ so that the order within a partition is known. A reader is there all the time: w
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -38,7 +40,10 @@ class History:
 class Reader:
     """Reads a topic from its beginning, as it grows, until it is told to stop."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int, history: History) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: int, history: History, *, debug: bool = False
+    ) -> None:
+        """With `debug`, what the client does is in `reader-TOPIC.log` beside the logs of the brokers."""
         self._topic = topic
         self._partitions = partitions
         self._history = history
@@ -54,8 +59,9 @@ class Reader:
                 "retry.backoff.max.ms": 200,
                 "reconnect.backoff.max.ms": 500,
                 "topic.metadata.refresh.interval.ms": 2000,
-                "log_level": 0,
-            }
+                **({"debug": "topic,fetch"} if debug else {"log_level": 0}),
+            },
+            logger=_log_to(cluster.directory / f"reader-{topic}.log") if debug else None,
         )
         self._thread = threading.Thread(target=self._read, name=f"reader of {topic}", daemon=True)
 
@@ -100,6 +106,14 @@ class Reader:
         self._history.read[partition, offset] = value
 
 
+def _log_to(file: Path) -> logging.Logger:
+    handler = logging.FileHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.Logger(file.name)
+    logger.addHandler(handler)
+    return logger
+
+
 # What a reader hears when the offset where it goes on is not there.
 _READER_LOST = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -113,9 +127,20 @@ class Writer:
     context manager."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, partitions: int = 3, *, name: str = "w", **settings: object
+        self,
+        cluster: Cluster,
+        topic: str,
+        partitions: int = 3,
+        *,
+        name: str = "w",
+        pause: float = 0.01,
+        debug: bool = False,
+        **settings: object,
     ) -> None:
+        """After 20 records it rests for `pause` seconds. With `debug`, what the client does about idempotence
+        is in `writer-TOPIC.log` beside the logs of the brokers, and its reader has a log, too."""
         self.history = History()
+        self._pause = pause
         self._topic = topic
         self._partitions = partitions
         self._name = name
@@ -130,12 +155,13 @@ class Writer:
                 "retry.backoff.max.ms": 200,
                 "reconnect.backoff.max.ms": 500,
                 "topic.metadata.refresh.interval.ms": 2000,
-                "log_level": 0,
+                **({"debug": "eos"} if debug else {"log_level": 0}),
                 **settings,
-            }
+            },
+            logger=_log_to(cluster.directory / f"writer-{topic}.log") if debug else None,
         )
         self._thread = threading.Thread(target=self._write, name=f"writer-{name}", daemon=True)
-        self._reader = Reader(cluster, topic, partitions, self.history)
+        self._reader = Reader(cluster, topic, partitions, self.history, debug=debug)
 
     def __enter__(self) -> Writer:
         self._reader.start()
@@ -182,7 +208,7 @@ class Writer:
             number += 1
             self._producer.poll(0)
             if number % 20 == 0:
-                self._stopping.wait(0.01)
+                self._stopping.wait(self._pause)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         value = message.value()

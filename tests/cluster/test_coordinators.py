@@ -20,6 +20,7 @@ from tests.cluster.history import Writer, check, read_all
 pytestmark = pytest.mark.timeout(400)
 
 _RECORDS = 3000
+_MORE = 3300
 
 
 def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_are_bounced(
@@ -27,13 +28,13 @@ def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_ar
 ) -> None:
     for name in ("copy-in", "copy-out"):
         cluster.create_topic(name, min_insync_replicas="2")
-    _fill(cluster, "copy-in", _RECORDS)
+    _fill(cluster, "copy-in", range(_RECORDS))
     words = ("copy-in", "copy-out", "copiers")
     with Copier(cluster, "copier-0", *words) as first, Copier(cluster, "copier-1", *words) as second:
         copiers = [first, second]
 
         def go_on_to(count: int) -> None:
-            await_copied(cluster, copiers, "copy-in", 3, "copiers", min(count, _RECORDS), 2 * PATIENCE)
+            await_copied(cluster, copiers, "copy-in", 3, "copiers", count, 2 * PATIENCE)
 
         def so_far() -> int:
             return copied(cluster, "copy-in", 3, "copiers")
@@ -44,21 +45,24 @@ def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_ar
             wait_until("others lead", lambda dead=node: dead.id not in cluster.leaders("copy-out").values())
             node.start()
             copiers[number % 2].bounce()
-            go_on_to(so_far() + 1)
-        # A zombie: its transaction is open when a successor with the same id begins.
+            go_on_to(min(so_far() + 1, _RECORDS))
+        # A zombie: its transaction is open when a successor with its id begins, which copies the rest alone.
         first.kill()
         zombie = _transactional(cluster, "copier-0")
         zombie.init_transactions(PATIENCE)
         zombie.begin_transaction()
         zombie.produce("copy-out", b"zombie")
         zombie.flush(30)
+        second.kill()
+        copiers.remove(second)
+        _fill(cluster, "copy-in", range(_RECORDS, _MORE))
         first.start()
-        go_on_to(_RECORDS)
+        go_on_to(_MORE)
     with pytest.raises(KafkaException):
         zombie.commit_transaction(30)
     for partition, records in read_all(cluster, "copy-out").items():
         # Each once, and in the order of the source.
-        assert [value for _, value in records] == [b"%d" % n for n in range(partition, _RECORDS, 3)]
+        assert [value for _, value in records] == [b"%d" % n for n in range(partition, _MORE, 3)]
 
 
 def test_a_group_goes_on_where_it_was_when_its_coordinator_dies_in_a_rebalance(cluster: Cluster) -> None:
@@ -163,9 +167,9 @@ def _transactional(cluster: Cluster, name: str) -> Producer:
     )
 
 
-def _fill(cluster: Cluster, topic: str, count: int, partitions: int = 3) -> None:
+def _fill(cluster: Cluster, topic: str, numbers: range, partitions: int = 3) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
-    for number in range(count):
+    for number in numbers:
         producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(PATIENCE) == 0
 

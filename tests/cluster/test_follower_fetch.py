@@ -37,7 +37,8 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 def produce(node: Node, topic: str, *values: bytes, acks: int = -1) -> int:
     """Past the link that clients use, as soon as the broker knows the topic; the error code."""
-    wait_until("the topic is there", lambda: fetch(node, topic).error_code != UnknownTopicOrPartition.code)
+    missing = (UnknownTopicOrPartition.code, NotLeaderOrFollower.code)
+    wait_until("the topic is there", lambda: fetch(node, topic).error_code not in missing)
     records = [Record(i, 1_700_000_000_000, None, value, ()) for i, value in enumerate(values)]
     message = Message(
         transactional_id=None,

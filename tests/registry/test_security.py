@@ -11,7 +11,7 @@ import httpx
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from penstock.registry.errors import CannotStart
+from penstock.elected.errors import CannotStart
 from penstock.registry.http.auth import Users
 from tests.registry.test_api import error
 
@@ -70,3 +70,67 @@ def test_https(broker, registries, tmp_path):
         assert http.post("/subjects/s/versions", json={"schema": '"int"'}).json() == {"id": 1}
     with pytest.raises(httpx.ConnectError), secured.client() as http:
         http.get("/subjects")
+
+
+SCHEMA = b'{"schema": "\\"int\\""}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null", "content-type": "application/vnd.schemaregistry.v1+json"}, 403),
+        ({"content-type": "application/json", "sec-fetch-site": "cross-site"}, 403),
+        ({"content-type": "application/json", "host": "evil.example"}, 403),
+    ],
+)
+def test_what_a_web_page_could_send_changes_nothing(http, subject, headers, status):
+    for method, path in (("POST", f"/subjects/{subject}/versions"), ("PUT", f"/config/{subject}")):
+        answer = http.request(method, path, content=SCHEMA, headers=headers)
+        assert error(answer) == (status, status)
+        assert answer.headers["content-type"] == "application/vnd.schemaregistry.v1+json"
+    assert error(http.get(f"/subjects/{subject}/versions")) == (404, 40401)
+
+
+@pytest.mark.parametrize("path", ["/", "/subjects", "/schemas/ids/1", "/metrics", "/docs", "/openapi.json"])
+def test_nothing_is_told_to_a_page_under_a_rebound_name(http, path):
+    assert error(http.get(path, headers={"host": "evil.example"})) == (403, 403)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json",
+     "application/json; charset=utf-8", "application/octet-stream", None],
+)  # fmt: skip
+def test_the_types_that_confluents_takes_are_taken(http, subject, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    answer = http.post(f"/subjects/{subject}/versions", content=SCHEMA, headers=headers)
+    assert answer.status_code == 200, answer.text
+
+
+def test_names_and_origins_can_be_allowed(broker, registries):
+    allowed = registries.start(
+        *(broker.bootstrap, "--topic", "named", "--group", "named", "--allow-host", "registry.example.com"),
+        *("--allow-origin", "https://console.example.com"),
+    )
+    with allowed.client() as http:
+        page = {"origin": "https://console.example.com", "host": "registry.example.com"}
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+        preflight = http.options("/subjects/s/versions", headers=page | asked)
+        assert preflight.status_code == 204
+        assert preflight.headers["access-control-allow-origin"] == "https://console.example.com"
+        assert preflight.headers["access-control-allow-headers"] == "content-type"
+        answer = http.post("/subjects/s/versions", json={"schema": '"int"'}, headers=page)
+        assert answer.json() == {"id": 1}
+        assert answer.headers["access-control-allow-origin"] == "https://console.example.com"
+        assert error(http.get("/subjects", headers={"host": "other.example.com"})) == (403, 403)
+        assert error(http.get("/subjects", headers={"origin": "https://other.example.com"})) == (403, 403)
+
+
+def test_a_name_that_is_none_is_said_at_the_start(broker, registries):
+    bad = registries.start(broker.bootstrap, "--allow-host", "http://a", wait=False)
+    assert bad.process.wait(60) == 1
+    assert "--allow-host http://a: write a name without a port" in bad.log.read_text()

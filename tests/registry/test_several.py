@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from penstock.registry.membership import (
+from penstock.elected.membership import (
     DUPLICATE_URLS,
     NO_ERROR,
     Identity,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from penstock.cli import up
+from penstock.cli.up import commands as up
 
 
 def test_up_says_in_one_line_that_there_is_no_registry_and_goes_on(monkeypatch, capsys):

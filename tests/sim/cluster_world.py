@@ -1,8 +1,8 @@
-"""A cluster in one thread: the brokers' own controllers, offices and partitions over a model of ZooKeeper.
+"""A cluster in one thread: the brokers' own controllers and partitions over a model of ZooKeeper.
 
-Real are: ClusterController, Office and all planners, `Membership.alter_partition`, and Partition with what it
-knows of its followers. Models are the store, the network, logs of (epoch, record), and the follower, which
-cuts and appends. Every write of a broker to the store can be its last.
+Real are: ClusterController, ElectedController, all planners, `Membership.alter_partition`, and Partition with
+what it knows of its followers. Models are the store, the network, logs of (epoch, record), and the follower,
+which cuts and appends. Every write of a broker to the store can be its last.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from penstock.broker.isr import _wish
-from penstock.broker.membership import Membership
+from penstock.broker.cluster.alter_partition import _wish
+from penstock.broker.cluster.membership import Membership
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller.cluster import ClusterController
-from penstock.controller.office import Office
+from penstock.controller.elected_controller import ElectedController
 from penstock.controller.reassignment import completions
 from penstock.errors import ApiError, NotController, OffsetOutOfRange
 from penstock.log.partition_log import AppendInfo
@@ -46,6 +46,7 @@ class ModelLog:
     config = SimpleNamespace(min_insync_replicas=1)
     failed = None
     log_start_offset = 0
+    recovery_point = 0
 
     def __init__(self, key: Key) -> None:
         self.topic, self.partition = key
@@ -97,8 +98,10 @@ class Process:
         self.id = node
         self.view = View(world.tree)
         self.controller = ClusterController(self.view, node, CLOCK, CONFIG)
-        self.office = Office(self.controller, self.view, node, lambda topic: False, (completions,))
-        self.office._lock = StepLock()  # type: ignore[assignment]
+        self.elected = ElectedController(
+            self.controller, self.view, node, lambda topic: False, (completions,)
+        )
+        self.elected._lock = StepLock()  # type: ignore[assignment]
         self.partitions: dict[Key, Partition] = {}
         self.waiting: dict[Key, list[tuple[int, int]]] = defaultdict(list)
         self.fetching: set[Key] = set()
@@ -138,7 +141,7 @@ class Process:
 
     def session_lost(self) -> None:
         """It was silent for too long, and hears so when it wakes up."""
-        self.office.session_lost()
+        self.elected.session_lost()
         self.is_registered = False
         self.view.is_open = True
         self.world.tree.views.append(self.view)
@@ -171,10 +174,10 @@ class Process:
             raise outcome
 
     def look(self) -> None:
-        """Take the office, or do its work."""
+        """Become the controller, or do its work."""
         if not self._looks and self.is_registered:
             self._looks = True
-            self.run("look", self.office._look(), self._looked)
+            self.run("look", self.elected._look(), self._looked)
 
     def _looked(self, outcome: object) -> None:
         self._looks = False
@@ -305,7 +308,7 @@ class Process:
         request = Message(broker_id=me.id, broker_epoch=me.epoch, topics=[topic])
 
         def serve(process: Process) -> Any:
-            member: Any = SimpleNamespace(controller=process.controller, office=process.office)
+            member: Any = SimpleNamespace(controller=process.controller, elected=process.elected)
             return Membership.alter_partition(member, request)
 
         def answered(answer: Any) -> None:
@@ -377,7 +380,7 @@ class World:
 
     def controller(self) -> Process | None:
         for process in self.processes.values():
-            if process.office.is_held and not process.is_paused:
+            if process.elected.is_held and not process.is_paused:
                 return process
         return None
 
@@ -485,7 +488,9 @@ class World:
         who = next((one for one in self.processes.values() if one.view is view), None)
         assert who is not None
         # The elected controller, or a broker that returns and does not count yet.
-        assert fenced or not who.is_registered, f"broker {who.id} changes {changed} out of office"
+        assert fenced or not who.is_registered, (
+            f"broker {who.id} changes {changed} without being the controller"
+        )
         for key in self.keys:
             partition = self.partition(key)
             self._check_partition(key, partition)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from penstock.coordinator import Outcome, Producer, Reply
 from penstock.errors import ApiError, InvalidProducerEpoch, UnstableOffsetCommit
 from penstock.groups import Caller, GroupShard
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.classic_member import COMPLETING_REBALANCE
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.member import COMPLETING_REBALANCE
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.wire.message import Message
 from tests.sim.group_host import commit_request

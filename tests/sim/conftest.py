@@ -1,11 +1,18 @@
-"""Seeds for the simulator: `pytest tests/sim --seed 17` runs one schedule, `--schedules 5000` many."""
+"""Seeds for the simulator: `pytest tests/sim --seed 17` runs one schedule, `--schedules 5000` many.
+
+`make test` runs a few hundred of each kind, `make test-long` thousands.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-SCHEDULES = 1000
+from tests.repetitions import times
+
+SCHEDULES = times(240, 4000)
 BLOCKS = 8
+SCHEDULES_OF_A_CLUSTER = 15
+"""A schedule of real brokers takes a second or two: one for so many of the small ones."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,15 +21,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `seeds` is called for blocks of them, which the test processes share."""
-    if "seeds" not in metafunc.fixturenames:
+    """A test that takes `seeds` or `cluster_seeds` is called for blocks of them, shared by the processes."""
+    fixture = next((name for name in ("seeds", "cluster_seeds") if name in metafunc.fixturenames), None)
+    if fixture is None:
         return
     # Without tests/sim on the command line pytest reads this file too late for options.
     chosen = metafunc.config.getoption("--seed", default=None)
     count = metafunc.config.getoption("--schedules", default=SCHEDULES)
     if chosen is not None:
-        metafunc.parametrize("seeds", [range(chosen, chosen + 1)], ids=[f"seed {chosen}"])
+        metafunc.parametrize(fixture, [range(chosen, chosen + 1)], ids=[f"seed {chosen}"])
         return
+    if fixture == "cluster_seeds":
+        count = max(1, count // SCHEDULES_OF_A_CLUSTER)
     size = max(1, -(-count // BLOCKS))
     blocks = [range(start, min(start + size, count)) for start in range(0, count, size)]
-    metafunc.parametrize("seeds", blocks, ids=[f"seeds {block.start}-{block.stop - 1}" for block in blocks])
+    metafunc.parametrize(
+        fixture,
+        [pytest.param(block, marks=pytest.mark.repeated) for block in blocks],
+        ids=[f"seeds {block.start}-{block.stop - 1}" for block in blocks],
+    )

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.coordinator import StateRecord
 from penstock.groups import GroupSettings, GroupShard
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.classic_member import (
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.member import (
     COMPLETING_REBALANCE,
     EMPTY,
     PREPARING_REBALANCE,

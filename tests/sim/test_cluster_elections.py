@@ -1,7 +1,7 @@
 """Thousands of schedules of a cluster: brokers die, stop and come back, controllers change, partitions move.
 
 At most one leads in an epoch; whoever is in sync has all that was acknowledged; no epoch goes back; only who
-holds the office changes anything; what moves arrives or is called back; and when all are there again, every
+is the controller changes anything; what moves arrives or is called back; and when all are there again, every
 partition is whole. `pytest tests/sim/test_cluster_elections.py --seed 17` runs one schedule.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from penstock.controller import cluster
 from penstock.controller.balance import PREFERRED, give_back, plan_elections
-from penstock.controller.office import Plan
+from penstock.controller.elected_controller import Plan
 from penstock.controller.reassignment import Wanted, plan_reassignments
 from penstock.metadata import layout
 from tests.sim.cluster_world import LAG_MS, World
@@ -24,7 +24,7 @@ STEPS = 150
 
 @pytest.fixture(autouse=True)
 def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what the office does takes several writes, and can be interrupted between them."""
+    """So that what the controller does takes several writes, and can be interrupted between them."""
     monkeypatch.setattr(cluster, "CHUNK", 2)
 
 
@@ -67,6 +67,9 @@ class Schedule:
         weights = [weight * self.rng.choice((0.2, 1, 1, 4)) for _, weight in self._actions]
         for action in self.rng.choices(actions, weights, k=STEPS):
             action()
+            for process in self.world.processes.values():
+                for partition in process.partitions.values():
+                    partition.check(whole_image=False)
         self.world.settle()
         self.world.check_whole()
 
@@ -214,7 +217,7 @@ class Schedule:
         self.world.note(f"{topic}-{index} is to have {target}")
         wanted = [Wanted(topic, index, target)]
         controller.run(
-            "reassign", controller.office.carry_out(lambda image: plan_reassignments(image, wanted, ()))
+            "reassign", controller.elected.carry_out(lambda image: plan_reassignments(image, wanted, ()))
         )
 
     def _elect(self) -> None:
@@ -223,9 +226,9 @@ class Schedule:
             return
         keys = self.world.keys
         if self.rng.random() < 0.5:
-            work = controller.office.carry_out(lambda image: give_back(image, 10))
+            work = controller.elected.carry_out(lambda image: give_back(image, 10))
         else:
-            work = controller.office.carry_out(lambda image: plan_elections(image, keys, PREFERRED))
+            work = controller.elected.carry_out(lambda image: plan_elections(image, keys, PREFERRED))
         controller.run("elect", work)
 
 
@@ -250,7 +253,7 @@ def test_every_schedule_of_a_cluster_keeps_the_promises(seeds: range) -> None:
 def run_office(world: World, plan: Plan) -> None:
     controller = world.controller()
     assert controller is not None
-    controller.run("request", controller.office.carry_out(plan), lambda outcome: None)
+    controller.run("request", controller.elected.carry_out(plan), lambda outcome: None)
 
 
 def move_all(world: World, nodes: tuple[int, ...]) -> None:

@@ -216,6 +216,14 @@ class TxnHost:
         answer = self.call(lambda shard, token, now: shard.end_txn(request, version, token, now))
         return answer.producer_id, answer.producer_epoch
 
+    def verify(
+        self, transactional_id: str, producer: tuple[int, int], *partitions: TopicPartition
+    ) -> dict[TopicPartition, ApiError]:
+        refused: dict[TopicPartition, ApiError] = self.call(
+            lambda shard, token, now: shard.verify_partitions(transactional_id, *producer, partitions, token)
+        ).refused
+        return refused
+
     def produce(
         self,
         transactional_id: str,
@@ -231,7 +239,7 @@ class TxnHost:
             if client_version >= 2:
                 self.add(transactional_id, producer, partition, client_version=client_version)
             else:
-                refused = self.shard.verify_partitions(transactional_id, *producer, [partition])
+                refused = self.verify(transactional_id, producer, partition)
                 if refused:
                     raise refused[partition]
         model.append(*producer, sequence, value)

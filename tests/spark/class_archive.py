@@ -1,7 +1,8 @@
 """Spark's classes in an archive that Java maps instead of loading each: half of a Spark's start.
 
-`python -m tests.spark.class_archive` makes it in build/, once for a Java and a Spark, as `make test-spark`
-does first. Where there is none, or a Java that cannot use it, tests run as they are, and take longer.
+`python -m tests.spark.class_archive` makes it in build/, once for a Java and a Spark, and the home of Spark
+that tests use (`spark_home`), as `make test-spark` does first. Where they are missing, or Java cannot use
+the archive, tests run without them, and take longer.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import penstock.spark
 from penstock.spark.errors import NoJava
 from penstock.spark.java import find_java_home
+from penstock.testing import PenstockBroker
+from tests.spark import spark_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
 # Tests are many short queries on few cores: compile quickly rather than well, and collect without threads.
@@ -26,13 +33,15 @@ END_SECONDS = 300
 def archive() -> Path:
     """Where the archive for this machine's Java and Spark is, or would be."""
     java = (find_java_home(os.environ) / "bin" / "java").resolve()
-    made_of = f"{java} {java.stat().st_mtime_ns} {version('pyspark')} {Path(sys.prefix)}"
+    made_of = f"{java} {java.stat().st_mtime_ns} {version('pyspark')} {spark_home.home()}"
     return BUILD / f"spark-classes-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}.jsa"
 
 
 def prepare_environment() -> None:
     """Every Spark driver that is started from here, by whatever process, starts with the archive."""
     flags = [JVM_FLAGS]
+    if spark_home.home().exists():
+        os.environ["SPARK_HOME"] = str(spark_home.home())
     try:
         found = archive()
     except NoJava:
@@ -49,6 +58,7 @@ def make(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="spark-classes-") as scratch:
         beside = Path(scratch) / target.name
         log = "-Xlog:disable -Xlog:all=error:stderr"
+        os.environ["SPARK_HOME"] = str(spark_home.home())
         os.environ["SPARK_SUBMIT_OPTS"] = f"{JVM_FLAGS} -XX:ArchiveClassesAtExit={beside} {log}"
         _work(Path(scratch))
         if beside.exists():
@@ -83,6 +93,8 @@ def _work(scratch: Path) -> None:
     spark.sql("SELECT row.t, count(*), collect_list(n) FROM written GROUP BY 1 ORDER BY 1").collect()
     spark.sql("SELECT * FROM written a JOIN written b USING (n) LIMIT 5").collect()
     spark.createDataFrame([(1, "a")], "n INT, t STRING").toPandas()
+    with PenstockBroker() as broker:
+        _copy_topics(spark, broker, scratch)
     java = spark.sparkContext._gateway.proc
     spark.stop()
     # It ends when its standard input does, and writes the archive then.
@@ -90,11 +102,26 @@ def _work(scratch: Path) -> None:
     java.wait(END_SECONDS)
 
 
+def _copy_topics(spark: SparkSession, broker: PenstockBroker, scratch: Path) -> None:
+    """Topics in a batch and in a stream, read and written."""
+    broker.create_topic("in", partitions=2)
+    broker.create_topic("out", partitions=2)
+    topic = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
+    rows = spark.sql("SELECT 'k' AS key, 'v' AS value")
+    rows.write.format("penstock").options(**topic, topic="in").mode("append").save()
+    spark.read.format("penstock").options(**topic, subscribe="in").load().collect()
+    stream = spark.readStream.format("penstock").options(**topic, subscribe="in").load()
+    writing = stream.selectExpr("key", "value").writeStream.format("penstock").options(**topic, topic="out")
+    writing = writing.option("checkpointLocation", str(scratch / "copied"))
+    writing.trigger(availableNow=True).start().awaitTermination()
+
+
 def main() -> None:
     try:
         target = archive()
     except NoJava:
         return  # the tests say so
+    spark_home.make()
     if not target.exists():
         print(f"== {target.name}: Spark's classes, once")
         make(target)

@@ -90,12 +90,14 @@ class PipelineRun:
         assert self.runner is not None
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
+            asked = time.monotonic()
             self.runner.step()
             result = done()
             if result:
                 return result
             assert time.monotonic() < deadline, json.dumps(self.runner.status(), indent=1, default=str)
-            time.sleep(0.05)
+            # As long again as the question took: the cores are for the flows that are awaited.
+            time.sleep(max(0.05, time.monotonic() - asked))
 
     def rows(self, table: str) -> list[Any]:
         """The table as another reader would see it, sorted."""

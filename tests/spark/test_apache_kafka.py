@@ -11,8 +11,9 @@ import pytest
 
 from penstock.client import LATEST, READ_COMMITTED
 from penstock.spark.reading import read_range
-from tests.tools.conftest import MAVEN_TIMEOUT_S, KafkaTools, kafka_tools
+from tests.tools.conftest import KafkaTools, kafka_tools
 from tests.tools.kafka_broker import Kafka, apache_kafka
+from tests.tools.kafka_jars import MAVEN_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -106,7 +106,9 @@ def test_ctrl_c_stops_everything_and_the_next_run_goes_on_until_every_flight_is_
 
 def test_a_replay_with_other_settings_does_not_mix_with_the_one_that_is_there(data: Path) -> None:
     (data / "demo").mkdir(parents=True)
-    (data / "demo" / "replay.json").write_text('{"start": "2013-05-01T00:00:00+00:00", "seed": 1}\n')
+    (data / "demo" / "replay.json").write_text(
+        '{"start": "2013-05-01T00:00:00+00:00", "seed": 1, "partitions": "by key"}\n'
+    )
     done = subprocess.run(
         command(data), env=environment(data), capture_output=True, text=True, timeout=WAIT_S
     )

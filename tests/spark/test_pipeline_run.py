@@ -157,28 +157,92 @@ def test_a_change_that_fits_the_state_is_applied_at_once_and_one_that_does_not_w
             run.feed("clicks", click(4, "ann", 15))
             run.until(lambda: run.rows("counts") == [("ann", 2), ("bob", 1)])
 
-            # Another filter before the aggregation: the window that is open goes on from what it has.
-            run.write("clicks.py", version.format(where="id > 1", keys='"who"'))
+            # Another condition above the aggregation: the window that is open goes on from what it has.
+            above = version.replace('.drop("window")', '.where("n > 1").drop("window")')
+            run.write("clicks.py", above.format(where="id > 0", keys='"who"'))
             run.until(lambda: runner.status()["pending"] == [] and run.event("plan"))
             changes = {change["flow"]: change for change in run.event("plan")["changes"]}
             assert (changes["counts"]["action"], changes["counts"]["applied"]) == ("restart", True)
-            run.feed("clicks", click(1, "ann", 16), click(5, "ann", 17))
+            run.feed("clicks", click(1, "ann", 16), click(5, "bob", 17))
             run.feed("clicks", click(6, "ann", 30))
             run.until(lambda: run.rows("counts") == [("ann", 2), ("ann", 2), ("bob", 1)])
 
-            # Other keys: the state does not fit. The running version goes on until somebody agrees.
+            # Another filter and other keys: the state does not fit. What runs goes on until somebody agrees.
             run.write("clicks.py", version.format(where="id > 1", keys='"who", "id"'))
             run.until(lambda: [change["flow"] for change in runner.status()["pending"]] == ["counts"])
             assert runner.status()["pending"][0]["action"] == "rebuild"
-            assert "its state changed from Aggregate" in runner.status()["pending"][0]["reasons"][0]
+            why = runner.status()["pending"][0]["reasons"][0]
+            assert why.startswith("its state was built from something else: a filter")
+            assert "a grouping key is new: id" in why
             assert run.flow("counts")["state"] == "running"
             assert len(run.rows("counts")) == 3
             runner.state.acquire()
             runner.state.request_apply(["counts"])
             run.until(lambda: ("bob", 3, 1) in run.rows("counts") and len(run.rows("counts")) == 4)
             runner.state.release()
-            assert sorted(run.rows("counts")) == [("ann", 2, 1), ("ann", 4, 1), ("ann", 5, 1), ("bob", 3, 1)]
+            assert sorted(run.rows("counts")) == [("ann", 2, 1), ("ann", 4, 1), ("bob", 3, 1), ("bob", 5, 1)]
             assert runner.status()["pending"] == []
+    finally:
+        run.drop()
+
+
+RIDES = """
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+@F.udf("int")
+def passengers(count):
+    return {count}
+
+@dp.table
+def rides():
+    return spark.readStream.schema("car STRING, count INT, ended TIMESTAMP").json("{source}")
+
+@dp.table
+def sums():
+    rides = spark.readStream.table("rides").withWatermark("ended", "1 second")
+    counted = rides.select("ended", passengers("count").alias("count"))
+    return counted.groupBy(F.window("ended", "{size}")).agg(F.sum("count").alias("n")).select("n")
+"""
+
+
+def test_another_window_or_function_beneath_an_aggregation_is_not_taken_for_one_that_fits(
+    spark, tmp_path: Path
+):
+    run = PipelineRun(spark, tmp_path / "shop")
+    version = RIDES.replace("{source}", str(tmp_path / "shop" / "in"))
+
+    def ride(count: int, minute: int) -> dict[str, object]:
+        return {"car": "a", "count": count, "ended": f"2026-01-01T{minute // 60:02d}:{minute % 60:02d}:00Z"}
+
+    def asked() -> str:
+        """Why the flow asks to be rebuilt."""
+        pending = runner.status()["pending"]
+        return pending[0]["reasons"][0] if [each["flow"] for each in pending] == ["sums"] else ""
+
+    run.write("rides.py", version.format(size="1 hour", count="count"))
+    run.feed("in", ride(9, 10))
+    try:
+        with run.running() as runner:
+            run.until(lambda: len(run.rows("rides")) == 1 and run.flow("sums")["progress"])
+            run.write("rides.py", version.format(size="2 hours", count="count"))
+            built = "its state was built from something else: "
+            changed = "a grouping key changed from window(ended, 1 hour) to window(ended, 2 hours)"
+            assert run.until(asked) == built + changed
+            # What is written otherwise and does the same needs no agreement.
+            same = version.format(size="1 hour", count="count  # of them").replace(
+                "def rides", "\n\ndef rides"
+            )
+            run.write("rides.py", same)
+            run.until(lambda: runner.status()["pending"] == [])
+            run.write("rides.py", version.format(size="2 hours", count="count * 2"))
+            run.until(lambda: "an aggregate changed: sum(passengers(count))" in asked())
+            runner.state.acquire()
+            runner.state.request_apply(["sums"])
+            run.until(lambda: runner.status()["pending"] == [])
+            runner.state.release()
+            run.feed("in", ride(30, 70), ride(1, 300))
+            run.until(lambda: run.rows("sums") == [(78,)])
     finally:
         run.drop()
 

@@ -318,7 +318,7 @@ def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
     lines = spark.readStream.text(str(tmp_path / "in"))
 
     def run(tasks: int) -> None:
-        cut = lines.repartition(tasks, "value")
+        cut = lines.repartition(tasks, "value").selectExpr("value", "0 AS partition")
         stream(cut, penstock, tmp_path / "checkpoint", topic="out").awaitTermination()
 
     bootstrap = penstock.bootstrap

@@ -21,11 +21,12 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.client import LATEST, ClientSettings, Cluster
+from tests.repetitions import times
 
 if TYPE_CHECKING:
     from penstock.testing import PenstockBroker
 
-KILLS = {"driver": 5, "worker": 8, "broker": 8}
+KILLS = {"driver": times(1, 5), "worker": times(2, 8), "broker": times(2, 8)}
 KEYS = 100
 CHUNK = 500
 APP = Path(__file__).with_name("killed_app.py")
@@ -115,6 +116,7 @@ def wait_until(condition: object, app: App, home: Path, *, timeout: float = 120.
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 @pytest.mark.timeout(900)
 def test_every_record_is_copied_exactly_once_through_kills_of_drivers_workers_and_brokers(
     penstock: PenstockBroker, tmp_path: Path

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.spark import sink
 from penstock.spark.errors import BadOption, BadRow, BatchChanged, Fenced, NotDelivered
+from penstock.spark.finish_batch import TaskDone, WhichBatch
 from penstock.spark.librdkafka_names import translate
-from penstock.spark.marks import Mark, MarksReader, MarksView, mark_key, partition_of
 from penstock.spark.producing import BY_KEY, Layout, ProducerSettings, Rows, TaskProducer, split
-from penstock.spark.settling import TaskDone, WhichBatch
+from penstock.spark.written_tasks import Mark, MarksReader, MarksView, mark_key, partition_of
 from penstock.testing import PenstockBroker
 from penstock.wire.records import Record, build_batch, control_marker
 
@@ -250,6 +253,37 @@ def test_other_rows_than_were_written_are_refused(penstock: PenstockBroker) -> N
     assert query.written() == "abc"
 
 
+def test_as_many_rows_that_are_others_are_refused(penstock: PenstockBroker) -> None:
+    """Rows that have moved from one task to another would be lost there, and doubled here."""
+    query = Query(penstock)
+    query.task("r1", 0, "abc")
+    query.crash()
+    assert query.task("r2", 0, "cab") == "confirmed", "a shuffle brings rows in any order"
+    query.crash()
+    with pytest.raises(BatchChanged, match="the 3 rows of task 0 are not those that it wrote"):
+        query.task("r3", 0, "abd")
+    assert query.written() == "abc"
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [({}, True), ({"values": [b"other", b"2"]}, True), ({"values": [b"1", b"other"]}, False),
+     ({"keys": [b"b", None]}, False), ({"keys": [None, b"a"]}, False), ({"topic": "u"}, False),
+     ({"partition": 1}, False), ({"keys": [None, b"a"], "values": [b"2", b"1"]}, True)],
+)  # fmt: skip
+def test_rows_are_known_by_their_keys_and_without_one_by_their_values(change: Any, same: bool) -> None:
+    """A value with a key may come out a little different: a sum of doubles depends on its order."""
+    rows = Rows("t", 0, [b"a", None], [b"1", b"2"], None, None, 1, 1)
+    assert (replace(rows, **change).identity() == rows.identity()) is same
+
+
+def test_a_mark_of_an_earlier_version_is_compared_as_far_as_it_says() -> None:
+    old = Mark.decode(b'{"batch":3,"run":"r","rows":2,"keyBytes":5}')
+    assert old.same_rows(Mark(3, "s", 2, 5, 77))
+    assert not old.same_rows(Mark(3, "s", 2, 6, 77))
+    assert Mark.decode(Mark(3, "r", 2, 5, 77).encode()) == Mark(3, "r", 2, 5, 77)
+
+
 def test_without_the_check_marks_alone_decide(penstock: PenstockBroker) -> None:
     query = Query(penstock, rerunCheck="off")
     query.task("r1", 0, "abc")
@@ -269,9 +303,36 @@ def test_a_prepared_task_whose_transaction_is_gone_fails_its_batch(penstock: Pen
         "penstock-q-0",
     )
     taken.take_over()
-    with pytest.raises(NotDelivered, match="the transaction of task 0 has ended before its batch"):
+    with pytest.raises(NotDelivered, match=r"the transactions of task\(s\) 0 have ended before their batch"):
         query.end()
     assert query.written() == "cd"
+
+
+def test_what_is_still_open_counts_although_another_transaction_has_ended_too_soon(
+    penstock: PenstockBroker,
+) -> None:
+    """Else each run would write all of it again, and lose the same transaction to the timeout again."""
+    query = Query(penstock)
+    query.task("r1", 1, "cd")
+    query.crash()
+    for index, letters in enumerate(("ab", "cd", "ef", "gh")):
+        query.task("r2", index, letters)
+    for index in (0, 2):  # as the coordinator does when transaction.timeout.ms has passed
+        taken = TaskProducer(
+            ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True),
+            f"penstock-q-{index}",
+        )
+        taken.take_over()
+    with pytest.raises(
+        NotDelivered, match=r"the transactions of task\(s\) 0, 2 have ended before their batch"
+    ):
+        query.end()
+    assert query.written() == "cdgh"
+    assert [query.task("r3", index, letters) for index, letters in enumerate(("ab", "cd", "ef", "gh"))] == [
+        "prepared", "confirmed", "prepared", "confirmed",
+    ]  # fmt: skip
+    query.end()
+    assert query.written() == "abcdefgh"
 
 
 def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> None:
@@ -280,6 +341,44 @@ def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> No
     with pytest.raises(BatchChanged, match="has written batch 1 already, and this is batch 0"):
         query.task("r0", 1, "z", batch=0)
     assert query.written() == "a"
+
+
+def test_writes_without_a_name_leave_nothing_that_others_have_to_read(penstock: PenstockBroker) -> None:
+    """Such as INSERT … VALUES: each would leave a mark for ever, which every task of every query reads."""
+    query = Query(penstock)
+    assert query.task("r1", 0, "a") == "committed"
+    given = {"kafka.bootstrap.servers": penstock.bootstrap, "topic": "out", "delivery": "exactly_once"}
+    schema = StructType([StructField("value", StringType())])
+    for number in range(3):
+        writer = sink.batch_writer(schema, given, overwrite=False)
+        which = WhichBatch(writer._run, 0, writer._run)
+        for expected in ("committed", "confirmed"):  # a task that is tried again
+            rows = iter([pa.record_batch({"value": pa.array([str(number)], pa.string())})])
+            assert sink._write_exactly_once(rows, writer._options, which, 0).state == expected
+        assert writer._options.marks_topic == "__penstock_marks_once"
+    assert query.written() == "012a"
+    assert [each.key for each in penstock.consume("__penstock_marks")] == [mark_key("q", 0)]
+    admin = AdminClient({"bootstrap.servers": penstock.bootstrap})
+    (asked,) = admin.describe_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, "__penstock_marks_once")]
+    ).values()
+    config = asked.result(30)
+    assert (config["cleanup.policy"].value, config["retention.ms"].value) == ("delete", "86400000")
+
+
+def test_a_write_without_a_name_reads_no_marks_of_others(penstock: PenstockBroker) -> None:
+    settings = {"bootstrap.servers": penstock.bootstrap}
+    reader = MarksReader(settings, "__penstock_marks_once")
+    assert reader.end("q") == 0
+    producer = TaskProducer(ProducerSettings.from_kafka(settings, transactional=True), "t")
+    producer.take_over()
+    place = "__penstock_marks_once", partition_of("q")
+    producer.send_mark(*place, mark_key("q", 0), Mark(0, "r", 1, 0).encode())
+    producer.commit()
+    since = reader.end("q")
+    assert since == 2, "a mark, and the end of its transaction"
+    assert reader.read("q").settled.keys() == {0}
+    assert reader.read("q", since).settled == {}
 
 
 # ---- rows ----

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.client import ClientSettings, Cluster, ClusterTimeout
-from penstock.spark.errors import DataLoss
+from penstock.spark.errors import DataLoss, NoSuchTopic
 from penstock.spark.lookup import Lookup
 from penstock.spark.options import parse_source_options
 from penstock.spark.source import StreamReader
@@ -129,7 +130,53 @@ def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) ->
         assert pauses == []
         assert lookup.latest_not_before([("t", 0)], {("t", 0): 5}) == {("t", 0): 1}
         assert pauses == [0.007] * 3
-    assert penstock.requests["ListOffsets"] == 5
+    assert penstock.requests["ListOffsets"] == 1 + 4 * 2, "each time also whatever the isolation level"
+
+
+@pytest.mark.parametrize("lossy", ["true", "false"])
+def test_a_query_that_has_read_into_an_open_transaction_waits_for_its_end(
+    penstock: PenstockBroker, lossy: str
+) -> None:
+    """Its checkpoint, of a run with read_uncommitted, lies past the last stable offset, and in the log."""
+    penstock.create_topic("t")
+    producer = Producer(
+        {"bootstrap.servers": penstock.bootstrap, "transactional.id": "open", "linger.ms": 0, "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in ("a", "b"):
+        producer.produce("t", value, partition=0)
+    producer.flush(30)
+    source = reader(penstock, subscribe="t", failOnDataLoss=lossy)
+    start = {"t": {"0": 2}}
+    assert source.latestOffset(start, ReadAllAvailable()) == start
+    producer.commit_transaction(30)
+    penstock.produce("t", ["c"])
+    assert source.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 4}}
+    source.stop()
+
+
+@pytest.mark.parametrize("commits", ["true", "false"])
+def test_a_query_that_commits_no_progress_has_no_group(penstock: PenstockBroker, commits: str) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["a"])
+    source = reader(penstock, subscribe="t", kafka__group__id="g", commitProgress=commits)
+    source.commit({"t": {"0": 1}})
+    source.stop()
+    with Cluster(ClientSettings.from_kafka({"bootstrap.servers": penstock.bootstrap})) as cluster:
+        assert cluster.committed("g", [("t", 0)]) == {("t", 0): 1 if commits == "true" else None}
+    unnamed = reader(penstock, subscribe="t", commitProgress=commits)
+    (planned,) = unnamed.partitions({"t": {"0": 0}}, {"t": {"0": 1}})
+    assert (planned.token is not None) is (commits == "true"), "by which its task would announce a group"
+    unnamed.stop()
+
+
+def test_a_topic_that_is_missing_is_told_with_the_one_that_is_near(penstock: PenstockBroker) -> None:
+    penstock.create_topic("orders")
+    with pytest.raises(NoSuchTopic, match=r"no topic order, zzz at .*: did you mean orders\? Else create it"):
+        reader(penstock, subscribe="order,zzz").initialOffset()
+    with pytest.raises(NoSuchTopic, match=r"no topic zzz at [^ ]*: create it before"):
+        reader(penstock, subscribe="zzz").initialOffset()
 
 
 def test_a_topic_deleted_under_a_task(penstock: PenstockBroker, caplog: pytest.LogCaptureFixture) -> None:

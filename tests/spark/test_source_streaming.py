@@ -96,7 +96,7 @@ def test_transactions_and_their_markers(
     penstock.create_topic("t")
     transaction(penstock, "t", ["one"], commit=True)
     collected = Collected()
-    options = {"subscribe": "t", "kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": 1}
+    options = {"subscribe": "t", "maxOffsetsPerTrigger": 1}
     with running(stream(spark, penstock, options), collected, tmp_path) as query:
         query.processAllAvailable()
         transaction(penstock, "t", ["never", "never"], commit=False)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.sql.parser import parse
-from penstock.sql.rewrite import to_spark
-from penstock.sql.statements import Query, Select
-from penstock.sql.tokens import quote_name
+from penstock.sql.language.parser import parse
+from penstock.sql.language.spark_text import to_spark
+from penstock.sql.language.statements import Query, Select
+from penstock.sql.language.tokens import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -45,7 +45,9 @@ def sql_registry(
 def server(
     sql_broker: PenstockBroker, sql_registry: RegistryProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SqlServer]:
-    started = SqlServer(sql_broker.bootstrap, sql_registry.url, tmp_path_factory.mktemp("sql"))
+    # Half the state stores of `local[2]`; servers that tests start themselves have the default.
+    one = ("--conf", "spark.default.parallelism=1")
+    started = SqlServer(sql_broker.bootstrap, sql_registry.url, tmp_path_factory.mktemp("sql"), *one)
     try:
         yield started.wait()
     finally:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.sql.keywords import OPTIONS, STATEMENTS
-from penstock.sql.properties import PROPERTIES
+from penstock.sql.language.keywords import OPTIONS, STATEMENTS
+from penstock.sql.language.properties import PROPERTIES
 from tests.sql import golden
 from tests.sql.golden import Golden, Step
 

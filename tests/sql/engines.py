@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.sql.catalog import Catalog, Record
-from penstock.sql.engine import Engine
-from penstock.sql.parser import parse
+from penstock.sql.catalog.catalog import Catalog, Record
+from penstock.sql.language.parser import parse
 from penstock.sql.results import Done, Result, Rows
+from penstock.sql.server.engine import Engine
 
 WAIT_SECONDS = 90.0
 
@@ -60,11 +60,13 @@ class Sql:
         deadline = time.monotonic() + seconds
         wanted = sorted(expected, key=repr)
         while True:
+            asked = time.monotonic()
             found = sorted(self.rows(text), key=repr)
             if found == wanted:
                 return
             assert time.monotonic() < deadline, f"{found} and not {wanted}; {self.rows('SHOW QUERIES')}"
-            time.sleep(0.2)
+            # As long again as the question took: the cores are for the query that is awaited.
+            time.sleep(max(0.1, time.monotonic() - asked))
 
 
 def wait_until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:

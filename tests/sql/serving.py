@@ -112,7 +112,7 @@ class SqlServer:
         words = ["sql", "serve", "-b", bootstrap, "--registry", registry_url, "--port", str(port)]
         words += ["--data", str(directory), "--ready-file", str(self._ready_file), "--master", "local[2]"]
         # A dead leader is to be noticed soon.
-        words += ["--session-timeout-ms", "3000"]
+        words += ["--session-timeout-ms", "3000", "--allow-python-functions"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", *words, *options],

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.sql.engine import Engine
-from penstock.sql.errors import Clash, Place, SqlError, StateLost, Unavailable, Unknown
+from penstock.client import ClientSettings, Cluster
+from penstock.sql.catalog.catalog import Record
+from penstock.sql.errors import Clash, Exists, NotAllowed, Place, SqlError, StateLost, Unavailable, Unknown
 from penstock.sql.results import Rows
+from penstock.sql.server import selecting
+from penstock.sql.server.engine import Engine
 from penstock.sql.settings import EngineSettings
 from penstock.testing import PenstockBroker
 from tests.registry.conftest import RegistryProcess
@@ -24,29 +28,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module")
-def engine_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    import penstock.spark
-
-    scratch = tmp_path_factory.mktemp("spark")
-    session = penstock.spark.session(
-        "penstock-sql-tests",
-        master="local[2]",
-        conf={
-            "spark.local.dir": str(scratch),
-            "spark.scheduler.mode": "FAIR",
-        },
-    )
-    yield session
-    session.stop()
-
-
 class Engines:
     """Engines of one test, one after the other on the same catalog and storage."""
 
     def __init__(self, spark: Any, broker: PenstockBroker, registry: RegistryProcess, storage: Path) -> None:
         self._spark = spark
-        self.settings = EngineSettings(broker.bootstrap, registry.url, str(storage))
+        self.settings = EngineSettings(broker.bootstrap, registry.url, str(storage), python_functions=True)
         self.log = MemoryLog()
         self._running: list[Engine] = []
 
@@ -65,9 +52,9 @@ class Engines:
 
 @pytest.fixture
 def engines(
-    engine_spark: SparkSession, sql_broker: PenstockBroker, sql_registry: RegistryProcess, tmp_path: Path
+    spark: SparkSession, sql_broker: PenstockBroker, sql_registry: RegistryProcess, tmp_path: Path
 ) -> Iterator[Engines]:
-    made = Engines(engine_spark, sql_broker, sql_registry, tmp_path / "storage")
+    made = Engines(spark, sql_broker, sql_registry, tmp_path / "storage")
     yield made
     made.stop()
 
@@ -151,6 +138,52 @@ def test_what_is_written_has_the_time_of_what_was_read(engines: Engines) -> None
     sql.eventually("SELECT __timestamp, n, __key FROM time_again", times)
 
 
+def test_what_is_written_of_old_events_is_not_deleted(
+    spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
+) -> None:
+    """Retention counts from the time of a record, which is that of an event of long ago."""
+    settings = EngineSettings(penstock.bootstrap, None, str(tmp_path / "storage"))
+    engine = Engine(settings, MemoryLog(), spark=spark)
+    engine.start()
+    try:
+        engine.take_over()
+        sql = Sql(engine)
+        sql.run("CREATE STREAM rides (n INT, at BIGINT) WITH (format = 'json', timestamp = 'at')")
+        told = sql.run("CREATE STREAM located AS SELECT n FROM rides")
+        assert "keeps its records for ever, because their times are those of `at`" in told
+        assert "retention" not in sql.run(
+            "CREATE STREAM short WITH (retention = '1 day') AS SELECT n FROM rides"
+        )
+        for topic in ("located", "short"):  # as the queries write them
+            penstock.produce(topic, [{"value": "{}", "timestamp": 1356998400000}])
+        penstock.clock.advance(seconds=600)
+        wait_until(lambda: not penstock.consume("short"))
+        assert len(penstock.consume("located")) == 1
+    finally:
+        engine.stop()
+
+
+def test_a_query_does_not_mix_its_records_with_others(engines: Engines, sql_broker: PenstockBroker) -> None:
+    """Those of the same query before it was dropped and created again would all be there twice."""
+    sql = engines.start()
+    sql.run("CREATE STREAM mix_in (n INT) WITH (format = 'json')")
+    create = "CREATE {kind} mix_out WITH ({options} retention = '-1') AS SELECT {what} FROM mix_in {rest}"
+    stream = create.format(kind="STREAM", options="{0}", what="n", rest="")
+    sql_broker.create_topic("mix_out", partitions=2)
+    told = sql.run(stream.format(""))
+    assert "Note: the topic `mix_out` is there already, so retention had no effect" in told
+    sql.run("DROP STREAM mix_out")
+    sql_broker.produce("mix_out", ["{}"], partition=1)
+    table = create.format(kind="TABLE", options="", what="n, COUNT(*) AS c", rest="GROUP BY n")
+    for again in (stream.format(""), table):
+        with pytest.raises(Exists, match=r"`mix_out` has records already.*existing = 'append'"):
+            sql.run(again)
+    assert sql.rows("SHOW QUERIES") == []
+    sql.run(stream.format("existing = 'append',"))
+    with pytest.raises(Clash, match="existing='replace' must be one of append"):
+        sql.run("CREATE STREAM mix_2 WITH (existing = 'replace') AS SELECT n FROM mix_in")
+
+
 def test_functions_take_arguments_of_their_types(engines: Engines) -> None:
     sql = engines.start()
     sql.run(
@@ -223,14 +256,94 @@ def test_the_plan_of_a_replacement_says_what_becomes_of_the_state(engines: Engin
         return told[0][1], " ".join(str(value) for name, value in told if name == "reason")
 
     assert action("SELECT k, SUM(v) AS total FROM plan_in GROUP BY k") == ("keep", "")
-    kept, why = action("SELECT k, SUM(v) AS total FROM plan_in WHERE v > 0 GROUP BY k")
-    assert (kept, why) == ("restart", "its query changed, its state fits")
+    kept, why = action("SELECT k, SUM(v) * 2 AS total FROM plan_in GROUP BY k")
+    assert kept == "restart" and why.startswith("its query changed, its state fits")
+    lost, why = action("SELECT k, SUM(v) AS total FROM plan_in WHERE v > 0 GROUP BY k")
+    assert lost == "rebuild" and "a filter is new: (value.v > 0)" in why
     lost, why = action("SELECT k, SUM(v) AS total, MAX(v) AS most FROM plan_in GROUP BY k")
-    assert lost == "rebuild" and "its state changed" in why
+    assert lost == "rebuild" and "an aggregate is new: max(value.v)" in why
     assert engines.log.records == before
     with pytest.raises(StateLost, match="state='rebuild'"):
         sql.run("CREATE OR REPLACE TABLE plan_out AS SELECT k, MAX(v) AS total FROM plan_in GROUP BY k")
     assert engines.log.records == before
+
+
+def with_state(statement: str, wanted: str) -> str:
+    return statement.replace(" AS ", f" WITH (state = '{wanted}') AS ", 1)
+
+
+FED = """fed_out AS SELECT substr(car, 1, 1) AS make, fed_of(car) AS model, SUM(n) AS n FROM fed_in
+    WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY 1, 2"""
+HOPPING = "HOPPING (SIZE 1 HOUR, ADVANCE BY 20 MINUTES)"
+
+
+def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        f"""
+        CREATE STREAM fed_in (car STRING, n INT, ended TIMESTAMP) WITH (format = 'json', timestamp = 'ended');
+        CREATE FUNCTION fed_of (car STRING) RETURNS STRING LANGUAGE PYTHON AS $$ car[:1] $$;
+        CREATE TABLE {FED};
+        PAUSE ctas_fed_out_1;
+        """
+    )
+    wider = FED.replace("1 HOUR", "2 HOURS")
+    changes = {
+        wider: "a grouping key changed from window(value.ended, 1 hour) to window(value.ended, 2 hours)",
+        FED.replace("TUMBLING (SIZE 1 HOUR)", HOPPING): "to window(value.ended, 1 hour, 20 minutes)",
+        FED.replace("1, 1", "1, 2"): "from substring(value.car, 1, 1) to substring(value.car, 1, 2)",
+    }
+    for changed, why in changes.items():
+        with pytest.raises(StateLost) as caught:
+            sql.run(f"CREATE OR REPLACE TABLE {changed}")
+        assert why in str(caught.value)
+        # Other keys lead to other state: there is nothing to go on with.
+        assert "state='keep'" not in str(caught.value)
+    with pytest.raises(StateLost):
+        sql.run(f"CREATE OR REPLACE TABLE {with_state(wider, 'keep')}")
+    assert sql.run(f"CREATE OR REPLACE TABLE {FED}") == "query ctas_fed_out_1 is as it was"
+    sql.run("CREATE OR REPLACE FUNCTION fed_of (car STRING) RETURNS STRING LANGUAGE PYTHON AS $$ car[:2] $$")
+    with pytest.raises(StateLost, match="a grouping key changed: __python_fed_of"):
+        sql.run(f"CREATE OR REPLACE TABLE {FED}")
+
+
+def test_windows_of_another_size_begin_with_all_that_is_in_the_topic(engines: Engines) -> None:
+    sql = engines.start()
+    hourly = "wider_out AS SELECT car, SUM(n) AS n FROM wider_in WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY car"
+    sql.run(
+        f"""
+        CREATE STREAM wider_in (car STRING, n INT, ended TIMESTAMP)
+          WITH (format = 'json', timestamp = 'ended');
+        CREATE TABLE {hourly};
+        INSERT INTO wider_in VALUES ('a', 9, TIMESTAMP '2026-01-01 00:10:00');
+        """
+    )
+    sql.eventually("SELECT n FROM wider_out", [[9]])
+    sql.run(f"CREATE OR REPLACE TABLE {with_state(hourly.replace('1 HOUR', '2 HOURS'), 'rebuild')}")
+    sql.run("INSERT INTO wider_in VALUES ('a', 30, TIMESTAMP '2026-01-01 01:10:00')")
+    sql.eventually("SELECT n FROM wider_out", [[39]])
+
+
+def test_state_that_an_earlier_version_recorded_less_of_is_judged_by_its_query(engines: Engines) -> None:
+    import json
+
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM older_in (k STRING, v INT) WITH (format = 'json');
+        CREATE TABLE older_out AS SELECT k, SUM(v) AS total FROM older_in GROUP BY k;
+        """
+    )
+    for at, (key, value) in enumerate(engines.log.records):
+        if key == b"query/ctas_older_out_1" and value is not None:
+            told = json.loads(value)
+            for name in ("lineage", "query"):
+                del told["fingerprint"][name]
+            engines.log.records[at] = (key, json.dumps(told).encode())
+    again = "CREATE OR REPLACE TABLE older_out AS SELECT k, SUM(v) AS total FROM older_in"
+    assert sql.run(f"{again} GROUP BY k") == "query ctas_older_out_1 is as it was"
+    with pytest.raises(StateLost, match="a filter is new"):
+        sql.run(f"{again} WHERE v > 1 GROUP BY k")
 
 
 def test_a_rebuilt_table_has_no_rows_of_before(engines: Engines) -> None:
@@ -248,6 +361,70 @@ def test_a_rebuilt_table_has_no_rows_of_before(engines: Engines) -> None:
         "SELECT k, COUNT(*) AS n, MAX(v) AS most FROM anew_in WHERE v > 1 GROUP BY k"
     )
     sql.eventually("SELECT k, n, most FROM anew_out", [["b", 1, 2]])
+
+
+class FailingLog(MemoryLog):
+    """A log that cannot be written while `fails`."""
+
+    fails = False
+
+    def write(self, records: Sequence[Record]) -> None:
+        if self.fails:
+            raise Unavailable("the topic cannot be written")
+        super().write(records)
+
+
+def test_a_query_that_could_not_be_replaced_or_ended_goes_on_with_its_rows(engines: Engines) -> None:
+    engines.log = log = FailingLog()
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM stays_in (k STRING, v INT) WITH (format = 'json');
+        CREATE TABLE stays_out AS SELECT k, COUNT(*) AS n FROM stays_in GROUP BY k;
+        INSERT INTO stays_in VALUES ('a', 1);
+        """
+    )
+    sql.eventually("SELECT k, n FROM stays_out", [["a", 1]])
+    log.fails = True
+    rebuilt = with_state("stays_out AS SELECT k, MAX(v) AS n FROM stays_in GROUP BY k", "rebuild")
+    with pytest.raises(Unavailable):
+        sql.run(f"CREATE OR REPLACE TABLE {rebuilt}")
+    for statement in ("TERMINATE ctas_stays_out_1", "DROP TABLE stays_out"):
+        with pytest.raises(Unavailable):
+            sql.run(statement)
+    log.fails = False
+    assert sql.rows("SELECT k, n FROM stays_out") == [["a", 1]]
+    sql.run("INSERT INTO stays_in VALUES ('a', 2)")
+    sql.eventually("SELECT k, n FROM stays_out", [["a", 2]])
+
+
+def test_rows_of_before_are_deleted_even_if_the_server_died_after_the_replacement_was_written(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.sql.continuous import running
+
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM dies_in (k STRING, v INT) WITH (format = 'json');
+        CREATE TABLE dies_out AS SELECT k, COUNT(*) AS n FROM dies_in GROUP BY k;
+        INSERT INTO dies_in VALUES ('a', 1), ('b', 2);
+        """
+    )
+    sql.eventually("SELECT k, n FROM dies_out", [["a", 1], ["b", 1]])
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running, "emptied", dies)
+        fewer = "dies_out AS SELECT k, COUNT(*) AS n FROM dies_in WHERE v > 1 GROUP BY k"
+        rebuilt = with_state(fewer, "rebuild")
+        with pytest.raises(KeyboardInterrupt):
+            sql.run(f"CREATE OR REPLACE TABLE {rebuilt}")
+        engines.stop()
+    sql = engines.start()
+    sql.eventually("SELECT k, n FROM dies_out", [["b", 1]])
 
 
 def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: PenstockBroker) -> None:
@@ -279,7 +456,7 @@ def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: 
     assert not (Path(engines.settings.storage) / "queries" / "csas_end_out_1").exists()
 
 
-def test_a_push_query_ends_when_nobody_listens(engines: Engines, engine_spark: SparkSession) -> None:
+def test_a_push_query_ends_when_nobody_listens(engines: Engines, spark: SparkSession) -> None:
     sql = engines.start()
     sql.run("CREATE STREAM push_in (n INT) WITH (format = 'json')")
     found = sql.results("SELECT n * 2 AS twice FROM push_in EMIT CHANGES")[0]
@@ -292,11 +469,37 @@ def test_a_push_query_ends_when_nobody_listens(engines: Engines, engine_spark: S
     assert list(found.rows) == []
 
 
+def test_queries_that_end_leave_no_groups_behind(
+    engines: Engines, sql_broker: PenstockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = engines.start()
+    sql.run("CREATE STREAM left_in (n INT) WITH (format = 'json')")
+    for name in ("left_out", "left_by"):
+        sql.run(f"CREATE STREAM {name} AS SELECT n FROM left_in")
+    with Cluster(ClientSettings.from_kafka({"bootstrap.servers": sql_broker.bootstrap})) as cluster:
+        groups = ["penstock-csas_left_out_1", "penstock-csas_left_by_1"]
+        place = ("left_in", 0)
+        for group in groups:  # as the query does when its first batch is done
+            cluster.commit_offsets(group, {place: 0})
+        sql.run("TERMINATE csas_left_out_1")
+        sql.run("DROP STREAM left_by")
+        assert [cluster.committed(group, [place]) for group in groups] == [{place: None}] * 2
+    read: list[Any] = []
+    original = selecting.prepare
+    monkeypatch.setattr(
+        selecting, "prepare", lambda *given, **named: read.append(named) or original(*given, **named)
+    )
+    pushed = sql.results("SELECT n FROM left_in EMIT CHANGES")[-1]
+    assert isinstance(pushed, Rows)
+    pushed.close()
+    assert [each["commits"] for each in read] == [False]
+
+
 def test_a_push_query_that_cannot_start_leaves_nothing_behind(
-    engines: Engines, engine_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engines: Engines, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def left() -> tuple[list[Path], int, int]:
-        session: Any = engine_spark
+        session: Any = spark
         running = session._jsparkSession.sharedState().activeStreamingQueries().size()
         return list(temporary.iterdir()), len(sql.engine._selects._pushes), running
 
@@ -535,3 +738,41 @@ def test_explain_says_which_select_is_a_pull_query(engines: Engines) -> None:
     sql.run("CREATE TABLE ep (id INT PRIMARY KEY, n INT) WITH (format = 'json')")
     assert ["kind", "pull"] in sql.rows("EXPLAIN SELECT n FROM ep WHERE id = 1")
     assert ["kind", "batch"] in sql.rows("EXPLAIN SELECT n FROM ep WHERE n = 1")
+
+
+def test_a_server_that_takes_no_python_runs_no_query_with_a_function(engines: Engines) -> None:
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM np_in (x INT) WITH (format = 'json');
+        CREATE FUNCTION np_twice (x INT) RETURNS INT LANGUAGE PYTHON AS $$ x * 2 $$;
+        CREATE STREAM np_out AS SELECT np_twice(x) AS y FROM np_in;
+        CREATE STREAM np_plain AS SELECT x + 1 AS y FROM np_in;
+        INSERT INTO np_in VALUES (1);
+        """
+    )
+    sql.eventually("SELECT y FROM np_out", [[2]])
+    engines.stop()
+    allowed = engines.settings
+    engines.settings = replace(allowed, python_functions=False)
+    sql = engines.start()
+    sql.run("INSERT INTO np_in VALUES (2)")
+    sql.eventually("SELECT y FROM np_plain", [[2], [3]])
+
+    def told() -> list[str]:
+        queries = sql.engine.describe_queries()
+        return [str(each["error"]) for each in queries if each.get("error")]
+
+    wait_until(told)
+    assert len(told()) == 1 and "`np_twice` is one" in told()[0] and "--allow-python-functions" in told()[0]
+    for text in ("SELECT np_twice(x) FROM np_in", "SELECT reflect('java.lang.Math', 'abs', x) FROM np_in",
+                 "SELECT TRANSFORM(x) USING 'cat' AS (y STRING) FROM np_in"):  # fmt: skip
+        with pytest.raises(NotAllowed):
+            sql.rows(text)
+    assert sql.rows("SELECT y FROM np_out") == [[2]]
+    engines.stop()
+    engines.settings = allowed
+    sql = engines.start()
+    sql.eventually("SELECT y FROM np_out", [[2], [4]])
+    # What is refused would have run.
+    assert sql.rows("SELECT TRANSFORM(x) USING 'cat' AS (y STRING) FROM np_in WHERE x = 1") == [["1"]]

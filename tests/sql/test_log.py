@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.registry.errors import CannotStart
-from penstock.registry.membership import Identity
-from penstock.sql.catalog import TOPIC, Record
+from penstock.elected.errors import CannotStart
+from penstock.elected.membership import Identity
+from penstock.sql.catalog.catalog import TOPIC, Record
+from penstock.sql.catalog.log import CatalogLog, LogSettings
 from penstock.sql.errors import Unavailable
-from penstock.sql.log import CatalogLog, LogSettings
 
 pytestmark = pytest.mark.penstock(
     settings={"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}

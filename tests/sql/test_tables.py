@@ -1,21 +1,23 @@
-"""Tables in memory, followed from topics of a real broker; no Spark is started."""
+"""FollowedTables in memory, followed from topics of a real broker; no Spark is started."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 
-from penstock.sql.catalog import Relation
+from penstock.sql.catalog.catalog import Relation
+from penstock.sql.catalog.target_topic import topic_config
 from penstock.sql.errors import Unavailable, Unknown
-from penstock.sql.images import NotInMemory
-from penstock.sql.pull import Pull
+from penstock.sql.language.statements import Column
+from penstock.sql.pull.materialized import NotInMemory
+from penstock.sql.pull.plan import Pull
+from penstock.sql.pull.tables import FollowedTables
 from penstock.sql.settings import EngineSettings
-from penstock.sql.statements import Column
-from penstock.sql.tables import Tables
 
 pytestmark = pytest.mark.penstock(settings={"group.initial.rebalance.delay.ms": 0})
 
@@ -28,8 +30,8 @@ COUNTS = table("counts", Column("k", "STRING"), Column("n", "BIGINT"))
 
 
 @pytest.fixture
-def tables(penstock) -> Iterator[Tables]:
-    made = Tables(EngineSettings(penstock.bootstrap, None, ""))
+def tables(penstock) -> Iterator[FollowedTables]:
+    made = FollowedTables(EngineSettings(penstock.bootstrap, None, ""))
     yield made
     made.stop()
 
@@ -159,7 +161,9 @@ def test_many_threads_ask_for_many_keys_while_the_table_changes(penstock, tables
 
 def test_a_table_that_nobody_asks_for_is_let_go_and_read_again(penstock):
     now = [0.0]
-    tables = Tables(EngineSettings(penstock.bootstrap, None, ""), forget_seconds=60, clock=lambda: now[0])
+    tables = FollowedTables(
+        EngineSettings(penstock.bootstrap, None, ""), forget_seconds=60, clock=lambda: now[0]
+    )
     try:
         penstock.create_topic("counts", partitions=1)
         put(penstock, "counts", (b"a", {"k": "a", "n": 1}))
@@ -175,8 +179,27 @@ def test_a_table_that_nobody_asks_for_is_let_go_and_read_again(penstock):
         tables.stop()
 
 
+def test_a_row_that_retention_has_deleted_is_not_found(penstock):
+    """Of a table that was made with `retention`: rows that were not written for so long are deleted."""
+    made = FollowedTables(EngineSettings(penstock.bootstrap, None, ""), expire_seconds=0.0)
+    try:
+        penstock.create_topic("counts", config=topic_config("table", 3_600_000))
+        put(penstock, "counts", (b"old", {"k": "old", "n": 1}), (b"kept", {"k": "kept", "n": 1}))
+        assert len(made.lookup(COUNTS, pull("old", "kept"))) == 2
+        penstock.clock.advance(seconds=1800)
+        put(penstock, "counts", (b"kept", {"k": "kept", "n": 2}))
+        penstock.clock.advance(seconds=1900)
+        deadline = time.monotonic() + 60
+        while found := made.lookup(COUNTS, pull("old")):
+            assert time.monotonic() < deadline, found
+            penstock.clock.advance(seconds=0)
+        assert made.lookup(COUNTS, pull("kept")) == [{"k": "kept", "n": 2}]
+    finally:
+        made.stop()
+
+
 def test_a_cluster_that_is_away_is_told(penstock):
-    tables = Tables(EngineSettings("127.0.0.1:1", None, ""))
+    tables = FollowedTables(EngineSettings("127.0.0.1:1", None, ""))
     try:
         with pytest.raises(Unavailable):
             tables.lookup(COUNTS, pull("a"), timeout=0.5)
@@ -242,7 +265,7 @@ def test_rows_are_decoded_by_the_registry_in_the_schema_they_are_read_with(sql_b
             value = {"k": f"key{at}", "n": at} | ({"extra": "x"} if at else {})
             sql_broker.produce(topic, [(f"key{at}".encode(), Encoder(registry, found).encode(value))])
     told = table(topic, Column("k", "STRING"), Column("n", "BIGINT"), format=form, schemas={"value": 1})
-    tables = Tables(EngineSettings(sql_broker.bootstrap, sql_registry.url, ""))
+    tables = FollowedTables(EngineSettings(sql_broker.bootstrap, sql_registry.url, ""))
     try:
         assert tables.lookup(told, pull("key0", "key1")) == [{"k": "key0", "n": 0}, {"k": "key1", "n": 1}]
     finally:

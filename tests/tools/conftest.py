@@ -6,7 +6,6 @@ Maven is there, a Java older than 17 is an error: the README asks for 17.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -16,33 +15,12 @@ from pathlib import Path
 
 import pytest
 
-# The newest line whose tools run on Java 17.
-KAFKA_VERSION = "4.1.0"
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / "build" / f"kafka-tools-{KAFKA_VERSION}"
-MAVEN_TIMEOUT_S = 300
-# Short-lived processes: no time for the second compiler or a parallel collector.
-JVM_FLAGS = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>penstock</groupId><artifactId>kafka-tools</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+from tests.tools import kafka_classes
+from tests.tools.kafka_jars import MAVEN_TIMEOUT_S, NotFetched, fetch
 
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -87,43 +65,11 @@ class KafkaTools:
         return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     def _java(self, arguments: list[str], input: str | None, ok: bool, timeout: float) -> str:
-        command = [
-            "java",
-            *JVM_FLAGS,
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            "-cp",
-            f"{self.libraries}/*",
-        ]
-        done = subprocess.run(
-            [*command, *arguments], input=input or "", capture_output=True, text=True, timeout=timeout
-        )
+        command = [*kafka_classes.command(), *arguments]
+        done = subprocess.run(command, input=input or "", capture_output=True, text=True, timeout=timeout)
         if ok and done.returncode != 0:
             pytest.fail(f"{arguments[0]} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout if ok else done.stdout + done.stderr
-
-
-def _fetch(run_id: str) -> None:
-    """Called with the lock held. Remembers a failure, so that other workers of this run do not wait again."""
-    failed = CACHE / "failed"
-    if failed.exists() and run_id and failed.read_text().startswith(f"{run_id}\n"):
-        pytest.skip(failed.read_text().split("\n", 1)[1])
-    (CACHE / "pom.xml").write_text(POM)
-    libraries = CACHE / "lib"
-    shutil.rmtree(libraries, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
-    try:
-        done = subprocess.run(command, cwd=CACHE, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S)
-        reason = (
-            "" if done.returncode == 0 else next(iter((done.stdout + done.stderr).splitlines()), "no output")
-        )
-    except subprocess.TimeoutExpired:
-        reason = f"no answer within {MAVEN_TIMEOUT_S} s"
-    if reason:
-        reason = f"Kafka {KAFKA_VERSION}'s tools could not be fetched through Maven: {reason[:200]}"
-        failed.write_text(f"{run_id}\n{reason}")
-        pytest.skip(reason)
-    failed.unlink(missing_ok=True)
-    (CACHE / "complete").touch()
 
 
 def _java_major() -> int:
@@ -134,15 +80,11 @@ def _java_major() -> int:
 
 @pytest.fixture(scope="session")
 def kafka_tools() -> KafkaTools:
-    complete = CACHE / "complete"
-    if not complete.exists():
-        if shutil.which("mvn") is None:
-            pytest.skip("Kafka's own tools need Maven (mvn), which is not installed")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with open(CACHE / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not complete.exists():
-                _fetch(os.environ.get("PYTEST_XDIST_TESTRUNUID", ""))
+    try:
+        libraries = fetch(os.environ.get("PYTEST_XDIST_TESTRUNUID", ""))
+    except NotFetched as error:
+        pytest.skip(str(error))
     if shutil.which("java") is None or _java_major() < 17:
         pytest.fail("Kafka's own tools need Java 17 or newer, as the README says")
-    return KafkaTools(CACHE / "lib")
+    kafka_classes.make()
+    return KafkaTools(libraries)

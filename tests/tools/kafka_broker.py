@@ -1,9 +1,9 @@
-"""An Apache Kafka broker for a test, from the jars that `kafka_tools` fetched."""
+"""Apache Kafka brokers for a test or a measurement, from the jars that were fetched."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,10 +11,13 @@ from confluent_kafka import Producer
 
 from penstock.client import ClientSettings, Cluster
 from penstock.testing.ports import free_port
-from tests.tools.conftest import JVM_FLAGS, KafkaTools
+from tests.tools import kafka_classes
+from tests.tools.conftest import KafkaTools
+from tests.tools.kafka_jars import JVM_FLAGS
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 JAAS = "org.apache.kafka.common.security"
+SHARE = ("--feature", "share.version=1")  # a preview in Kafka 4.1, off by default
 
 
 class Kafka:
@@ -25,12 +28,11 @@ class Kafka:
         self._log = directory / "kafka.log"
         config = directory / "server.properties"
         config.write_text(self._properties(directory / "data"))
-        classpath = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{tools.libraries}/*"]
-        java = ["java", *JVM_FLAGS, *classpath]
+        java = kafka_classes.command()
         users = [f"SCRAM-SHA-{size}=[name=alice,password=wonder]" for size in (256, 512)]
         scram = [word for user in users for word in ("--add-scram", user)]
         subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *scram],
+            [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config), *scram, *SHARE],
             check=True,
             capture_output=True,
             timeout=120,
@@ -63,6 +65,9 @@ class Kafka:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.num.partitions": "1",
             "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
         }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
@@ -87,6 +92,56 @@ class Kafka:
 @contextmanager
 def apache_kafka(tools: KafkaTools, directory: Path) -> Iterator[Kafka]:
     started = Kafka(tools, directory)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+class KafkaNodes:
+    """Some nodes that are broker and controller each, with Kafka's own defaults for internal topics."""
+
+    def __init__(self, libraries: Path, directory: Path, count: int, flags: Sequence[str]) -> None:
+        self._ports = {number: (free_port(), free_port()) for number in range(1, count + 1)}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        java = ["java", *flags, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{libraries}/*"]
+        for number in self._ports:
+            config = directory / f"kafka-{number}.properties"
+            config.write_text(self._properties(number, directory / f"kafka-{number}"))
+            words = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+            subprocess.run([*java, *words], check=True, capture_output=True, timeout=120)
+            with (directory / f"kafka-{number}.log").open("wb") as log:
+                command = [*java, "kafka.Kafka", str(config)]
+                self._processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+
+    def _properties(self, number: int, data: Path) -> str:
+        port, controller = self._ports[number]
+        voters = ",".join(f"{one}@127.0.0.1:{ports[1]}" for one, ports in self._ports.items())
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": str(number),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(data),
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port, _ in self._ports.values())
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def kafka_nodes(
+    libraries: Path, directory: Path, count: int, flags: Sequence[str] = JVM_FLAGS
+) -> Iterator[KafkaNodes]:
+    started = KafkaNodes(libraries, directory, count, flags)
     try:
         yield started
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -149,7 +148,7 @@ def stored_records(log: PartitionLog) -> list[Record]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         for piece in log.read(offset, 1 << 20, log.log_end_offset):
-            data = os.pread(piece.file.fd, piece.length, piece.position)
+            data = piece.read()
             position = 0
             while position < len(data):
                 header = read_header(data, position)

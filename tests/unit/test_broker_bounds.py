@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from penstock.broker.net.session import Session
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig, resolve_topic
 from penstock.controller import TopicRef, TopicSpec
@@ -203,10 +204,10 @@ def test_between_costly_requests_of_one_connection_others_are_served(
         async with running(tmp_path, clock) as (broker, connect):
             dispatch: Any = broker.server.dispatch
 
-            def costly(peer: str, buf: bytearray, pos: int, end: int) -> Any:
-                order.append(peer)
+            def costly(session: Session, buf: bytearray, pos: int, end: int) -> Any:
+                order.append(session.peer)
                 clock.advance(1000)
-                return dispatch(peer, buf, pos, end)
+                return dispatch(session, buf, pos, end)
 
             greedy, other = await connect(), await connect()
             monkeypatch.setattr(broker.server, "dispatch", costly)

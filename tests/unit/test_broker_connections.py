@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.api import fetch as fetch_api
 from penstock.broker.broker import Broker
-from penstock.broker.context import RequestContext
-from penstock.broker.dispatch import Route
-from penstock.broker.interceptor import Action
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.dispatch import Route
+from penstock.broker.net.interceptor import Action
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
+from penstock.controller import TopicSpec
 from penstock.errors import NotController
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request, response_header_version
@@ -181,6 +183,63 @@ def test_a_handler_that_fails_is_answered_and_the_connection_lives(
     assert "LIST_OFFSETS failed: api 2 v5 correlation 1" in caplog.text
 
 
+def test_an_answer_that_cannot_be_encoded_ends_the_connection_and_not_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (broker, connect):
+            route = broker._dispatcher._routes[ApiKey.METADATA][8]
+
+            async def wrong(*_: Any) -> Message:
+                await asyncio.sleep(0)
+                return Message(throttle_time_ms="soon")
+
+            monkeypatch.setattr(route, "handle", wrong)
+            client = await connect()
+            client.send(ApiKey.METADATA, 8, metadata())
+            assert await asyncio.wait_for(client.closed(), 30)
+
+    asyncio.run(main())
+
+
+def test_a_fetch_that_fails_at_the_end_of_its_wait_is_not_left_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (broker, connect):
+            await broker.controller.create_topics([TopicSpec("t", 1, 1)])
+            await broker.caught_up()
+            client = await connect()
+            client.send(ApiKey.FETCH, 11, fetch_of("t"))
+            while ("t", 0) not in broker.delayed.waiters:
+                await asyncio.sleep(0.001)
+
+            def failing(*_: Any) -> None:
+                raise OSError(5, "the disk is gone")
+
+            monkeypatch.setattr(fetch_api, "read", failing)
+            broker.delayed.complete_all(("t", 0))
+            assert await asyncio.wait_for(client.closed(), 30)
+
+    asyncio.run(main())
+
+
+def fetch_of(topic: str) -> Message:
+    partition = Message(partition=0, current_leader_epoch=-1, fetch_offset=0, partition_max_bytes=1 << 20)
+    return Message(
+        replica_id=-1,
+        max_wait_ms=600_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[Message(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
 def test_a_request_that_changes_something_is_done_before_the_next_is_begun(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as (_, connect):
@@ -234,3 +293,21 @@ def test_a_second_broker_on_the_directory_fails_with_a_clear_error(tmp_path: Pat
                     pass
 
     asyncio.run(main())
+
+
+def test_a_request_knows_its_principal_and_its_listener(tmp_path: Path) -> None:
+    seen: list[RequestContext] = []
+
+    class Watcher(Stub):
+        def intercept(self, context: RequestContext) -> Action | None:
+            seen.append(context)
+            return None
+
+    async def scenario() -> None:
+        async with running(tmp_path, interceptor=Watcher(ApiKey.METADATA, Action())) as (_, connect):
+            await (await connect()).request(ApiKey.METADATA, 9, metadata())
+
+    asyncio.run(scenario())
+    (context,) = seen
+    assert str(context.principal) == "User:ANONYMOUS"
+    assert context.listener == "PLAINTEXT"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import logging
 import os
 import shutil
 import socket
 import struct
+import threading
 import uuid
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,12 +22,16 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import METADATA_FILE, Broker
-from penstock.broker.dispatch import CloseConnection, Pending
+from penstock.broker.net import dispatch as dispatching
+from penstock.broker.net.dispatch import CloseConnection, Pending
+from penstock.broker.net.session import Session
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicRef, TopicSpec
 from penstock.errors import ConfigError, KafkaStorageError, RequestTimedOut, UnknownTopicId
 from penstock.fs import REAL_FS, FaultyFs, Fs
+from penstock.log.scan import CorruptSegment
+from penstock.wire import codec
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.records import Record, build_batch, iter_records
 
@@ -53,7 +61,7 @@ async def create(broker: Broker, name: str = "t", **configs: str) -> None:
 
 def dispatch(broker: Broker, key: int, version: int, body: bytes, flexible: bool = False) -> Pending | bytes:
     frame = bytearray(struct.pack(">hhih", key, version, 9, -1) + (b"\0" if flexible else b"") + body)
-    answer = broker._dispatcher.dispatch("test", frame, 0, len(frame))
+    answer = broker._dispatcher.dispatch(Session("test", 1), frame, 0, len(frame))
     if isinstance(answer, Pending):
         return answer
     return joined(answer)
@@ -307,5 +315,131 @@ def test_a_partition_whose_log_cannot_be_made_is_a_storage_error_until_it_can(tm
             clock.advance(20_000)
             await broker.jobs.run_due()
             assert produced(await answered(produce(broker))) == (0, 0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.unchecked_logs
+def test_nothing_keeps_the_log_of_a_topic_that_was_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files would stay open, and their blocks in use."""
+    # A captured line would have the error of the child, and with it the frames that saw it.
+    caplog.set_level(logging.CRITICAL, "penstock.broker.maintenance")
+
+    async def run() -> None:
+        async with running(tmp_path) as broker:
+            await create(broker, "strict", penstock_retention_strict="true", retention_ms=str(DAY_MS))
+            await create(broker, "compacted", cleanup_policy="compact")
+            logs = []
+            for name in ("strict", "compacted"):
+                partition = broker.partitions[name, 0]
+                data = bytearray(build_batch([Record(0, broker.clock.now_ms(), b"k", b"v")]))
+                partition.append(data, 0, len(data), 1)
+                await broker.flush(partition)
+                logs.append(weakref.ref(partition.log))
+                del partition
+            await broker._maintenance.retention()
+            corrupt = broker.partitions["compacted", 0].log
+            await broker._maintenance._in_child(corrupt, _fail, "not a batch")
+            del corrupt
+            assert broker._maintenance._oldest and broker._maintenance._uncleanable
+            await broker.controller.delete_topics([TopicRef("strict"), TopicRef("compacted")])
+            await broker.caught_up()
+            gc.collect()
+            assert [log() for log in logs] == [None, None]
+
+    asyncio.run(run())
+
+
+def _fail(reason: str) -> None:
+    raise CorruptSegment("segment", 0, reason)
+
+
+def test_metadata_that_could_not_be_applied_is_applied_without_another_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            monkeypatch.setattr("penstock.broker.topics._AGAIN_S", 0.01)
+            applied = asyncio.Event()
+            update, attempts = broker.topics._update, 0
+
+            async def failing_once(*args: Any) -> None:
+                nonlocal attempts
+                attempts += 1
+                if attempts == 1:
+                    raise OSError(errno.EIO, "a directory cannot be read")
+                await update(*args)
+                applied.set()
+
+            monkeypatch.setattr(broker.topics, "_update", failing_once)
+            await broker.controller.create_topics([TopicSpec("t", 1, 1)])
+            await asyncio.wait_for(applied.wait(), 30)
+            await broker.caught_up()
+            assert ("t", 0) in broker.partitions
+            assert "t" in broker.image.topics
+
+    asyncio.run(main())
+
+
+def test_the_codec_of_an_api_is_made_off_the_loop_and_its_first_request_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its schemas are files, and it is compiled: others wait for neither."""
+    threads: list[threading.Thread] = []
+
+    def prepare(api_key: int, version: int) -> None:
+        threads.append(threading.current_thread())
+        codec.prepare(api_key, version)
+
+    monkeypatch.setattr(dispatching, "prepare", prepare)
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await create(broker)
+            body = (
+                struct.pack(">ibi", -1, 0, 1)
+                + struct.pack(">h", 1)
+                + b"t"
+                + struct.pack(">iiiq", 1, 0, -1, -1)
+            )
+            first = dispatch(broker, ApiKey.LIST_OFFSETS, 4, body)
+            assert isinstance(first, Pending)
+            assert isinstance(produce(broker), bytes)  # meanwhile
+            await answered(first)
+            assert isinstance(dispatch(broker, ApiKey.LIST_OFFSETS, 4, body), bytes)
+            assert len(threads) == 1
+            assert threads[0] is not threading.current_thread()
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_no_request_costs_its_connection_also_when_it_is_the_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            first = dispatch(broker, ApiKey.LIST_OFFSETS, 5, b"\0")
+            assert isinstance(first, Pending)
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            first.when_done(future.set_result)
+            assert isinstance(await future, CloseConnection)
+
+    asyncio.run(main())
+
+
+def test_a_first_request_that_waits_holds_up_none_behind_it_once_its_codec_is_made(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, group_initial_rebalance_delay_ms="60000") as broker:
+            await broker.groups.ensure_topic()
+            text = lambda value: struct.pack(">h", len(value)) + value  # noqa: E731
+            body = text(b"g") + struct.pack(">ii", 60_000, 60_000) + text(b"") + text(b"consumer")
+            body += struct.pack(">i", 1) + text(b"range") + struct.pack(">i", 0)
+            first = dispatch(broker, ApiKey.JOIN_GROUP, 3, body)
+            assert isinstance(first, Pending)
+            assert first.exclusive
+            begun = asyncio.Event()
+            first.on_begun = begun.set
+            await begun.wait()
+            assert not first.exclusive
 
     asyncio.run(main())

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.budget import Budget
 from penstock.broker.data_directory import DataDirectoryError, DirectoryLocks, claim, read_properties
 from penstock.broker.flusher import Flusher
 from penstock.broker.metadata_cache import MetadataCache
+from penstock.broker.net.budget import Budget
 from penstock.broker.producer_ids import ProducerIds
 from penstock.fs import REAL_FS
 from penstock.log.partition_log import PartitionLog
@@ -106,6 +106,48 @@ def test_flushes_of_a_log_are_shared_and_none_is_covered_by_one_begun_before_it(
         await asyncio.gather(first, second)
         assert log.flushed == 2
         await flusher.drain()
+
+    asyncio.run(main())
+
+
+def test_flushes_of_a_log_never_run_side_by_side_and_are_all_drained() -> None:
+    class Log:
+        def flush(self) -> None: ...
+
+    async def main() -> None:
+        log = cast(PartitionLog, Log())
+        gates: list[asyncio.Event] = []
+        running = most = 0
+
+        async def in_thread(work: Any) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            gates.append(asyncio.Event())
+            await gates[-1].wait()
+            running -= 1
+
+        flusher = Flusher(asyncio.get_running_loop(), in_thread)
+        first = flusher.flush(log)
+        await asyncio.sleep(0)
+        second = flusher.flush(log)
+        third: list[asyncio.Task[None]] = []
+        # In the turn in which the first has ended and the second has not begun.
+        first.add_done_callback(lambda _: third.append(flusher.flush(log)))
+        await asyncio.sleep(0)
+        gates[0].set()
+        while len(gates) < 2:
+            await asyncio.sleep(0)
+        assert third == [second]
+        draining = asyncio.ensure_future(flusher.drain())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not draining.done()
+        for gate in gates:
+            gate.set()
+        await draining
+        assert second.done()
+        assert most == 1
 
     asyncio.run(main())
 

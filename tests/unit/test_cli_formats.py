@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.formats import (
+from penstock.cli.records.formats import (
     BadRecord,
     Layout,
     OutgoingRecord,

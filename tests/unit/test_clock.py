@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.clock import ManualClock, ShiftedClock, SystemClock
+from penstock.clock import ManualClock, ShiftedClock, SteadyClock, SystemClock
 
 
 def test_a_manual_clock_moves_both_readings_only_when_told() -> None:
@@ -32,3 +32,13 @@ def test_the_system_clock_reads_milliseconds_since_the_epoch() -> None:
     before = time.time_ns() // 1_000_000
     now = SystemClock().now_ms()
     assert before <= now
+
+
+def test_a_steady_clock_does_not_jump_with_the_machines() -> None:
+    machine = ManualClock(1_000_000)
+    steady = SteadyClock(machine)
+    for jump in (3_600_000, -7_200_000):
+        machine._start_ms += jump
+        machine.advance(250)
+    assert steady.now_ms() == 1_000_500
+    assert steady.monotonic() == machine.monotonic()

@@ -11,12 +11,13 @@ from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import PartitionsSpec, TopicRef, TopicSpec
 from penstock.controller.cluster import CHUNK, ClusterController
+from penstock.controller.elected_controller import ElectedController
 from penstock.controller.elections import PartitionChange
-from penstock.controller.office import Office
 from penstock.controller.reassignment import Wanted, plan_reassignments
 from penstock.controller.requests import AlterResource, ConfigOp, ResourceType
 from penstock.errors import NotController, TopicAlreadyExists, UnknownTopicOrPartition
 from penstock.metadata import layout
+from penstock.metadata.store import BadVersion, Delete
 from tests.sim.cluster_store import Pause, Tree, View
 
 
@@ -137,23 +138,23 @@ def test_settings_of_a_topic_do_not_outlive_it_whoever_deletes_and_whoever_alter
     asyncio.run(run())
 
 
-async def in_office(controller: ClusterController) -> Office:
-    office = Office(controller, controller._store, controller._broker_id, lambda topic: False)
-    await office._look()
-    assert office.is_held
-    return office
+async def elected(controller: ClusterController) -> ElectedController:
+    found = ElectedController(controller, controller._store, controller._broker_id, lambda topic: False)
+    await found._look()
+    assert found.is_held
+    return found
 
 
 def test_a_controller_that_was_replaced_changes_nothing_more() -> None:
     async def run() -> None:
         one, other = await two()
         await one.create_topics([TopicSpec("t", 1, 2)])
-        old = await in_office(one)
-        # Its session ends and another takes the office; it has not heard of that.
+        old = await elected(one)
+        # Its session ends and another is elected; it has not heard of that.
         await one._store.delete(layout.CONTROLLER)
         one._heard([layout.CONTROLLER])
         await other.catch_up()
-        new = await in_office(other)
+        new = await elected(other)
         one._followed.nodes[layout.CONTROLLER] = (layout.encode({"broker": 1, "epoch": old._epoch}), 0)
         one._heard([layout.CONTROLLER])
         assert old.is_held and new.is_held
@@ -175,12 +176,76 @@ def test_a_controller_that_was_replaced_changes_nothing_more() -> None:
     asyncio.run(run())
 
 
+async def replaced() -> tuple[ClusterController, ElectedController, ClusterController, ElectedController]:
+    """The first was deposed and has not heard of it."""
+    one, other = await two()
+    old = await elected(one)
+    seen = one._followed.nodes[layout.CONTROLLER]
+    view = one._followed
+    assert isinstance(view, Stored)
+    view.tree.commit(None, [Delete(layout.CONTROLLER)])  # as when its session ends
+    await other.catch_up()
+    new = await elected(other)
+    assert view.nodes[layout.CONTROLLER] == seen and old.is_held
+    return one, old, other, new
+
+
+def test_a_controller_that_stops_does_not_depose_another() -> None:
+    async def run() -> None:
+        _, old, other, new = await replaced()
+        await old.stop()
+        await other.catch_up()
+        assert new.is_held
+        await new.stop()
+        assert layout.CONTROLLER not in other._followed.nodes
+
+    asyncio.run(run())
+
+
+def test_a_controller_that_was_away_does_not_depose_another() -> None:
+    """It finds its own node of its former session, in a mirror that is behind."""
+
+    async def run() -> None:
+        one, old, other, new = await replaced()
+        old.session_lost()
+        with pytest.raises(BadVersion):
+            await old._look()
+        await other.catch_up()
+        assert new.is_held
+        # The new epoch is heard of before the new controller is.
+        view = one._followed
+        assert isinstance(view, Stored)
+        view.nodes[layout.CONTROLLER_EPOCH] = view.tree.nodes[layout.CONTROLLER_EPOCH]
+        with pytest.raises(BadVersion):
+            await old._look()
+        await other.catch_up()
+        assert new.is_held
+        await one.catch_up()
+        await old._look()
+        assert not old.is_held
+
+    asyncio.run(run())
+
+
+def test_the_node_of_a_former_session_is_deleted_and_the_controller_elected_again() -> None:
+    async def run() -> None:
+        one, _ = await two()
+        controller = await elected(one)
+        controller.session_lost()
+        await controller._look()
+        assert not controller.is_held
+        await controller._look()
+        assert controller.is_held
+
+    asyncio.run(run())
+
+
 def test_many_changes_are_stored_in_parts_that_are_small_enough() -> None:
     async def run() -> None:
         one, _ = await two()
         count = CHUNK + 10
         await one.create_topics([TopicSpec("t", count, 2)])
-        office = await in_office(one)
+        controller = await elected(one)
         topic = one.image.topics["t"]
         wanted = [Wanted("t", p.index, p.replicas[::-1]) for p in topic.partitions]
         plan = plan_reassignments(one.image, wanted, ())
@@ -188,7 +253,7 @@ def test_many_changes_are_stored_in_parts_that_are_small_enough() -> None:
         parts = list(one.transactions_of(changes))
         assert len(parts) > 1 and all(len(one.change_ops(part)) <= CHUNK for part in parts)
         assert [change for part in parts for change in part] == changes
-        results = await office.carry_out(lambda image: plan_reassignments(image, wanted, ()))
+        results = await controller.carry_out(lambda image: plan_reassignments(image, wanted, ()))
         assert set(results.values()) == {None} and len(results) == count
         assert [p.replicas for p in one.image.topics["t"].partitions] == [w.replicas for w in wanted]
 

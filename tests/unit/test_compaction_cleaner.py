@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from penstock.fs import FaultyFs
-from penstock.log.cleaner import clean
-from penstock.log.compaction import CleanJob, LastBatch, SegmentFacts
+from penstock.log.cleaning.cleaner import clean
+from penstock.log.cleaning.compaction import CleanJob, LastBatch, SegmentFacts
 from penstock.log.index import AbortedTxn, TransactionIndex
 from penstock.log.scan import CorruptSegment, scan_batches, segment_path
-from penstock.log.verify import verify_partition
+from penstock.log.tools.verify import verify_partition
 from penstock.wire.records import Record, build_batch, control_marker, iter_records
 
 NOW = 1_000_000

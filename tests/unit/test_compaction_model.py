@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS, Fs
-from penstock.log.cleaner import CleanResult, clean, swap_in
-from penstock.log.compaction import facts_of, plan_cleaning
+from penstock.log.cleaning.cleaner import CleanResult, clean
+from penstock.log.cleaning.compaction import facts_of, plan_cleaning
+from penstock.log.cleaning.swap import swap_in
 from penstock.log.loading import open_log
 from penstock.log.partition_log import PartitionLog
 from penstock.log.scan import scan_batches
-from penstock.log.verify import verify_partition
+from penstock.log.tools.verify import verify_partition
 from penstock.wire.records import (
     BatchHeader,
     Record,
@@ -192,14 +193,15 @@ class Bench:
         return result
 
     def swap(self, result: CleanResult) -> None:
-        assert swap_in(self.log, result.groups)
-        self.log.doomed.purge()
+        assert swap_in(self.log, result)
+        self.log.delayed_deletes.purge()
 
     def assert_sound(self) -> None:
         for segment in self.log.segments:
             segment.seal()
         problems = verify_partition(self.directory, wait=lambda: None).problems
-        assert problems == [], problems
+        # A history may end transactions that wrote nothing, which is a warning.
+        assert [problem for problem in problems if problem.severity == "error"] == []
 
 
 @pytest.fixture
@@ -361,7 +363,7 @@ def test_a_log_that_was_cut_while_it_was_cleaned_is_not_swapped(fresh, change):
     result = clean(job)
     getattr(bench.log, change)(4)
     before = bench.contents()
-    assert not swap_in(bench.log, result.groups)
+    assert not swap_in(bench.log, result)
     assert bench.contents() == before
     assert not [name for name in os.listdir(bench.directory) if name.endswith(".cleaned")]
 

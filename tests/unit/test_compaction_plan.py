@@ -8,8 +8,15 @@ from dataclasses import replace
 import pytest
 
 from penstock.config import LogConfig
-from penstock.log.compaction import LastBatch, LogFacts, SegmentFacts, assess, group_segments, plan_cleaning
-from penstock.log.offset_map import OffsetMap
+from penstock.log.cleaning.compaction import (
+    LastBatch,
+    LogFacts,
+    SegmentFacts,
+    assess,
+    group_segments,
+    plan_cleaning,
+)
+from penstock.log.cleaning.offset_map import OffsetMap
 
 NOW = 1_000_000
 COMPACT = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.5)

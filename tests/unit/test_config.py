@@ -12,6 +12,7 @@ from penstock.config import (
     TOPIC_CONFIGS,
     BrokerConfig,
     ConfigSource,
+    ConfigType,
     Listener,
     LogConfig,
     check_dynamic,
@@ -100,8 +101,13 @@ def test_retention_in_milliseconds_beats_minutes_beats_hours(given: dict[str, st
 def test_penstocks_own_settings_are_typed() -> None:
     config = resolve_topic(
         NOTHING_SET,
-        {"penstock.retention.strict": "true", "penstock.retention.consumed.groups": "a, b,,a"},
+        {
+            "penstock.retention.strict": "true",
+            "penstock.retention.consumed.groups": "a, b,,a",
+            "penstock.retention.records": "1000",
+        },
     )
+    assert config.retention_records == 1000
     assert config.retention_strict is True
     assert config.retention_consumed_groups == ("a", "b")
 
@@ -111,6 +117,7 @@ def test_penstocks_own_settings_are_typed() -> None:
     [
         ("retention.ms", "-2", "at least -1"),
         ("retention.ms", "1_000", "64-bit integer"),
+        ("penstock.retention.records", "-2", "at least -1"),
         ("retention.ms", "9223372036854775808", "64-bit integer"),
         ("retention.ms", "", "64-bit integer"),
         ("segment.bytes", "2147483648", "32-bit integer"),
@@ -174,7 +181,7 @@ def test_a_broker_config_can_be_copied_and_sent_to_another_process() -> None:
         ({"num.partitions": "0"}, r"'0'.*num\.partitions.*at least 1"),
         ({"node.id": "1", "broker.id": "2"}, r"node\.id=1.*broker\.id=2"),
         ({"log.retention.ms": "0"}, r"log\.retention\.ms=0"),
-        ({"listeners": "SSL://localhost:1"}, r"PLAINTEXT://host:port"),
+        ({"listeners": "X://localhost:1"}, r"add X:PROTOCOL to listener\.security\.protocol\.map"),
         ({"listeners": "PLAINTEXT://localhost:65536"}, r"PLAINTEXT://host:port"),
         ({"listeners": "localhost:9092"}, r"PLAINTEXT://host:port"),
         ({"listeners": ""}, r"PLAINTEXT://host:port"),
@@ -227,7 +234,7 @@ def test_describe_topic_tells_where_a_value_comes_from_and_what_it_hides() -> No
 
 def test_a_topics_value_is_shown_in_its_own_unit() -> None:
     (entry,) = describe_topic(BrokerConfig.parse({"log.roll.hours": "2"}), {}, ["segment.ms"])
-    assert (entry.value, entry.source) == ("7200000", ConfigSource.STATIC_BROKER)
+    assert (entry.value, entry.synonyms) == ("7200000", ())
 
 
 def test_describe_broker_tells_source_and_what_cannot_be_altered() -> None:
@@ -251,16 +258,87 @@ def test_describe_broker_defaults_tells_only_what_was_altered_for_all() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["log.dirs", "listeners", "node.id", "log.retention.hours", "no.such.thing"])
-def test_a_read_only_or_unknown_broker_setting_cannot_be_altered(name: str) -> None:
+@pytest.mark.parametrize("for_all", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "log.dirs", "listeners", "node.id", "log.retention.hours", "process.roles", "ssl.keystore.location",
+        "message.timestamp.difference.max.ms", "log.message.timestamp.difference.max.ms",
+    ],
+)  # fmt: skip
+def test_a_setting_that_is_read_at_the_start_was_removed_or_belongs_to_a_listener_cannot_be_altered(
+    name: str, for_all: bool
+) -> None:
     with pytest.raises(InvalidRequest, match=name):
-        check_dynamic(name, "1")
+        check_dynamic(name, "1", for_all=for_all)
 
 
 def test_an_alterable_broker_setting_is_still_validated() -> None:
-    check_dynamic("log.retention.ms", "1000")
+    assert check_dynamic("log.retention.ms", "1000", for_all=True) is None
     with pytest.raises(InvalidRequest, match=r"log\.retention\.ms.*at least -1"):
-        check_dynamic("log.retention.ms", "-7")
+        check_dynamic("log.retention.ms", "-7", for_all=True)
+
+
+def test_settings_of_kafka_that_are_not_used_and_unknown_ones_are_accepted_with_a_note() -> None:
+    for name, value in (("log.cleaner.threads", "2"), ("num.io.threads", "8")):
+        for for_all in (True, False):
+            note = check_dynamic(name, value, for_all=for_all)
+            assert note == f"{name} is not used by Penstock and has no effect."
+    with pytest.raises(InvalidRequest, match=r"log\.cleaner\.threads"):
+        check_dynamic("log.cleaner.threads", "two", for_all=True)
+    with pytest.raises(InvalidRequest, match=r"metric\.reporters"):
+        check_dynamic("metric.reporters", "no.such.Class", for_all=True)
+    note = check_dynamic("num.partitons", "3", for_all=True)
+    assert note is not None and "has no effect. Did you mean num.partitions?" in note
+    # what belongs to one broker is not altered for all
+    assert check_dynamic("listener.name.x.ssl.keystore.location", "kafka", for_all=False) is None
+    assert check_dynamic("sasl.kerberos.service.name", "kafka", for_all=False) is not None
+    for name in ("sasl.kerberos.service.name", "listener.name.x.ssl.keystore.location"):
+        with pytest.raises(InvalidRequest, match="name a broker"):
+            check_dynamic(name, "kafka", for_all=True)
+
+
+def test_altered_settings_without_effect_are_described_as_kafka_does() -> None:
+    config = NOTHING_SET.with_dynamic(
+        {"background.threads": "6", "no.such.other": "y"},
+        {"background.threads": "7", "no.such.thing": "x", "listener.name.x.plain.sasl.jaas.config": "s"},
+    )
+    entries = {entry.name: entry for entry in describe_broker(config) if entry.name not in BROKER_CONFIGS}
+    threads, unknown, secret = (
+        entries["background.threads"], entries["no.such.thing"],
+        entries["listener.name.x.plain.sasl.jaas.config"],
+    )  # fmt: skip
+    assert (threads.value, threads.type, threads.read_only) == ("7", ConfigType.INT, False)
+    assert [tuple(synonym) for synonym in threads.synonyms] == [
+        ("background.threads", "7", ConfigSource.DYNAMIC_BROKER),
+        ("background.threads", "6", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("background.threads", "10", ConfigSource.DEFAULT),
+    ]
+    # of what is not known it is not known either whether it is a secret
+    assert (unknown.value, unknown.type, unknown.read_only, unknown.sensitive) == (
+        None, ConfigType.UNKNOWN, True, True,
+    )  # fmt: skip
+    assert (secret.value, secret.type, secret.sensitive) == (None, ConfigType.PASSWORD, True)
+    assert [entry.name for entry in describe_broker_defaults(config.dynamic_default)] == [
+        "background.threads", "no.such.other",
+    ]  # fmt: skip
+
+
+def test_synonyms_begin_with_the_setting_that_is_asked_for() -> None:
+    entries = {entry.name: entry for entry in describe_broker(NOTHING_SET)}
+    assert entries["log.retention.ms"].synonyms == entries["log.retention.minutes"].synonyms == ()
+    assert [tuple(synonym) for synonym in entries["log.retention.hours"].synonyms] == [
+        ("log.retention.hours", "168", ConfigSource.DEFAULT)
+    ]
+    altered = NOTHING_SET.with_dynamic({"log.retention.ms": "2"}, {})
+    (retention,) = describe_broker(altered, ["log.retention.ms"])
+    assert [synonym.name for synonym in retention.synonyms] == ["log.retention.ms", "log.retention.hours"]
+
+
+def test_the_advertised_listeners_are_the_effective_ones() -> None:
+    for config in (NOTHING_SET, BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://h:0"})):
+        (entry,) = describe_broker(config, ["advertised.listeners"], advertised="PLAINTEXT://h:4711")
+        assert entry.value == "PLAINTEXT://h:4711"
 
 
 def test_the_configuration_page_is_up_to_date() -> None:

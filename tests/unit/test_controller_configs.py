@@ -45,6 +45,18 @@ def test_an_incremental_change_leaves_the_other_settings() -> None:
     assert plan.topics == {"a": {"retention.ms": "5", "flush.ms": "7"}}
 
 
+@pytest.mark.parametrize("incremental", [True, False])
+def test_broker_settings_without_effect_are_kept_with_a_note_for_the_log(incremental: bool) -> None:
+    ops = [ConfigOp("log.cleaner.threads", "2"), ConfigOp("no.such", "x"), ConfigOp("log.roll.ms", "9")]
+    (result,), plan = alter(AlterResource(BROKER, "1", ops), incremental=incremental)
+    assert result.error is None
+    assert plan.brokers == {"1": {"log.roll.ms": "9", "log.cleaner.threads": "2", "no.such": "x"}}
+    assert plan.notes == [
+        "log.cleaner.threads is not used by Penstock and has no effect.",
+        "no.such is not a broker setting and has no effect.",
+    ]
+
+
 def test_the_old_way_replaces_all_settings() -> None:
     (result,), plan = alter(AlterResource(TOPIC, "a", [ConfigOp("flush.ms", "7")]), incremental=False)
     assert result.error is None
@@ -95,12 +107,15 @@ def test_what_is_no_list_cannot_be_appended_to(op: AlterOp) -> None:
             errors.InvalidConfig,
         ),
         (AlterResource(BROKER, "1", [ConfigOp("num.partitions", "2")]), errors.InvalidRequest),
-        (AlterResource(BROKER, "1", [ConfigOp("no.such", "2")]), errors.InvalidRequest),
+        (AlterResource(BROKER, "1", [ConfigOp("log.cleaner.threads", "x")]), errors.InvalidRequest),
         (AlterResource(BROKER, "", [ConfigOp("log.retention.ms", "x")]), errors.InvalidRequest),
         (AlterResource(BROKER, "", [ConfigOp("log.retention.ms", "0")]), errors.InvalidRequest),
         (AlterResource(BROKER, "2", [ConfigOp("log.retention.ms", "1")]), errors.InvalidRequest),
         (AlterResource(BROKER, "one", []), errors.InvalidRequest),
-        (AlterResource(8, "1", []), errors.InvalidRequest),
+        (AlterResource(8, "1", [ConfigOp("root", "INFO")]), errors.InvalidConfig),
+        (AlterResource(8, "1", [ConfigOp("root", None, DELETE)]), errors.InvalidRequest),
+        (AlterResource(8, "2", [ConfigOp("root", "INFO")]), errors.InvalidRequest),
+        (AlterResource(16, "a", [ConfigOp("interval.ms", "1000")]), errors.InvalidRequest),
         (AlterResource(99, "a", []), errors.InvalidRequest),
     ],
 )

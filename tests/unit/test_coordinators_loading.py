@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.coordination import ShardHost
+from penstock.broker.coordinators import shard_host
+from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.coordinator import Producer
-from penstock.groups import Caller, GroupShard, records_classic, records_offsets
+from penstock.groups import Caller, GroupShard
+from penstock.groups.classic import records as records_classic
 from penstock.groups.consumer import records as records_consumer
+from penstock.groups.offsets import records as records_offsets
+from penstock.log.partition_log import PartitionLog
 from penstock.wire.codec import Message
 from penstock.wire.records import Record, build_batch
 from tests.sim.group_host import commit_request
@@ -118,3 +123,35 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_others_from_it(
             assert len(list(broker.groups.shards())) == 2
 
     asyncio.run(main())
+
+
+def test_of_many_shards_that_come_at_once_only_a_little_is_replayed_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop, in_threads = [], []
+    original = shard_host.replay
+
+    def replay(shard: Any, log: PartitionLog, start: int) -> int:
+        if start == log.log_start_offset and log.size:
+            is_loop = threading.current_thread() is threading.main_thread()
+            (on_loop if is_loop else in_threads).append(log.size)
+        return original(shard, log, start)
+
+    async def main() -> None:
+        settings = {"offsets_topic_num_partitions": "8"}
+        async with running(tmp_path, **settings) as broker:
+            await broker.groups.ensure_topic()
+            for index in range(8):
+                key = records_offsets.key_prefix(f"g{index}") + records_offsets.key_tail("t", 0)
+                for _ in range(4):
+                    append(broker, OFFSETS, index, key + b"x" * 600, None)
+        monkeypatch.setattr(shard_host, "replay", replay)
+        async with running(tmp_path, **settings) as broker:
+            while len(on_loop) + len(in_threads) < 8:
+                await asyncio.sleep(0.001)
+            while any(hosted.shard is None for hosted in broker.groups._hosted.values()):
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert on_loop and in_threads
+    assert sum(on_loop) <= shard_host._LOAD_ON_LOOP_BYTES < sum(on_loop) + sum(in_threads)

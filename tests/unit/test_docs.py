@@ -13,7 +13,7 @@ import pytest
 from penstock.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")])
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -53,11 +53,33 @@ def test_every_row_of_the_behaviour_page_names_a_test() -> None:
     assert not without
 
 
+def prose_of(page: Path) -> str:
+    """The page without its code."""
+    return re.sub(r"^( *)```.*?^\1```|`[^`\n]+`", "code", page.read_text(), flags=re.M | re.S)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    plain = [re.sub(r"[^\w\- ]", "", title.lower()) for title in titles]
+    return {title.strip().replace(" ", "-") for title in plain}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    missing = [link for link in links if not (page.parent / link).exists()]
-    assert not missing
+def test_every_link_leads_somewhere(page: Path) -> None:
+    wrong = []
+    for path, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", prose_of(page)):
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            wrong.append(f"{path}#{anchor}")
+    assert not wrong
+
+
+def test_every_page_is_in_the_navigation_of_the_site_and_in_the_index() -> None:
+    names = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert names - set(re.findall(r"([\w-]+\.md)$", text_of("mkdocs.yml"), re.M)) == set()
+    assert names - set(re.findall(r"\]\(([\w-]+\.md)\)", text_of("docs/index.md"))) == {"index.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

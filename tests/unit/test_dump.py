@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.log import log as log_command
+from penstock.cli.main import cli
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS
 from penstock.log.checkpoint import render_checkpoint
-from penstock.log.dump import DumpError, dump_file, printable
 from penstock.log.loading import open_log
 from penstock.log.scan import CorruptSegment
+from penstock.log.tools.dump import DumpError, dump_file, printable
 from penstock.wire.records import Record, build_batch, control_marker
 
 
@@ -170,12 +170,12 @@ def test_bytes_are_printable_or_hexadecimal():
 
 def test_the_command_prints_lines_for_people_and_json_for_programs(directory):
     runner = CliRunner()
-    people = runner.invoke(log_command, ["dump", first(directory, ".log"), "--records"])
+    people = runner.invoke(cli, ["log", "dump", first(directory, ".log"), "--records"])
     assert people.exit_code == 0
     assert "key: key  value: value" in people.output
     assert "value: hex:ff00" in people.output
     programs = runner.invoke(
-        log_command, ["dump", first(directory, ".log"), first(directory, ".index"), "--json"]
+        cli, ["log", "dump", first(directory, ".log"), first(directory, ".index"), "--json"]
     )
     rows = [json.loads(line) for line in programs.output.splitlines()]
     assert [row["type"] for row in rows] == ["batch"] * 3 + ["index_entry"] * 2
@@ -186,8 +186,8 @@ def test_the_command_fails_on_damage_and_on_wrong_usage(directory):
     runner = CliRunner()
     path = Path(first(directory, ".log"))
     path.write_bytes(path.read_bytes()[:-1])
-    damaged = runner.invoke(log_command, ["dump", str(path)])
+    damaged = runner.invoke(cli, ["log", "dump", str(path)])
     assert damaged.exit_code == 1
     assert "position" in damaged.output
-    assert runner.invoke(log_command, ["dump", str(directory / "absent.log")]).exit_code == 2
-    assert runner.invoke(log_command, ["dump"]).exit_code == 2
+    assert runner.invoke(cli, ["log", "dump", str(directory / "absent.log")]).exit_code == 2
+    assert runner.invoke(cli, ["log", "dump"]).exit_code == 2

@@ -31,11 +31,6 @@ def test_an_error_says_its_kafka_name_and_its_message() -> None:
     assert errors.InvalidConfig().message is None
 
 
-def test_a_duplicate_sequence_carries_the_offset_of_the_first_attempt() -> None:
-    error = errors.DuplicateSequence(base_offset=7, log_append_time=8)
-    assert (error.code, error.base_offset, error.log_append_time) == (46, 7, 8)
-
-
 def test_every_error_is_a_penstock_error() -> None:
     for kind in (errors.ConfigError, errors.WireError, errors.ApiError):
         assert issubclass(kind, errors.PenstockError)

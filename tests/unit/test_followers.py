@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from penstock.broker.fetch_lookup import forgotten, partitions_asked
 from penstock.broker.fetch_sessions import FetchSessionCache, SessionKey
-from penstock.broker.followers import Followed, LeaderFetcher
+from penstock.broker.followers import Followed, Followers, LeaderFetcher
 from penstock.clock import ManualClock
-from penstock.errors import ApiError, FetchSessionIdNotFound
+from penstock.config import BrokerConfig, LogConfig
+from penstock.errors import ApiError, FetchSessionIdNotFound, KafkaStorageError
+from penstock.log.manager import LogManager
+from penstock.log.partition_log import PartitionLog
 from penstock.replication.fetching import failed
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.wire import replica_fetch
+from penstock.wire.codec import Message
 from penstock.wire.fetch import FetchPartitionResult, encode_fetch_response, parse_fetch
 from penstock.wire.records import Record, build_batch
 from tests.unit.cluster_images import partition as image_of
@@ -35,6 +41,9 @@ class Leader:
         self.sessions = FetchSessionCache(10, ManualClock(), random.Random(1))
         self.requests = 0
         self.fetched: list[tuple[int, int]] = []  # (partition, leader epoch) that were served
+        self.asked: list[tuple[int, int]] = []  # (leader epoch, offset) of every fetch of partition 0
+        self.on_its_way: Callable[[], None] | None = None  # called when an answer with records is under way
+        self.offsets: Callable[[int], Message] | None = None  # ListOffsets by timestamp
         self.when_refused: Callable[[], None] | None = None
 
     async def exchange(
@@ -53,6 +62,8 @@ class Leader:
             return bytearray(b"".join(encode_fetch_response(version, 0, error.code, 0, []))), 0  # type: ignore[arg-type]
         results: dict[SessionKey, FetchPartitionResult] = {}
         for key, wanted in asked.items():
+            if key[1] == 0:
+                self.asked.append((wanted.current_leader_epoch, wanted.fetch_offset))
             found = self.partitions[key[1]]
             try:
                 results[key] = found.fetch(wanted, 1 << 20, True, 0, 2)
@@ -64,20 +75,35 @@ class Leader:
                     refused()
         if session is None:
             session = self.sessions.create(asked.items(), True, True)
-            assert session is not None
-        told = list(session.tell(results).values())
+        told = list(results.values() if session is None else session.tell(results).values())
         # Nothing to tell: as a leader would, it waits a little.
         await asyncio.sleep(0 if told else 0.01)
         topics = [(None, TOPIC, told)] if told else []
-        pieces = encode_fetch_response(version, 0, 0, session.id, topics)
-        return bytearray(b"".join(map(_bytes, pieces))), 0
+        pieces = encode_fetch_response(version, 0, 0, 0 if session is None else session.id, topics)
+        answer = bytearray(b"".join(map(_bytes, pieces)))
+        if self.on_its_way is not None and any(one.slices for one in told):
+            self.on_its_way, meanwhile = None, self.on_its_way
+            meanwhile()
+        return answer, 0
+
+    async def call(self, broker: int, api: object, version: int, request: Message) -> Message:
+        assert self.offsets is not None
+        found = self.offsets(request.topics[0].partitions[0].timestamp)
+        return Message(topics=[Message(name="t", partitions=[found])])
 
 
 def _bytes(piece: Any) -> bytes:
     return bytes(piece) if isinstance(piece, bytes | bytearray) else piece.read()
 
 
-def fetcher(leader: Leader, clock: ManualClock) -> LeaderFetcher:
+def fetcher(
+    leader: Leader, clock: ManualClock, save: Callable[[], Awaitable[None]] | None = None
+) -> LeaderFetcher:
+    """`save` writes where logs start."""
+
+    async def truncated(log: PartitionLog, offset: int) -> None:
+        """The recovery points are in nobody's way here."""
+
     config = SimpleNamespace(
         replica_fetch_backoff_ms=200,
         replica_fetch_wait_max_ms=10,
@@ -92,6 +118,9 @@ def fetcher(leader: Leader, clock: ManualClock) -> LeaderFetcher:
         config=config,
         loop=asyncio.get_running_loop(),
         peers=leader,
+        with_logs=lambda work, *args: work(*args),
+        in_thread=lambda work, *args: asyncio.get_running_loop().run_in_executor(None, work, *args),
+        logs=SimpleNamespace(checkpoint_log_starts=save, truncated=truncated),
         membership=SimpleNamespace(
             follower_throttle=Throttle(2, lambda: 1 << 40, lambda config: (), clock.monotonic)
         ),
@@ -108,17 +137,15 @@ async def until(condition: Any) -> None:
 
 
 def replica(path: Path, broker: int, index: int, epoch: int) -> Partition:
-    found, _ = partition(path / f"{broker}-{index}", image_of((1, 2), (1,), index=index, epoch=epoch))
-    found._broker_id = broker
-    found.key = ("t", index)
+    image = image_of((1, 2), (1,), index=index, epoch=epoch)
+    found, _ = partition(path / f"{broker}-{index}", image, broker=broker)
     return found
 
 
 def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_new_epoch(
     tmp_path: Path,
 ) -> None:
-    """It waits after an error, as the only one that was asked for, while the leader's session still has what
-    it asked before; then another partition is asked for."""
+    """The leader's session still has what it asked before; then another partition is asked for."""
 
     async def run() -> None:
         leader = Leader({index: replica(tmp_path, 1, index, 5) for index in (0, 1)})
@@ -136,7 +163,7 @@ def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_ne
 
         leader.when_refused = heard
         leader.partitions[0].update(newer)
-        await until(lambda: not one._asked)
+        await until(lambda: leader.when_refused is None)
         one.add(Followed(follows[1], TOPIC))
         await until(lambda: {(0, 6), (1, 5)} <= set(leader.fetched))
         before = leader.requests
@@ -202,3 +229,268 @@ def parse_of(one: replica_fetch.ReplicaPartition) -> Any:
         topics={TOPIC: [one]}, forgotten={},
     )  # fmt: skip
     return parse_fetch(bytearray(body), 0, len(body), replica_fetch.VERSION).topics[0][2][0]
+
+
+LATEST, EARLIEST = -1, -2
+
+
+def listed(offset: int, error: int = 0) -> Message:
+    return Message(partition_index=0, error_code=error, timestamp=-1, offset=offset, leader_epoch=5)
+
+
+@pytest.mark.parametrize("elected_during", [LATEST, EARLIEST])
+def test_a_broker_that_is_made_leader_while_it_asks_for_offsets_keeps_its_log(
+    tmp_path: Path, elected_during: int
+) -> None:
+    """Its fetch was out of range, so it asks where the log of its leader ends and starts. Before the answer
+    comes it leads, and has acknowledged a record: that answer must not truncate its log."""
+
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        leader.partitions[0].log.truncate_fully_and_start_at(10)
+        mine = replica(tmp_path, 2, 0, 5)
+        one = fetcher(leader, ManualClock())
+        asked = []
+
+        def offsets(timestamp: int) -> Message:
+            asked.append(timestamp)
+            if timestamp == elected_during and not mine.is_leader:
+                one.remove((TOPIC, 0))
+                mine.update(image_of((2, 1), (2,), epoch=6))
+                append(mine, 3)
+            return listed({LATEST: 1 if elected_during == LATEST else 10, EARLIEST: 10}[timestamp])
+
+        leader.offsets = offsets
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: elected_during in asked)
+        await until(lambda: one._changed.is_set() is False and not one.followed)
+        await one.stop()
+        assert mine.log.log_start_offset == 0 and mine.log.log_end_offset == 3
+        assert mine.log.high_watermark == 3
+
+    asyncio.run(run())
+
+
+def test_a_follower_that_starts_where_its_leader_starts_takes_the_batch_that_holds_that_offset(
+    tmp_path: Path,
+) -> None:
+    """DeleteRecords leaves the start of the leader's log inside a batch, which comes whole: refused, it would
+    come again for ever, and the follower would never be in sync."""
+
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        theirs = leader.partitions[0].log
+        for _ in range(3):
+            append(leader.partitions[0], 10)
+        theirs.delete_records_before(14)
+        leader.offsets = lambda timestamp: listed({LATEST: 30, EARLIEST: 14}[timestamp])
+        mine = replica(tmp_path, 2, 0, 5)
+        one = fetcher(leader, ManualClock(), save=_saved)
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: mine.log.log_end_offset == 30)
+        assert mine.log.log_start_offset == 14 and mine.log.high_watermark == 30
+        append(leader.partitions[0], 2)
+        await until(lambda: mine.log.log_end_offset == 32)
+        mine.log.check()
+        await one.stop()
+
+    asyncio.run(run())
+
+
+async def _saved() -> None:
+    """Where logs start is on disk."""
+
+
+def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path: Path) -> None:
+    """While it is on its way another broker leads, and cuts what it holds, and then the former leader leads
+    again: the partition follows it as before, but that answer is of another log."""
+
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        append(leader.partitions[0], 10)
+        mine = replica(tmp_path, 2, 0, 5)
+        one = fetcher(leader, ManualClock())
+
+        def meanwhile() -> None:
+            one.remove((TOPIC, 0))
+            newer = image_of((1, 2), (1,), epoch=7)
+            leader.partitions[0].log.truncate_to(0)
+            leader.partitions[0].update(newer)
+            append(leader.partitions[0], 3)
+            mine.update(image_of((3, 1, 2), (3,), epoch=6))
+            mine.update(newer)
+            one.add(Followed(mine, TOPIC))
+
+        leader.on_its_way = meanwhile
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: (7, 3) in leader.asked and mine.log.high_watermark == 3)
+        await one.stop()
+        assert [offset for epoch, offset in leader.asked if epoch == 7][0] == 0
+        assert {offset for epoch, offset in leader.asked if epoch == 7} == {0, 3}
+        assert mine.log.epochs.entries == [(7, 0)]
+
+    asyncio.run(run())
+
+
+def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(tmp_path: Path) -> None:
+    """The leader's session remembers what it has told; what was told at the former epoch was not applied."""
+
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        mine = replica(tmp_path, 2, 0, 5)
+        one = fetcher(leader, ManualClock())
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: leader.requests > 1)
+        append(leader.partitions[0], 4)
+        batch = bytearray(build_batch([Record(0, 1000, b"k", b"v")] * 4, leader_epoch=5))
+
+        def meanwhile() -> None:
+            one.remove((TOPIC, 0))
+            newer = image_of((1, 2), (1,), epoch=6)
+            mine.log.append_as_follower(batch, 0, len(batch))  # it has the records, and does not know how far
+            for each in (leader.partitions[0], mine):
+                each.update(newer)
+            one.add(Followed(mine, TOPIC))
+
+        leader.on_its_way = meanwhile
+        await until(lambda: mine.log.high_watermark == 4)
+        await one.stop()
+
+    asyncio.run(run())
+
+
+def test_a_follower_follows_a_leader_that_has_no_room_for_its_session(tmp_path: Path) -> None:
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        leader.sessions = FetchSessionCache(0, ManualClock(), random.Random(1))
+        append(leader.partitions[0], 4)
+        mine = replica(tmp_path, 2, 0, 5)
+        one = fetcher(leader, ManualClock())
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: mine.log.log_end_offset == 4)
+        await one.stop()
+
+    asyncio.run(run())
+
+
+def test_a_disk_error_of_the_leader_is_not_reported_as_one_of_the_follower(tmp_path: Path) -> None:
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        leader.partitions[0].log.truncate_fully_and_start_at(10)
+        leader.offsets = lambda timestamp: listed(-1, KafkaStorageError.code)
+        mine = replica(tmp_path, 2, 0, 5)
+        one = fetcher(leader, ManualClock())
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: one.followed[TOPIC, 0].reason == KafkaStorageError.code)
+        assert mine.broken_ms is None
+        await one.stop()
+
+    asyncio.run(run())
+
+
+def test_a_follower_reports_where_its_log_starts_when_that_is_on_disk(tmp_path: Path) -> None:
+    """Else DeleteRecords would be answered, and the records would be there again after a crash."""
+
+    async def run() -> None:
+        leader = Leader({0: replica(tmp_path, 1, 0, 5)})
+        append(leader.partitions[0], 10)
+        mine = replica(tmp_path, 2, 0, 5)
+        saving, saved, failures = asyncio.Event(), asyncio.Event(), [OSError(28, "No space left on device")]
+
+        async def save() -> None:
+            saving.set()
+            if failures:
+                raise failures.pop()
+            await saved.wait()
+
+        one = fetcher(leader, ManualClock(), save)
+        one.add(Followed(mine, TOPIC))
+        await until(lambda: mine.log.high_watermark == 10)
+        leader.partitions[0].delete_records_before(4)
+        await until(lambda: mine.log.log_start_offset == 4)
+        await saving.wait()
+        before = leader.requests
+        await until(lambda: leader.requests > before + 1)  # records do not wait for the disk
+        assert leader.partitions[0].low_watermark({1, 2}) == 0
+        saved.set()
+        await until(lambda: leader.partitions[0].low_watermark({1, 2}) == 4)
+        await one.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cut", ["diverged", "out of range"])
+def test_recovery_does_not_trust_what_replaced_records_that_a_follower_has_cut(
+    tmp_path: Path, cut: str
+) -> None:
+    """The recovery point on disk goes down with the log, before anything is appended behind the cut."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        settings = {"log.dirs": str(tmp_path)}
+        logs = LogManager(BrokerConfig.parse(settings), clock)
+        logs.load(lambda topic: LogConfig())
+        log = logs.create("t", 0, TOPIC, LogConfig())
+        _write(log, 0, 30)
+        log.flush()
+        logs.cleaner_offsets["t", 0] = 25
+        logs.checkpoint()
+
+        one = LeaderFetcher.__new__(LeaderFetcher)
+        loop = asyncio.get_running_loop()
+
+        def in_thread(work: Callable[..., None], *args: object) -> asyncio.Future[None]:
+            return loop.run_in_executor(None, work, *args)
+
+        broker: Any = SimpleNamespace(id=2, logs=logs, with_logs=in_thread, in_thread=in_thread)
+        one._broker, one.leader = broker, 1
+        followed = Followed(Partition(image_of((1, 2), (1, 2), epoch=10), log, 2, lambda key: None), TOPIC)
+        if cut == "diverged":
+            result = replica_fetch.ReplicaResult(TOPIC, 0, 0, 0, 0, (0, 10), None, 0, 0)
+            await one._take(followed, result, bytearray())
+        else:
+
+            async def leader_offset(followed: Followed, timestamp: int) -> int:
+                return 10
+
+            one._leader_offset = leader_offset  # type: ignore[method-assign]
+            await one._out_of_range(followed)
+        assert log.log_end_offset == 10
+        assert log.producer_rebuild() is None, "producers were read back in a thread"
+        assert logs.cleaner_offsets["t", 0] == 10
+        _write(log, 10, 20)
+        # A crash: of what was not flushed, one page has not reached the disk.
+        with open(log.active.file.path, "r+b") as file:
+            file.seek(log.active.locate(15)[0] + 65)  # type: ignore[index]
+            file.write(b"\xee")
+        again = LogManager(BrokerConfig.parse(settings), clock)
+        again.load(lambda topic: LogConfig())
+        recovered = again.get("t", 0)
+        assert recovered is not None
+        assert recovered.log_end_offset == 15
+
+    asyncio.run(main())
+
+
+def test_nothing_is_followed_any_more_when_a_broker_stops(tmp_path: Path) -> None:
+    """Images come in until the end: a fetcher of a new leader would write to logs that are closed."""
+
+    async def main() -> None:
+        brokers = {1: object()}
+        image = SimpleNamespace(brokers=brokers)
+        broker: Any = SimpleNamespace(id=2, controller=SimpleNamespace(image=image))
+        followers = Followers(broker)
+        await followers.close()
+        log = LogManager(BrokerConfig.parse({"log.dirs": str(tmp_path)}), ManualClock()).create(
+            "t", 0, TOPIC, LogConfig()
+        )
+        followers.update(Partition(image_of((1, 2), (1, 2)), log, 2, lambda key: None), TOPIC)
+        assert not followers._fetchers
+
+    asyncio.run(main())
+
+
+def _write(log: PartitionLog, epoch: int, count: int) -> None:
+    for i in range(count):
+        data = bytearray(build_batch([Record(0, 1_700_000_000_000 + i, None, b"value")]))
+        log.append_as_leader(data, 0, len(data), epoch)

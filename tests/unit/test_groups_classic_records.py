@@ -7,8 +7,9 @@ import struct
 import pytest
 
 from penstock.errors import WireError
-from penstock.groups import records_classic, records_offsets
-from penstock.groups.records_classic import GroupMetadata, MemberMetadata
+from penstock.groups.classic import records as records_classic
+from penstock.groups.classic.records import GroupMetadata, MemberMetadata
+from penstock.groups.offsets import records as records_offsets
 
 
 def text(value: str) -> bytes:

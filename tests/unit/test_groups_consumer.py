@@ -135,23 +135,43 @@ def test_the_assignor_that_most_members_ask_for_is_used(host: ConsumerHost) -> N
 
 
 def test_a_pattern_subscribes_to_topics_that_match_now_and_later(host: ConsumerHost) -> None:
-    answer = host.heartbeat("m1", 0, regex="t.*|u")
-    assert host.assigned(answer) == {"t": [0, 1, 2, 3], "u": [0, 1]}
+    assert host.assigned(host.heartbeat("m1", 0, regex="t.*|u")) == {}
+    assert host.assigned(host.heartbeat("m1", 1)) == {"t": [0, 1, 2, 3], "u": [0, 1]}
     host.create("t2", 1)
-    assert host.assigned(host.heartbeat("m1", 1))["t2"] == [0]
+    assert host.assigned(host.heartbeat("m1", 2))["t2"] == [0]
     assert host.group().regexes["t.*|u"].topics == {"t", "t2", "u"}
 
 
 def test_a_pattern_does_not_match_internal_topics(host: ConsumerHost) -> None:
     host.create("__consumer_offsets", 1)
-    assert sorted(host.assigned(host.heartbeat("m1", 0, regex=".*"))) == ["t", "u"]
+    host.heartbeat("m1", 0, regex=".*")
+    assert sorted(host.assigned(host.heartbeat("m1", 1))) == ["t", "u"]
 
 
 def test_names_and_a_pattern_add_up_and_an_empty_pattern_ends_it(host: ConsumerHost) -> None:
-    assert sorted(host.assigned(host.heartbeat("m1", 0, topics=["t"], regex="u"))) == ["t", "u"]
-    told = host.heartbeat("m1", 1, regex="")
+    host.heartbeat("m1", 0, topics=["t"], regex="u")
+    assert sorted(host.assigned(host.heartbeat("m1", 1))) == ["t", "u"]
+    told = host.heartbeat("m1", 2, regex="")
     assert host.assigned(told) == {"t": [0, 1, 2, 3]}
     assert host.group().regexes == {}
+
+
+def test_named_topics_are_assigned_at_once_and_those_of_a_new_pattern_with_a_later_heartbeat(
+    host: ConsumerHost,
+) -> None:
+    first = host.heartbeat("m1", 0, topics=["t"], regex="u")
+    assert (first.member_epoch, host.assigned(first)) == (1, {"t": [0, 1, 2, 3]})
+    second = host.heartbeat("m1", 1, owned={"t": [0, 1, 2, 3]})
+    assert (second.member_epoch, host.assigned(second)) == (2, {"t": [0, 1, 2, 3], "u": [0, 1]})
+    # in a group that has settled, too, and where others have named all that the pattern matches
+    host.heartbeat("m1", 2, owned={"t": [0, 1, 2, 3], "u": [0, 1]})
+    joined = host.heartbeat("m2", 0, regex="t|nothing")
+    assert (joined.member_epoch, host.assigned(joined)) == (3, {})
+    assert host.heartbeat("m2", 3).member_epoch == 4
+    assert host.named(host.group().target["m2"]) == {"t": [1, 2, 3]}
+    # a pattern that the group knows is not waited for
+    assert host.heartbeat("m3", 0, regex="t|nothing").member_epoch == 5
+    assert "t" in host.named(host.group().target["m3"])
 
 
 def test_a_pattern_that_nobody_uses_any_more_is_forgotten(host: ConsumerHost) -> None:
@@ -391,9 +411,10 @@ def test_hostile_owned_partitions_change_nothing(host: ConsumerHost) -> None:
 def test_a_group_is_described_with_its_members_and_both_assignments(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"], instance="i", rack="r")
     host.heartbeat("m2", 0, regex="t")
+    host.heartbeat("m2", 2)
     host.heartbeat("m1", 1)
     group = host.describe()
-    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Reconciling", 2, 2)
+    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Reconciling", 3, 3)
     assert group.assignor_name == "uniform"
     first, second = sorted(group.members, key=lambda member: member.member_id)
     assert (first.instance_id, first.rack_id, first.member_epoch, first.member_type) == ("i", "r", 1, 1)
@@ -427,13 +448,14 @@ def test_groups_are_listed_with_type_and_state(host: ConsumerHost) -> None:
 def test_a_coordinator_that_reads_the_log_goes_on_with_the_same_epochs(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"], instance="i")
     host.heartbeat("m2", 0, regex="t|u")
+    host.heartbeat("m2", 2)
     host.heartbeat("m1", 1)
     before = host.group()
     host.crash()
     after = host.group()
     for name in ("epoch", "assignment_epoch", "metadata_hash", "members", "target", "owners", "regexes"):
         assert getattr(after, name) == getattr(before, name)
-    assert host.heartbeat("m1", 1, owned={"t": [0, 1, 2]}).member_epoch == 2
+    assert host.heartbeat("m1", 1, owned={"t": [0, 1, 2]}).member_epoch == 3
 
 
 def test_after_a_crash_sessions_and_revocations_are_timed_again(host: ConsumerHost) -> None:

@@ -16,7 +16,7 @@ from penstock.errors import (
     UnknownMemberId,
     UnknownServerError,
 )
-from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.embedded import read_assignment, write_assignment
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.wire.message import Message

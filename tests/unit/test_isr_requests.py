@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import isr as module
-from penstock.broker.isr import InSyncReplicas
-from penstock.broker.peers import PeerUnavailable
+from penstock.broker.cluster import alter_partition as module
+from penstock.broker.cluster.alter_partition import InSyncReplicas
+from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.errors import InvalidUpdateVersion
 from penstock.replication.partition import Partition
 from penstock.wire.codec import Message
@@ -152,6 +152,7 @@ def test_a_refusal_ends_only_what_it_is_about(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.unchecked_partitions
 def test_a_leader_that_has_heard_half_of_its_end_asks_for_nothing(tmp_path: Path) -> None:
     one = leader(tmp_path)
     one.fetch(wanted(3), 1 << 20, True, 0, 2, 20)

@@ -185,6 +185,29 @@ def test_a_follower_appends_what_the_leader_wrote(tmp_path: Path) -> None:
     assert follower.producers.producers[4].batches == leader.producers.producers[4].batches
 
 
+def test_a_follower_that_is_empty_takes_the_batch_that_its_start_lies_in(tmp_path: Path) -> None:
+    leader, follower = make_log(tmp_path / "a"), make_log(tmp_path / "b")
+    append(leader, batch([b"%d" % i for i in range(10)], producer=(4, 0, 0)), epoch=3)
+    append(leader, batch([b"x"], producer=(4, 0, 10)), epoch=3)
+    data = bytearray(b"".join(piece.read() for piece in leader.read(0, 1 << 20, 11)))
+    follower.truncate_fully_and_start_at(6)
+    follower.append_as_follower(data, 0, len(data))
+    assert (follower.log_start_offset, follower.high_watermark, follower.log_end_offset) == (6, 6, 11)
+    assert follower.segments[0].base_offset == 0 and follower.recovery_point == 0
+    follower.check()
+    # It is a log like others: what lies before its start was deleted, and a batch that it has is refused.
+    follower.update_high_watermark(11)
+    assert contents(follower)[-1] == (10, b"x")
+    with pytest.raises(errors.OffsetOutOfRange, match="ends at 11, the leader sent 0"):
+        follower.append_as_follower(data, 0, len(data))
+    follower.close()
+    # After a crash that tore this batch, a recovery point inside it vouches for none of it.
+    path = follower.active.file.path
+    os.truncate(path, os.stat(path).st_size // 2)
+    again = make_log(tmp_path / "b", recovery_point=6, log_start_offset=6)
+    assert contents(again) == [] and again.log_end_offset <= 6
+
+
 def test_preallocated_space_is_given_back(tmp_path: Path) -> None:
     log = make_log(tmp_path, preallocate=True, segment_bytes=1 << 20)
     append(log, batch([b"x"]))
@@ -203,6 +226,6 @@ def test_a_slice_stays_readable_after_its_segment_is_deleted(tmp_path: Path) -> 
     expected = piece.read()
     assert log.apply_retention() == 4
     log.clock.advance(60_001)  # type: ignore[attr-defined]
-    log.doomed.purge()
+    log.delayed_deletes.purge()
     assert [name for name in os.listdir(log.directory) if ".deleted" in name] == []
     assert piece.read() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from penstock.clock import ManualClock
 from penstock.fs import REAL_FS
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import SnapshotError, parse_snapshot, render_snapshot
+from penstock.wire.records import control_marker
 from tests.unit.log_helpers import append, batch, contents, make_log, marker
 
 
@@ -41,6 +43,15 @@ def test_gaps_old_epochs_and_new_epochs_are_answered_as_kafka_does(tmp_path: Pat
     with pytest.raises(errors.InvalidProducerEpoch):
         send(log, 1, epoch=0)
     assert send(log, 17, producer=2) == 2, "an unknown producer may start anywhere"
+
+
+def test_after_a_marker_alone_an_epoch_begins_with_sequence_0(tmp_path: Path) -> None:
+    """A later batch that comes first is refused, as by Kafka: else those before it could not follow."""
+    log = make_log(tmp_path)
+    marker(log, "abort", 1)
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        send(log, 4)
+    send(log, 0)
 
 
 def test_sequences_wrap_to_zero(tmp_path: Path) -> None:
@@ -87,6 +98,15 @@ def test_the_last_five_batches_are_known_after_a_restart_wherever_segments_end(
         info = append(log, batch([b"v"], producer=(1, 0, i)))
         assert (info.duplicate, info.base_offset) == (True, i)
     assert send(log, count) == count
+
+
+def test_the_sequences_of_a_batch_within_which_the_log_starts_survive_a_crash(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    send(log, 0, count=3)
+    log.delete_records_before(1)
+    again = make_log(tmp_path, log_start_offset=1)
+    info = append(again, batch([b"v"] * 3, producer=(1, 0, 0)))
+    assert info.duplicate and info.base_offset == 0
 
 
 def test_a_damaged_snapshot_is_passed_over(tmp_path: Path) -> None:
@@ -180,6 +200,22 @@ def test_a_lost_transaction_index_comes_back_with_recovery(tmp_path: Path) -> No
     assert make_log(tmp_path, segment_bytes=250).aborted_transactions(0, 100) == expected
 
 
+def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(tmp_path: Path) -> None:
+    """Behind the rest of it the next entries were misread after a restart: aborted records became visible."""
+    log = make_log(tmp_path)
+    for sequence in range(2):
+        append(log, batch([b"v"], producer=(1, 0, sequence), transactional=True))
+        marker(log, "abort", 1)
+    expected, path = list(log.active.txns), Path(log.active.txns.path)
+    log.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2 + 10])  # one entry, and a part of the next
+    again = make_log(tmp_path)
+    assert list(again.active.txns) == expected, "recovery has read the markers"
+    again.close()
+    assert list(make_log(tmp_path, clean=True).active.txns) == expected
+
+
 def test_markers_of_fenced_coordinators_and_producers_are_refused(tmp_path: Path) -> None:
     from penstock.wire.records import control_marker
 
@@ -212,3 +248,99 @@ def test_a_retry_waits_for_the_flush_that_the_first_one_waits_for(tmp_path: Path
     assert first.flush_required and again.duplicate and again.flush_required
     log.flush()
     assert not append(log, batch([b"v"], producer=(1, 0, 0))).flush_required
+
+
+def test_a_retry_of_the_first_of_five_batches_is_known_after_a_marker_and_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = make_log(tmp_path, clock)
+    for i in range(5):
+        append(log, batch([b"v"], producer=(1, 0, i), transactional=True))
+    clock.advance(10)
+    marker(log, "commit", 1)
+    log.close()
+    again = make_log(tmp_path, clean=True)
+    info = append(again, batch([b"v"], producer=(1, 0, 0), transactional=True))
+    assert info.duplicate
+    assert info.base_offset == 0
+
+
+def with_transactions(path: Path) -> PartitionLog:
+    """A committed, an aborted and an open transaction, and a plain producer; the high watermark is at 8."""
+    log = make_log(path, segment_bytes=300)
+    for i in range(4):
+        append(log, batch([b"v"], producer=(1, 0, i)))
+    append(log, batch([b"v"], producer=(2, 0, 0), transactional=True))
+    marker(log, "commit", 2)
+    append(log, batch([b"v"], producer=(3, 0, 0), transactional=True))
+    marker(log, "abort", 3)
+    for data in (
+        batch([b"v"], producer=(2, 0, 1), transactional=True),
+        batch([b"v"], producer=(4, 0, 0), transactional=True),
+        bytearray(control_marker("commit", 0, 2, 0, log.clock.now_ms())),
+    ):
+        log.append_as_leader(data, 0, len(data), 0, origin="coordinator")
+    assert log.high_watermark == 8
+    return log
+
+
+def state_of(log: PartitionLog) -> object:
+    return (
+        {
+            producer: (entry.epoch, list(entry.batches), entry.txn_first_offset)
+            for producer, entry in log.producers.producers.items()
+        },
+        log.producers.ongoing,
+        log.last_stable_offset,
+    )
+
+
+@pytest.mark.parametrize("offset", range(1, 11))
+def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be_at_once(
+    tmp_path: Path, offset: int
+) -> None:
+    log, other = with_transactions(tmp_path / "a"), with_transactions(tmp_path / "b")
+    log.truncate_to(offset)
+    other.truncate_to(offset)
+    rebuild = log.producer_rebuild()
+    assert rebuild is not None
+    stable = log.last_stable_offset
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(rebuild.run).result()
+    assert log.producer_rebuild() is rebuild, "the loop takes it over"
+    log.take_producers(rebuild)
+    assert log.producer_rebuild() is None
+    assert state_of(log) == state_of(other)
+    assert stable <= log.last_stable_offset, "until it is known, nothing of an open transaction is shown"
+    log.check()
+
+
+def test_an_append_before_producers_are_read_back_waits_for_them(tmp_path: Path) -> None:
+    log = with_transactions(tmp_path)
+    log.truncate_to(3)
+    rebuild = log.producer_rebuild()
+    assert rebuild is not None
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        append(log, batch([b"v"], producer=(1, 0, 4)))
+    assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 3
+    log.take_producers(rebuild)  # late: what was appended since stays known
+    assert log.producers.producers[1].last_sequence == 3
+
+
+def test_producers_of_an_earlier_truncation_are_not_taken_over(tmp_path: Path) -> None:
+    log = with_transactions(tmp_path)
+    log.truncate_to(9)
+    rebuild = log.producer_rebuild()
+    assert rebuild is not None
+    rebuild.run()
+    log.truncate_to(3)
+    log.take_producers(rebuild)
+    assert log.producers.producers.keys() == {1}
+    log.check()
+
+
+def test_a_follower_that_appends_after_a_truncation_knows_each_batch_once(tmp_path: Path) -> None:
+    log = with_transactions(tmp_path)
+    log.truncate_to(3)
+    data = batch([b"v"], producer=(1, 0, 3), base_offset=3)
+    log.append_as_follower(data, 0, len(data))
+    assert [mark.last_offset for mark in log.producers.producers[1].batches] == [0, 1, 2, 3]

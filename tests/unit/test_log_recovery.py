@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import errors
-from penstock.fs import FaultyFs
+from penstock.fs import FaultyFs, Fs
 from penstock.log import files
 from penstock.log.partition_log import PartitionLog
 from penstock.wire.records import read_header
@@ -222,6 +223,7 @@ def test_a_damaged_record_in_a_flushed_segment_costs_only_its_batch(tmp_path: Pa
         assert [header.base_offset for _, _, header in again.headers(0)] == list(range(30))
 
 
+@pytest.mark.unchecked_logs
 def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close()
@@ -239,6 +241,7 @@ def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path:
     assert read_header(again.read(29, 1, 30)[0].read()).base_offset == 29
 
 
+@pytest.mark.unchecked_logs
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_a_wrong_entry_in_the_middle_of_an_index_skips_no_record(tmp_path: Path, kind: str) -> None:
     log = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100)
@@ -329,7 +332,7 @@ def test_more_closed_segments_than_descriptors_can_be_read(
     piece = log.read(0, 1 << 20, 60)[0]
     expected = piece.read()
     assert [offset for offset, _ in contents(log)] == list(range(60))
-    assert sum(segment.file._fd >= 0 for segment in log.segments) <= 3
+    assert sum(segment.file.is_open for segment in log.segments) <= 3
     assert piece.read() == expected, "a slice whose file was closed meanwhile opens it again"
     log.flush()
     log.close()
@@ -364,3 +367,37 @@ def test_a_crash_in_the_middle_of_anything_loses_no_acknowledged_batch(
     assert [offset for offset, _ in found] == list(range(len(found)))
     if found:
         assert append(again, batch([b"again"], producer=(1, 0, len(found)))).base_offset == len(found)
+
+
+class HookedFs(Fs):
+    """Calls `hook` once, after the next fsync: what the loop does while a flush is in its thread."""
+
+    hook: Callable[[], None] | None = None
+
+    def fsync(self, fd: int) -> None:
+        super().fsync(fd)
+        hook, self.hook = self.hook, None
+        if hook is not None:
+            hook()
+
+
+@pytest.mark.parametrize("regrown", [0, 20])
+def test_a_flush_that_a_truncation_overtakes_vouches_for_no_more_than_was_left(
+    tmp_path: Path, regrown: int
+) -> None:
+    fs = HookedFs()
+    log = make_log(tmp_path, fs=fs, flush_messages=1)
+    for i in range(10):
+        append(log, batch([b"%d" % i]))
+
+    def truncated() -> None:
+        log.truncate_to(4)
+        for _ in range(regrown):
+            append(log, batch([b"new"]))
+
+    fs.hook = truncated
+    log.flush()
+    assert log.recovery_point == 4
+    assert append(log, batch([b"next"])).flush_required
+    log.flush()
+    assert log.recovery_point == log.log_end_offset == 5 + regrown

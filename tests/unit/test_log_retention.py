@@ -51,6 +51,27 @@ def test_size_keeps_at_least_the_limit(tmp_path: Path) -> None:
     assert log.size == 4 * BATCH
 
 
+def test_the_number_of_records_keeps_at_least_the_limit(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = make_log(tmp_path, clock, retention_ms=-1, retention_records=5, segment_bytes=3 * BATCH)
+    for _ in range(10):
+        append(log, batch([b"x" * 100], timestamp=clock.now_ms()))
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    # Without the segment of 3 to 5 there would be four left.
+    assert log.apply_retention() == 1
+    assert [offset for offset, _ in contents(log)] == [3, 4, 5, 6, 7, 8, 9]
+    append(log, batch([b"x" * 100], timestamp=clock.now_ms()))
+    assert log.apply_retention() == 1
+    assert log.log_start_offset == 6
+    assert log.apply_retention() == 0
+
+
+def test_no_records_are_kept_where_the_limit_is_zero(tmp_path: Path) -> None:
+    log = filled(tmp_path, ManualClock(), retention_ms=-1, retention_records=0)
+    assert log.apply_retention() == 10
+    assert append(log, batch([b"x"])).base_offset == 10
+
+
 def test_both_limits_hold(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=7_500, retention_bytes=3 * BATCH)
     log.apply_retention()
@@ -110,10 +131,10 @@ def test_files_go_after_the_delay(tmp_path: Path) -> None:
     clock = ManualClock()
     log = filled(tmp_path, clock, retention_ms=5_500, file_delete_delay_ms=1_000)
     log.apply_retention()
-    log.doomed.purge()
+    log.delayed_deletes.purge()
     assert sum(".deleted" in name for name in os.listdir(log.directory)) >= 10
     clock.advance(1_001)
-    log.doomed.purge()
+    log.delayed_deletes.purge()
     assert sum(".deleted" in name for name in os.listdir(log.directory)) == 0
 
 
@@ -134,7 +155,8 @@ def test_a_swap_that_is_interrupted_is_completed_or_undone(tmp_path: Path, crash
     Path(f"{base}.timeindex.cleaned").write_bytes(b"")
     fs.fail("rename", "t-0", errno.EIO, after=crash_after, times=1000)
     try:
-        log.replace_segments(old, [0])
+        log.begin_swap([0])
+        log.finish_swap(old)
         assert contents(log) == expected
     except OSError:
         pass

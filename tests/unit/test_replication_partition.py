@@ -34,14 +34,16 @@ def batch(count: int = 1) -> bytearray:
 
 
 def partition(
-    tmp_path: Path, image: PartitionImage | None = None, **overrides: str
+    tmp_path: Path, image: PartitionImage | None = None, *, broker: int = 1, **overrides: str
 ) -> tuple[Partition, list[object]]:
     config = resolve_topic(
         BrokerConfig.parse({}), {name.replace("_", "."): value for name, value in overrides.items()}
     )
-    log = open_log(str(tmp_path / "t-0"), "t", 0, uuid.uuid4(), config, CLOCK, REAL_FS, clean=True)
+    image = image or PartitionImage(0, 1, 5, (1,), (1,))
+    path = tmp_path / f"t-{image.index}"
+    log = open_log(str(path), "t", image.index, uuid.uuid4(), config, CLOCK, REAL_FS, clean=True)
     changes: list[object] = []
-    return Partition(image or PartitionImage(0, 1, 5, (1,), (1,)), log, 1, changes.append), changes
+    return Partition(image, log, broker, changes.append), changes
 
 
 def wanted(offset: int, epoch: int = -1, last_epoch: int = -1, max_bytes: int = 1 << 20) -> FetchPartition:
@@ -52,6 +54,18 @@ def test_the_high_watermark_is_the_least_end_of_the_in_sync_replicas() -> None:
     assert high_watermark((1, 2, 3), {1: 10, 2: 7, 3: 9}) == 7
     assert high_watermark((1, 3), {1: 10, 2: 7, 3: 9}) == 9
     assert high_watermark((1, 2), {1: 10}) == 0
+
+
+def test_a_refused_change_of_the_in_sync_replicas_wakes_who_waited_for_it(tmp_path: Path) -> None:
+    one, changes = partition(tmp_path, PartitionImage(0, 1, 5, (1, 2), (1,)))
+    one.ask_for_isr((1, 2))  # it counts as soon as it is asked for
+    data = batch(3)
+    one.append(data, 0, len(data), -1)
+    assert not one.is_replicated(2)
+    changes.clear()
+    one.isr_refused()
+    assert one.is_replicated(2)
+    assert changes == [one.key]
 
 
 def test_alone_in_sync_an_append_is_readable_at_once_and_told(tmp_path: Path) -> None:

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS
-from penstock.log.cleaner import swap_in
-from penstock.log.compaction import facts_of
+from penstock.log.cleaning.compaction import facts_of
+from penstock.log.cleaning.strict_retention import (
+    Oldest,
+    StrictResult,
+    plan_strict_retention,
+    rewrite_expired,
+)
+from penstock.log.cleaning.swap import swap_in
 from penstock.log.loading import open_log
-from penstock.log.rewrite import Oldest, StrictResult, plan_strict_retention, rewrite_expired
 from penstock.log.scan import CorruptSegment, scan_batches
-from penstock.log.verify import verify_partition
+from penstock.log.tools.verify import verify_partition
 from penstock.wire.records import Record, build_batch, control_marker, iter_records
 
 RETENTION_MS = 1000
@@ -52,8 +57,8 @@ class Bench:
             if job is None:
                 break
             result = rewrite_expired(job)
-            assert swap_in(self.log, result.groups)
-            self.log.doomed.purge()
+            assert swap_in(self.log, result)
+            self.log.delayed_deletes.purge()
             self.known = dict(result.oldest)
             if not result.active_expired:
                 break

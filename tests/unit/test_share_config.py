@@ -42,7 +42,10 @@ def test_describe_tells_where_a_value_comes_from() -> None:
         entry.name: entry for entry in describe_group(BROKER, {"share.isolation.level": "read_committed"})
     }
     assert entries["share.isolation.level"].source is ConfigSource.GROUP
-    assert entries["share.heartbeat.interval.ms"].source is ConfigSource.STATIC_BROKER
+    inherited = entries["share.heartbeat.interval.ms"]
+    assert [tuple(synonym) for synonym in inherited.synonyms] == [
+        ("share.heartbeat.interval.ms", "6000", ConfigSource.DEFAULT)
+    ]
     assert entries["share.session.timeout.ms"].source is ConfigSource.DEFAULT
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from penstock.broker.dead_letters import send
-from penstock.broker.share_reading import UNREADABLE
+from penstock.broker.share.dead_letters import send
+from penstock.broker.share.reading import UNREADABLE
 from penstock.groups.share.partition import DeadLetter
 from penstock.wire.compression import GZIP
 from penstock.wire.records import HEADER_SIZE, Record, build_batch, iter_records

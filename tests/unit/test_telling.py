@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from penstock.controller.change_log import summaries
 from penstock.controller.elections import PartitionChange, changed
-from penstock.controller.telling import told
 from penstock.metadata.image import NO_LEADER, PartitionImage
 
 
@@ -19,7 +19,7 @@ def test_a_thousand_partitions_that_fail_over_are_a_few_lines() -> None:
         PartitionChange("t", partition(at), changed(partition(at), leader=2 + at % 2, isr=(2, 3)))
         for at in range(1000)
     ]
-    assert list(told(changes)) == [
+    assert list(summaries(changes)) == [
         (logging.INFO, "500 partitions led by broker 2, no longer by broker 1: t-0, t-2, t-4 and 497 more"),
         (logging.INFO, "1000 partitions without broker 1 in sync: t-0, t-1, t-2 and 997 more"),
         (logging.INFO, "500 partitions led by broker 3, no longer by broker 1: t-1, t-3, t-5 and 497 more"),
@@ -29,27 +29,27 @@ def test_a_thousand_partitions_that_fail_over_are_a_few_lines() -> None:
 def test_what_is_not_led_or_may_have_lost_records_is_a_warning() -> None:
     alone = replace(partition(0), isr=(1,))
     lost = changed(alone, leader=NO_LEADER)
-    assert list(told([PartitionChange("t", alone, lost)])) == [
+    assert list(summaries([PartitionChange("t", alone, lost)])) == [
         (logging.WARNING, "1 partition led by nobody any more, broker 1 is gone: t-0")
     ]
-    unclean = list(told([PartitionChange("t", lost, changed(lost, leader=3, isr=(3,)))]))
+    unclean = list(summaries([PartitionChange("t", lost, changed(lost, leader=3, isr=(3,)))]))
     assert unclean[0] == (
         logging.WARNING,
         "1 partition led by broker 3, which was not in sync: records may be lost: t-0",
     )
-    assert list(told([PartitionChange("t", lost, changed(lost, leader=1))])) == [
+    assert list(summaries([PartitionChange("t", lost, changed(lost, leader=1))])) == [
         (logging.INFO, "1 partition led by broker 1, no longer by nobody: t-0")
     ]
-    assert list(told([PartitionChange("t", lost, replace(lost, partition_epoch=9))])) == []
+    assert list(summaries([PartitionChange("t", lost, replace(lost, partition_epoch=9))])) == []
 
 
 def test_moves_are_told_when_they_begin_and_when_they_arrive() -> None:
     old = partition(7)
     begun = replace(old, replicas=(4, 2, 3, 1), adding=(4,), removing=(1,))
-    assert list(told([PartitionChange("t", old, begun)])) == [
+    assert list(summaries([PartitionChange("t", old, begun)])) == [
         (logging.INFO, "1 partition on the way to brokers 4, 2, 3: t-7")
     ]
     arrived = replace(begun, replicas=(4, 2, 3), adding=(), removing=())
-    assert list(told([PartitionChange("t", begun, arrived)])) == [
+    assert list(summaries([PartitionChange("t", begun, arrived)])) == [
         (logging.INFO, "1 partition on brokers 4, 2, 3 now: t-7")
     ]

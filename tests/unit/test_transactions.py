@@ -86,7 +86,7 @@ def test_empty_ids_are_refused_everywhere(host: TxnHost) -> None:
         lambda: host.init(""),
         lambda: host.add("", (1, 0), A),
         lambda: host.end("", (1, 0), True),
-        lambda: host.shard.verify_partitions("", 1, 0, [A]),
+        lambda: host.verify("", (1, 0), A),
     ):
         with pytest.raises(InvalidRequest):
             attempt()
@@ -159,15 +159,63 @@ def test_while_a_transaction_ends_everybody_waits() -> None:
     for attempt in (
         lambda: host.init("t"),
         lambda: host.add("t", producer, B),
-        lambda: host.shard.verify_partitions("t", *producer, [A]),
+        lambda: host.verify("t", producer, A),
         lambda: host.end("t", producer, True),
+        lambda: host.end("t", producer, False),
     ):
         with pytest.raises(ConcurrentTransactions):
             attempt()
-    with pytest.raises(InvalidTxnState):
-        host.end("t", producer, False)
     host.write(markers[0], [A])
     assert state(host) == State.COMPLETE_COMMIT
+    with pytest.raises(InvalidTxnState):
+        host.end("t", producer, False)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commit: bool) -> None:
+    host, markers = deferred()
+    producer = host.init("t")
+    host.add("t", producer, A, client_version=2)
+    following = host.end("t", producer, True, V2)
+    for attempt in (
+        lambda: host.add("t", following, B, client_version=2),
+        lambda: host.end("t", following, commit, V2),
+        lambda: host.end("t", producer, not commit, V2),
+    ):
+        with pytest.raises(ConcurrentTransactions):
+            attempt()
+    host.write(markers[0], [A])
+    host.add("t", following, B, client_version=2)
+    host.end("t", following, commit, V2)
+
+
+def test_the_first_transaction_of_a_new_producer_id_waits_for_the_last_of_the_old() -> None:
+    host, markers = deferred()
+    producer = exhaust(host)
+    host.produce("t", producer, A, 0, "x", client_version=2)
+    following = host.end("t", producer, True, V2)
+    assert following[0] != producer[0]
+    for attempt in (
+        lambda: host.add("t", following, B, client_version=2),
+        lambda: host.end("t", following, False, V2),
+    ):
+        with pytest.raises(ConcurrentTransactions):
+            attempt()
+    host.write(markers[-1], [A])
+    host.add("t", following, B, client_version=2)
+
+
+def test_a_commit_that_overtakes_its_batch_is_asked_to_try_again_once(host: TxnHost) -> None:
+    producer = host.init("t")
+    for _ in range(2):  # once for each transaction
+        with pytest.raises(ConcurrentTransactions):
+            host.end("t", producer, True, V2)
+        host.produce("t", producer, A, 0, "x", client_version=2)
+        producer = host.end("t", producer, True, V2)
+    with pytest.raises(ConcurrentTransactions):
+        host.end("t", producer, True, V2)
+    with pytest.raises(InvalidTxnState):
+        host.end("t", producer, True, V2)
 
 
 def test_when_the_epochs_are_used_up_there_is_a_new_producer_id(host: TxnHost) -> None:
@@ -217,10 +265,10 @@ def test_adding_needs_the_id_the_producer_and_the_epoch(host: TxnHost) -> None:
 def test_verification_names_the_partitions_that_are_not_in_the_transaction(host: TxnHost) -> None:
     producer = host.init("t")
     host.add("t", producer, A)
-    refused = host.shard.verify_partitions("t", *producer, [A, B])
+    refused = host.verify("t", producer, A, B)
     assert {partition: type(error) for partition, error in refused.items()} == {B: TransactionAbortable}
     host.end("t", producer, True)
-    assert set(host.shard.verify_partitions("t", *producer, [A])) == {A}
+    assert set(host.verify("t", producer, A)) == {A}
 
 
 # EndTxn
@@ -250,6 +298,8 @@ def test_a_retry_of_the_end_is_answered_and_the_opposite_is_refused(host: TxnHos
 
 def test_a_commit_without_a_transaction_is_refused(host: TxnHost) -> None:
     producer = host.init("t")
+    with pytest.raises(ConcurrentTransactions):
+        host.end("t", producer, True, V2)  # its first batch may be on the way
     for version in (V1, V2):
         with pytest.raises(InvalidTxnState):
             host.end("t", producer, True, version)
@@ -268,8 +318,9 @@ def test_with_version_2_each_transaction_has_an_epoch_of_its_own(host: TxnHost) 
     assert host.end("t", producer, True, V2) == following  # a retry
     with pytest.raises(InvalidTxnState):
         host.end("t", producer, False, V2)
-    with pytest.raises(InvalidTxnState):  # not a retry: the next transaction, of which nothing is there
-        host.end("t", following, True, V2)
+    for error in (ConcurrentTransactions, InvalidTxnState):
+        with pytest.raises(error):  # not a retry: the next transaction, of which nothing is there
+            host.end("t", following, True, V2)
     assert host.end("t", following, False, V2) == (producer[0], 2)
 
 

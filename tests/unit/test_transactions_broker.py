@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.transactions import Verification, unverified, verify
+from penstock.broker.transactions.verification import Verification
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicSpec
@@ -56,8 +56,9 @@ async def running(directory: Path, fs: Fs = REAL_FS, **settings: str) -> AsyncIt
 def verify_or_add(
     broker: Broker, transactional_id: str, producer: Producer, *, add: bool, abortable: bool
 ) -> Mapping[Key, ApiError]:
-    asked = unverified(broker, Verification(transactional_id, producer, [KEY], add, abortable))
-    refused = verify(broker, asked) if isinstance(asked, Verification) else asked
+    refused = broker.transactions.verifier.verify(
+        Verification(transactional_id, producer, [KEY], add, abortable)
+    )
     assert isinstance(refused, Mapping), "nothing is to be waited for on one broker"
     return refused
 

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from crc32c import crc32c
 
-from penstock.cli.log import log as log_command
+from penstock.cli.main import cli
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS, Fs
 from penstock.log.checkpoint import render_checkpoint
 from penstock.log.loading import open_log
-from penstock.log.verify import NotALogDirectory, verify, verify_partition
-from penstock.log.verify_segment import Problem
+from penstock.log.tools.verify import NotALogDirectory, verify, verify_partition
+from penstock.log.tools.verify_segment import Problem
 from penstock.wire.records import Record, build_batch, control_marker
 
 NOW = 1_700_000_000_000
@@ -415,24 +415,24 @@ def test_a_directory_that_is_no_log_is_refused(tmp_path):
 
 def test_the_command_tells_people_and_programs_and_exits_by_what_it_found(partition):
     runner = CliRunner()
-    good = runner.invoke(log_command, ["verify", str(partition)])
+    good = runner.invoke(cli, ["log", "verify", str(partition)])
     assert good.exit_code == 0
     assert "no problems" in good.output
-    as_json = json.loads(runner.invoke(log_command, ["verify", str(partition.parent), "--json"]).output)
+    as_json = json.loads(runner.invoke(cli, ["log", "verify", str(partition.parent), "--json"]).output)
     assert as_json["clean"]
     assert as_json["partitions"][0]["records"] == 16
 
     path = path_of(partition, ".log")
     patch(path, 70, b"\xee")
-    bad = runner.invoke(log_command, ["verify", str(partition)])
+    bad = runner.invoke(cli, ["log", "verify", str(partition)])
     assert bad.exit_code == 1
     for text in (f"{path} at position 0", "CRC", "to do:"):
         assert text in bad.output
-    found = json.loads(runner.invoke(log_command, ["verify", str(partition), "--json"]).output)
+    found = json.loads(runner.invoke(cli, ["log", "verify", str(partition), "--json"]).output)
     assert not found["clean"]
     assert found["partitions"][0]["problems"][0]["position"] == 0
 
-    assert runner.invoke(log_command, ["verify", str(partition / "absent")]).exit_code == 2
+    assert runner.invoke(cli, ["log", "verify", str(partition / "absent")]).exit_code == 2
     empty = partition.parent / "empty"
     empty.mkdir()
-    assert runner.invoke(log_command, ["verify", str(empty)]).exit_code == 2
+    assert runner.invoke(cli, ["log", "verify", str(empty)]).exit_code == 2

@@ -17,6 +17,7 @@ from penstock.errors import UnsupportedVersion, WireError
 from penstock.wire import api_keys, codec, schema
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
+from penstock.wire.writers import UnknownField
 from tests.wire.messages import random_message
 
 NAMES = {key: key.name.lower() for key in ApiKey if schema.versions(key.name.lower())}
@@ -130,8 +131,8 @@ def test_decoded_defaults_are_not_shared_between_messages() -> None:
     assert codec.decode_request(ApiKey.CREATE_TOPICS, 7, data).topics == []
 
 
-def test_encoding_sends_defaults_for_missing_fields_and_leaves_out_unknown_ones() -> None:
-    message = Message(topics=[Message(name="t", no_such_field=1)], controller_id=7)
+def test_encoding_sends_defaults_for_missing_fields_and_leaves_out_those_of_other_versions() -> None:
+    message = Message(topics=[Message(name="t", is_internal=False)], controller_id=7)
     for version in codec.valid_versions(ApiKey.METADATA):
         back = codec.decode_response(
             ApiKey.METADATA, version, codec.encode_response(ApiKey.METADATA, version, message)
@@ -140,6 +141,19 @@ def test_encoding_sends_defaults_for_missing_fields_and_leaves_out_unknown_ones(
         assert back.topics[0].partitions == []
         assert back.topics[0].topic_id == uuid.UUID(int=0)
         assert back.controller_id == (7 if version >= 1 else -1)
+
+
+def test_a_misspelled_field_is_refused_with_its_name_and_not_sent_as_its_default() -> None:
+    with pytest.raises(UnknownField, match="HeartbeatResponse has no field eror_code"):
+        codec.encode_response(ApiKey.HEARTBEAT, 4, Message(throttle_time_ms=0, eror_code=27))
+    with pytest.raises(UnknownField, match=r"MetadataResponse\.topics has no field no_such_field"):
+        codec.encode_response(ApiKey.METADATA, 12, Message(topics=[Message(name="t", no_such_field=1)]))
+    # a tagged struct that would not be sent, because the names that count have their defaults
+    leader = Message(leader_ip=1, leader_epoch=-1)
+    partition = Message(partition_index=0, current_leader=leader)
+    answer = Message(responses=[Message(topic_id=uuid.uuid4(), partitions=[partition])])
+    with pytest.raises(UnknownField, match="leader_ip"):
+        codec.encode_response(ApiKey.FETCH, 16, answer)
 
 
 def test_null_where_the_version_has_none_is_refused_with_the_fields_name() -> None:

@@ -10,7 +10,7 @@ from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 from kio.serial import entity_writer
 
 from penstock.errors import WireError
-from penstock.wire.frame import parse_request_header, response_header
+from penstock.wire.frame import parse_request_header
 
 
 def header_bytes(entity: type, **fields: object) -> bytes:
@@ -57,8 +57,3 @@ def test_an_impossible_client_id_is_a_wire_error(length: bytes) -> None:
 def test_a_client_id_that_is_not_text_is_a_wire_error() -> None:
     with pytest.raises(WireError):
         parse_request_header(b"\x00\x03\x00\x01\x00\x00\x00\x01\x00\x01\xff", 0)
-
-
-def test_response_headers() -> None:
-    assert response_header(5, False) == b"\x00\x00\x00\x05"
-    assert response_header(5, True) == b"\x00\x00\x00\x05\x00"

@@ -15,32 +15,37 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.broker import adopt
-from penstock.broker.coordination import ShardHost
-from penstock.broker.coordinators import Coordinators
+from penstock.broker.cluster import adopt
+from penstock.broker.cluster.peer_login import PeerLogin
+from penstock.broker.coordinators.coordinators import Coordinators
+from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.data_directory import DirectoryLocks, claim, known_cluster_id
-from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.flusher import Flusher
-from penstock.broker.interceptor import Interceptor
 from penstock.broker.jobs import Jobs
 from penstock.broker.maintenance import Maintenance
 from penstock.broker.metadata_cache import MetadataCache
+from penstock.broker.net.dispatch import Dispatcher
+from penstock.broker.net.interceptor import Interceptor
+from penstock.broker.net.server import Server
 from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.server import Server
-from penstock.broker.share import Sharing
-from penstock.broker.share_admin import prune
+from penstock.broker.security.authorizer import Authorizer
+from penstock.broker.security.listener import ListenerSecurity
+from penstock.broker.security.own_users import missing_users
+from penstock.broker.security.quotas import ClientQuotas
+from penstock.broker.share.admin import prune
+from penstock.broker.share.groups import Sharing
 from penstock.broker.topics import Topics
-from penstock.broker.transactions import TransactionHost
+from penstock.broker.transactions.transaction_host import TransactionHost
 from penstock.clock import Clock, SystemClock
 from penstock.config import BrokerConfig, LogConfig, resolve_topic
-from penstock.config.broker import INTERNAL, Listener
+from penstock.config.access import overrides, principals
+from penstock.config.listeners import Listener
 from penstock.controller import Controller, TopicSpec
 from penstock.controller.topics import check_topic_name
 from penstock.errors import TopicAlreadyExists
 from penstock.fs import REAL_FS, Fs
 from penstock.groups.shard import GroupShard
-from penstock.groups.share.state import ShareStateShard
 from penstock.log.manager import LogManager
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
@@ -49,10 +54,11 @@ from penstock.metadata.store import Create
 from penstock.replication.delayed import DelayedOperations, Key
 from penstock.replication.partition import Partition
 from penstock.wire.produce import NodeEndpoint
+from penstock.wire.scram import ScramCredential
 
 if TYPE_CHECKING:
-    from penstock.broker.membership import Membership
-    from penstock.broker.peers import Peers
+    from penstock.broker.cluster.membership import Membership
+    from penstock.broker.cluster.peers import Peers
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +66,7 @@ T = TypeVar("T")
 
 METADATA_FILE = "metadata.sqlite"
 _INTERNAL_REPLICAS = 3
+_CERTIFICATES_CHECK_MS = 2_000
 # Descriptors that are kept for segment files when the process cannot have as many as it likes.
 _FILES_SHARE = 4
 
@@ -68,6 +75,7 @@ class Broker:
     loop: asyncio.AbstractEventLoop
     server: Server
     port: int
+    peer_login: PeerLogin  # where there are other brokers
 
     def __init__(
         self,
@@ -88,6 +96,18 @@ class Broker:
             config.max_incremental_fetch_session_cache_slots, self.clock, random.Random()
         )
         self.check_topic_name = check_topic_name
+        self.quotas = ClientQuotas(
+            lambda: self.clock.monotonic() * 1000,
+            samples=config.quota_window_num,
+            window_s=config.quota_window_size_seconds,
+            mutation_samples=config.controller_quota_window_num,
+            mutation_window_s=config.controller_quota_window_size_seconds,
+        )
+        self.authorizer: Authorizer | None = None
+        if config.authorizer_class_name:
+            self.authorizer = Authorizer(
+                principals(config.super_users), allow_everyone=config.allow_everyone_if_no_acl_found
+            )
 
     # -- start and stop
 
@@ -100,7 +120,7 @@ class Broker:
         self.controller: Controller
         if self.config.zookeeper_connect:
             # Only here: a broker alone does not load a ZooKeeper client.
-            from penstock.broker.membership import Membership
+            from penstock.broker.cluster.membership import Membership
 
             self.membership = Membership(self)
             self.controller = self.membership.controller
@@ -130,6 +150,7 @@ class Broker:
             await self._keep_cluster_id()
         image = await self.controller.load()
         await self.in_thread(claim, self._directories, self.id, image.cluster_id, self.fs)
+        await self._secure()
         await self.with_logs(self.logs.load, self._config_of, self._id_of)
         if self.membership is None:
             image = await self._adopt(image)
@@ -141,6 +162,24 @@ class Broker:
         self._recovered = True
         await self.topics.apply(self.controller.image)
         self.controller.subscribe(self.topics.changed)
+        self._access_changed(self.controller.image, self.controller.image)
+        self.controller.subscribe(self._access_changed)
+
+    def _access_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """In force at once, also while the topics of the same image are still being made."""
+        if self.authorizer is not None:
+            self.authorizer.update(new.acls)
+        self.quotas.update(new.quotas)
+        if new.quotas is not old.quotas and hasattr(self, "server"):
+            self.server.connection_quotas.update(new.quotas)
+
+    def apply_limits(self, config: BrokerConfig) -> None:
+        """What limits connections, as it is set now."""
+        self.server.max_connections = self.most_connections(config)
+        quotas = self.server.connection_quotas
+        quotas.most = config.max_connections_per_ip
+        quotas.overrides = overrides(config.max_connections_per_ip_overrides) or {}
+        quotas.most_new = config.max_connection_creation_rate
 
     async def _keep_cluster_id(self) -> None:
         """Where the metadata is new and the data is not, the cluster keeps the id that the data has."""
@@ -183,6 +222,8 @@ class Broker:
             max_idle_ms=config.connections_max_idle_ms,
             on_lost=self.share.disconnected,
         )
+        self.apply_limits(config)
+        self.server.connection_quotas.update(self.controller.image.quotas)
         self._maintenance = Maintenance(self)
         self._maintenance.schedule()
         self.jobs.add(
@@ -190,18 +231,48 @@ class Broker:
             lambda: self.config.share_coordinator_state_topic_prune_interval_ms,
             lambda: prune(self, self.share),
         )
-        ports = {listener: self.server.bind(listener.host, listener.port) for listener in config.listeners}
-        self.host, self.port = _address("PLAINTEXT", config, ports)
-        host, port = self.host, self.port
-        if self.membership is not None and any(listener.name == INTERNAL for listener in ports):
-            if config.inter_broker_listener_name != "PLAINTEXT":
-                self.membership.controller.peer_listener = _address(INTERNAL, config, ports)
+        ports = {
+            one: self.server.bind(one.host, one.port, self.listeners[one.name]) for one in config.listeners
+        }
+        if any(listener.tls is not None for listener in self.listeners.values()):
+            self.jobs.add("TLS certificates", lambda: _CERTIFICATES_CHECK_MS, self._refresh_certificates)
+        self.controller.listeners = _addresses(config, ports)
+        self.host, self.port = _for_clients(config, self.controller.listeners)
         if self.membership is not None:
             await self.membership.register()
         else:
-            await self.controller.register_broker(host, port, config.broker_rack)
+            await self.controller.register_broker(self.host, self.port, config.broker_rack)
         await self.topics.caught_up()
         await self.server.serve()
+
+    async def _secure(self) -> None:
+        """Before the first connection, in or out."""
+        self.listeners = await self._listener_security()
+        known = self.controller.image.credentials
+        users = await self.in_thread(lambda: list(missing_users(self.config, self.listeners, known)))
+        if users:
+            await self.controller.alter_scram_credentials(users)
+        if self.membership is not None:
+            listener = self.listeners[self.config.inter_broker_listener]
+            self.peer_login = PeerLogin(lambda: self.config, listener)
+
+    async def _listener_security(self) -> dict[str, ListenerSecurity]:
+        protocols = self.config.protocols
+        uses_sasl = any(protocol.startswith("SASL") for protocol in protocols.values())
+        salt_key = await self.controller.salt_key() if uses_sasl else b""
+
+        def credential(mechanism: str, user: str) -> ScramCredential | None:
+            return self.controller.image.credentials.get((mechanism, user))
+
+        return {
+            name: ListenerSecurity(name, lambda: self.config, self.clock, credential, salt_key)
+            for name in sorted(protocols)
+        }
+
+    async def _refresh_certificates(self) -> None:
+        for listener in self.listeners.values():
+            if listener.tls is not None:
+                await self.in_thread(listener.tls.refresh)
 
     @staticmethod
     def most_connections(config: BrokerConfig) -> int:
@@ -223,6 +294,7 @@ class Broker:
         await self._abandon()
 
     async def _abandon(self) -> None:
+        self.topics.close()
         if self._recovered:
             # Also after a start that failed late, over a port in use for example: its logs stopped cleanly.
             self.coordinators.close()
@@ -278,10 +350,6 @@ class Broker:
         return self.coordinators.share
 
     @property
-    def share_state(self) -> ShardHost[ShareStateShard]:
-        return self.coordinators.share.states
-
-    @property
     def transactions(self) -> TransactionHost:
         return self.coordinators.transactions
 
@@ -298,21 +366,29 @@ class Broker:
                 raise result.error
         await self.caught_up()
 
-    def endpoints(self, ids: Iterable[int]) -> list[NodeEndpoint]:
+    def endpoints(self, ids: Iterable[int], listener: str) -> list[NodeEndpoint]:
+        """Where clients of this listener find those of these brokers that have it."""
         brokers = self.image.brokers
-        return [
-            (one.id, one.host, one.port, one.rack) for one in map(brokers.get, sorted(ids)) if one is not None
-        ]
+        found = ((one, one.address(listener)) for one in map(brokers.get, sorted(ids)) if one is not None)
+        return [(one.id, *address, one.rack) for one, address in found if address is not None]
 
 
-def _address(name: str, config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[str, int]:
-    """The host and port that others are told for this listener."""
-    listener = next(one for one in bound if one.name == name)
-    host, port = _reachable(listener.host), bound[listener]
-    for advertised in config.advertised_listeners:
-        if advertised.name == name:
-            return advertised.host, advertised.port or port
-    return host, port
+def _addresses(config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[tuple[str, str, int], ...]:
+    """Name, host and port of each listener, as others are told."""
+    found = {one.name: (_reachable(one.host), port) for one, port in reversed(list(bound.items()))}
+    for one in config.advertised_listeners:
+        found[one.name] = one.host, one.port or found[one.name][1]
+    return tuple((name, *found[name]) for name in dict.fromkeys(one.name for one in bound))
+
+
+def _for_clients(config: BrokerConfig, addresses: Iterable[tuple[str, str, int]]) -> tuple[str, int]:
+    """The address that the ready file has: plain text where there is any, else that of the first listener
+    that is not only for brokers."""
+    by_name = {name: (host, port) for name, host, port in addresses}
+    if "PLAINTEXT" in by_name:
+        return by_name["PLAINTEXT"]
+    names = [name for name in by_name if name != config.inter_broker_listener]
+    return by_name[(names or list(by_name))[0]]
 
 
 def _reachable(host: str) -> str:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.broker.fetch_sessions import SessionKey
-from penstock.broker.writer import Chunk
-from penstock.errors import ApiError, InconsistentTopicId, UnknownTopicId, UnknownTopicOrPartition
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.writer import Chunk
+from penstock.broker.security.guard import TopicAccess
+from penstock.errors import (
+    ApiError,
+    InconsistentTopicId,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.metadata.acls import Operation
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import Found
 from penstock.replication.partition import Partition
@@ -25,9 +36,12 @@ if TYPE_CHECKING:
     from penstock.broker.topics import Topics
 
 Results = dict[SessionKey, FetchPartitionResult]
+Find = Callable[[SessionKey], Found]
 # Told, never raised: one is enough for any number of names.
 _UNKNOWN_ID = UnknownTopicId()
 _UNKNOWN = UnknownTopicOrPartition()
+_ELSEWHERE = NotLeaderOrFollower()
+_DENIED = TopicAuthorizationFailed()
 
 
 def partitions_asked(
@@ -66,14 +80,40 @@ def find(broker: Broker, key: SessionKey) -> Found:
 
 
 def _missing(topics: Topics, key: Key) -> ApiError:
-    return topics.missing(key) if topics.unavailable else _UNKNOWN
+    if topics.unavailable:
+        return topics.missing(key)
+    return _ELSEWHERE if topics.image.partition(*key) is not None else _UNKNOWN
 
 
-def is_there(broker: Broker, key: SessionKey) -> bool:
-    return isinstance(find(broker, key), Partition)
+def lookup(broker: Broker, context: RequestContext, from_follower: bool) -> Find:
+    """How this client finds partitions: with an authorizer only those that it may read."""
+    if broker.authorizer is None:
+        return partial(find, broker)
+    access = TopicAccess.of(broker.authorizer, context)
+    if from_follower:
+        if access.may_on_cluster(Operation.CLUSTER_ACTION):
+            return partial(find, broker)
+        return lambda key: _DENIED
+
+    def allowed(key: SessionKey) -> Found:
+        topic = key[0]
+        if not isinstance(topic, str):
+            image = broker.image.topics_by_id.get(topic)
+            if image is None:
+                return _UNKNOWN_ID
+            topic = image.name
+        return find(broker, key) if access.may(TopicAccess.READ, topic) else _DENIED
+
+    return allowed
 
 
-def encode(broker: Broker, version: int, code: int, session_id: int, results: Results) -> list[Chunk]:
+def is_there(find: Find, key: SessionKey) -> bool:
+    return isinstance(find(key), Partition)
+
+
+def encode(
+    broker: Broker, version: int, listener: str, code: int, session_id: int, results: Results
+) -> list[Chunk]:
     topics: dict[str | UUID, list[FetchPartitionResult]] = {}
     leaders = set()
     for (topic, _), result in results.items():
@@ -84,5 +124,5 @@ def encode(broker: Broker, version: int, code: int, session_id: int, results: Re
         (None, topic, found) if isinstance(topic, UUID) else (topic, None, found)
         for topic, found in topics.items()
     ]
-    endpoints = broker.endpoints(leaders) if leaders else ()
+    endpoints = broker.endpoints(leaders, listener) if leaders else ()
     return encode_fetch_response(version, 0, code, session_id, encoded, endpoints)  # type: ignore[return-value]

@@ -10,11 +10,15 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.clock import Clock
 from penstock.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult, FetchRequest
+
+if TYPE_CHECKING:
+    from penstock.broker.follower_sessions import FollowerSession
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -39,9 +43,9 @@ class CachedPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def must_tell(self, result: FetchPartitionResult) -> bool:
-        """Whether the reader must hear of this result; what it hears is remembered."""
-        changed = (
+    def differs(self, result: FetchPartitionResult) -> bool:
+        """Whether the reader must hear of this result."""
+        return (
             bool(result.slices)
             or result.error_code != 0
             or result.high_watermark != self.high_watermark
@@ -49,6 +53,10 @@ class CachedPartition:
             or result.diverging_epoch is not None
             or result.preferred_read_replica >= 0
         )
+
+    def must_tell(self, result: FetchPartitionResult) -> bool:
+        """Whether the reader must hear of this result; what it hears is remembered."""
+        changed = self.differs(result)
         # After an error nothing is known to be known: the next success is told in any case.
         self.high_watermark = -1 if result.error_code else result.high_watermark
         self.log_start_offset = result.log_start_offset
@@ -56,13 +64,14 @@ class CachedPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "id", "last_used", "partitions", "privileged", "uses_topic_ids")
+    __slots__ = ("epoch", "follower", "id", "last_used", "partitions", "privileged", "uses_topic_ids")
 
     def __init__(self, id: int, uses_topic_ids: bool, privileged: bool, now: float) -> None:
         self.id = id
         self.epoch = INITIAL_EPOCH + 1
         self.uses_topic_ids = uses_topic_ids
         self.privileged = privileged  # a follower's: evicted only for another follower's
+        self.follower: FollowerSession | None = None
         self.last_used = now
         # In the order in which they are read: one that gave records goes to the end, so that none starves.
         self.partitions: OrderedDict[SessionKey, CachedPartition] = OrderedDict()
@@ -76,6 +85,9 @@ class FetchSession:
             if known is None:
                 partitions[key] = CachedPartition(partition)
             else:
+                if known.wanted.current_leader_epoch != partition.current_leader_epoch:
+                    # What a follower was told at the former epoch it may have dropped.
+                    known.high_watermark = -1
                 known.wanted = partition
         for key in forgotten:
             partitions.pop(key, None)
@@ -173,6 +185,8 @@ class FetchSessionCache:
     def close(self, session: FetchSession) -> None:
         if self.sessions.pop(session.id, None) is not None:
             self.partition_count -= len(session.partitions)
+            if session.follower is not None:
+                session.follower.close()
 
     def _make_room(self, size: int, privileged: bool, now: float) -> bool:
         if self._slots <= 0 or size > self._max_partitions:

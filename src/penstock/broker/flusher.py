@@ -19,18 +19,20 @@ class Flusher:
 
     def flush(self, log: PartitionLog) -> asyncio.Task[None]:
         """Done when everything appended before this call is on disk."""
+        # The one under way may have begun before the append: all who come meanwhile share the next, also
+        # when the first has ended and the next has not begun.
+        waiting = self._next.get(log)
+        if waiting is not None:
+            return waiting
         running = self._running.get(log)
         if running is None:
             task = self._running[log] = self._loop.create_task(self._flush(log))
             return task
-        # The one under way may have begun before the append: all who come meanwhile share the next.
-        waiting = self._next.get(log)
-        if waiting is None:
-            waiting = self._next[log] = self._loop.create_task(self._after(running, log))
+        waiting = self._next[log] = self._loop.create_task(self._after(running, log))
         return waiting
 
     async def drain(self) -> None:
-        while self._running:
+        while self._running or self._next:
             await asyncio.wait([*self._running.values(), *self._next.values()])
 
     async def _after(self, running: asyncio.Task[None], log: PartitionLog) -> None:

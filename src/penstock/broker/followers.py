@@ -2,7 +2,8 @@
 
 One task for each leader, with a fetch session (KIP-227), so that a thousand idle partitions cost one small
 request. A follower cuts its log where the leader's epochs say that the two part (KIP-101, KIP-279), never by
-its high watermark.
+its high watermark. Logs are changed only through `Following`, which checks at each change that the partition
+still follows that leader at that epoch: the image may have changed at any await.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from penstock.broker.peers import PeerUnavailable
-from penstock.controller.telling import some_of
+from penstock.broker.cluster.peers import PeerUnavailable
+from penstock.controller.change_log import some_of
 from penstock.errors import (
     ApiError,
     FetchSessionIdNotFound,
@@ -27,6 +28,7 @@ from penstock.errors import (
 )
 from penstock.replication.ahead import next_wanted
 from penstock.replication.delayed import Key
+from penstock.replication.following import Following
 from penstock.replication.partition import Partition
 from penstock.wire import replica_fetch
 from penstock.wire.api_keys import ApiKey
@@ -43,34 +45,57 @@ _LIST_OFFSETS_VERSION = 7
 _EARLIEST, _LATEST = -2, -1
 # A leader that does not know yet that it is one does so at once, as a rule.
 _FIRST_PAUSE_MS = 10
+_SAVE_PATIENCE_S = 0.1
 _TOLD_AFTER = 4
 """So many errors in a row are no longer such a moment, and are told."""
 
 Id = tuple[UUID, int]
 
 
-class Followed:
-    """One partition that is fetched. `due` is when it may be asked for again after an error."""
+class _Refused(Exception):
+    """The leader could not say where its log starts or ends. Its error is not one of ours: a disk that fails
+    there does not fail here."""
 
-    __slots__ = ("due", "epoch", "errors", "id", "partition", "reason")
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Followed:
+    """One partition that is fetched. `due` is when it may be asked for again after an error. The leader is
+    told `log_start_offset`, where the log would start after a crash."""
+
+    __slots__ = ("due", "errors", "following", "id", "log_start_offset", "partition", "reason")
 
     def __init__(self, partition: Partition, topic_id: UUID) -> None:
         self.partition = partition
         self.id: Id = (topic_id, partition.key[1])
-        self.epoch = partition.image.leader_epoch
+        self.following = Following(partition)
+        self.log_start_offset = partition.log.segments[0].base_offset
         self.due = 0.0
         self.errors = 0  # in a row
         self.reason = 0  # the error that it waits for the end of
 
     def wanted(self, max_bytes: int) -> ReplicaPartition:
         one = self.partition.log
+        self.log_start_offset = min(self.log_start_offset, one.log_start_offset)  # it may have been truncated
         return ReplicaPartition(
             self.id[1],
-            self.partition.image.leader_epoch,
+            self.following.leader_epoch,
             one.log_end_offset,
             one.latest_epoch,
-            one.log_start_offset,
+            self.log_start_offset,
             max_bytes,
+        )
+
+    def answers(self, asked: ReplicaPartition) -> bool:
+        """Whether what was asked is still what this partition needs: same epoch, and its log as it was."""
+        log = self.partition.log
+        return (
+            self.following.is_held
+            and asked.current_leader_epoch == self.following.leader_epoch
+            and asked.fetch_offset == log.log_end_offset
+            and asked.last_fetched_epoch == log.latest_epoch
         )
 
 
@@ -91,24 +116,30 @@ class LeaderFetcher:
             int, list[str]
         ] = {}  # errors of this answer that are to be told, with whose they are
         self._ahead: asyncio.Task[tuple[bytearray, int]] | None = None  # asked for before it was needed
-        self._expected: dict[Id, int] = {}  # where the logs must end for what was asked for ahead
         assert broker.membership is not None
         self._throttle = broker.membership.follower_throttle
+        self._moved: set[Followed] = set()  # their logs start later than is on disk
+        self._saving: asyncio.Task[None] | None = None
         self._task = broker.loop.create_task(self._run())
 
     def add(self, one: Followed) -> None:
         self.followed[one.id] = one
         self._dirty.add(one.id)
         self._changed.set()
+        self._save_start(one)
 
     def remove(self, key: Id) -> None:
-        self.followed.pop(key, None)
+        one = self.followed.pop(key, None)
+        if one is not None:
+            one.following.end()
         self._dirty.add(key)
 
     async def stop(self) -> None:
         self._task.cancel()
         if self._ahead is not None:
             self._ahead.cancel()
+        if self._saving is not None:
+            self._saving.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     # the loop
@@ -143,10 +174,9 @@ class LeaderFetcher:
             self._ahead = None
 
     async def _fetch(self) -> None:
-        expected: dict[Id, int] = {}
         if self._ahead is not None:
-            asked, self._ahead, expected = self._ahead, None, self._expected
-            frame, start = await asked
+            ahead, self._ahead = self._ahead, None
+            frame, start = await ahead
         else:
             body = await self._next_request()
             if body is None:
@@ -160,6 +190,8 @@ class LeaderFetcher:
             return
         self._session_id = answer.session_id
         self._session_epoch = 0 if answer.session_id == 0 else self._session_epoch % 0x7FFFFFFF + 1
+        # What each result answers; to ask ahead writes there what it asks.
+        asked = [self._asked.get((result.topic_id, result.partition)) for result in answer.results]
         if answer.session_id == 0:
             self._asked.clear()
             self._dirty = set(self.followed)
@@ -167,16 +199,18 @@ class LeaderFetcher:
             self._ask_ahead(answer.results, frame)
             if self._ahead is not None:
                 await asyncio.sleep(0)  # it goes out now
-        for result in answer.results:
+        for result, wanted in zip(answer.results, asked, strict=True):
             one = self.followed.get((result.topic_id, result.partition))
-            if one is None or one.id not in self._asked:
+            if one is None or wanted is None:
                 continue  # given up since, or waiting after an error
-            end = one.partition.log.log_end_offset
-            if expected.get(one.id, end) != end:
-                self._dirty.add(one.id)  # what came before it could not be appended
-                continue
-            await self._take(one, result, frame)
+            self._dirty.add(one.id)
+            # It may follow at another epoch since, or what came before could not be appended.
+            if one.answers(wanted):
+                await self._take(one, result, frame)
         self._tell()
+        if self._saving is not None:
+            # Who waits for records to be deleted need not wait for another round; nor do records, for long.
+            await asyncio.wait([self._saving], timeout=_SAVE_PATIENCE_S)
 
     def _tell(self) -> None:
         """One line for each kind of error: a leader that starts has hundreds of partitions."""
@@ -240,7 +274,6 @@ class LeaderFetcher:
         for (topic_id, _), partition in wanted.items():
             topics.setdefault(topic_id, []).append(partition)
         self._asked.update(wanted)
-        self._expected = {key: partition.fetch_offset for key, partition in wanted.items()}
         body = self._encode(self._broker.config.replica_fetch_wait_max_ms, topics, {})
         self._ahead = self._broker.loop.create_task(self._exchange(body))
 
@@ -271,17 +304,18 @@ class LeaderFetcher:
 
     async def _take(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
         partition = one.partition
-        if partition.image.leader != self.leader or partition.image.leader_epoch != one.epoch:
-            return  # it was handed over while the answer was on its way
-        self._dirty.add(one.id)
         try:
             if result.error_code:
                 await self._failed(one, result.error_code)
             elif result.diverging_epoch is not None:
-                self._diverged(one, *result.diverging_epoch)
+                end = partition.log.log_end_offset
+                offset = one.following.truncate_to_epoch(*result.diverging_epoch)
+                await self._truncated(one, end, offset)
             else:
                 self._append(one, result, frame)
         except (ApiError, OSError) as error:
+            if not one.following.is_held:
+                return  # it was handed over while the leader was asked; whoever leads it now owns its log
             if isinstance(error, OSError | KafkaStorageError):
                 partition.broken_ms = self._broker.clock.now_ms()
             code = error.code if isinstance(error, ApiError) else KafkaStorageError.code
@@ -292,36 +326,70 @@ class LeaderFetcher:
     def _append(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
         partition = one.partition
         if result.end > result.start:
-            info = partition.log.append_as_follower(frame, result.start, result.end)
-            partition.broken_ms = None
+            info = one.following.append(frame, result.start, result.end)
             self._throttle.count(partition, result.end - result.start)
             if info.flush_required:
                 self._broker.flush(partition)
-        partition.follow(result.high_watermark, result.log_start_offset)
+        one.following.advance(result.high_watermark, result.log_start_offset)
+        self._save_start(one)
         one.reason = one.errors = 0
 
-    def _diverged(self, one: Followed, epoch: int, end_offset: int) -> None:
-        """Cut where the leader's log and ours part: at the end of the last epoch that both know."""
-        partition = one.partition
-        own_epoch, own_end = partition.log.end_offset_for_epoch(epoch)
-        offset = min(end_offset, own_end) if own_epoch >= 0 else end_offset
-        if own_epoch >= 0 and own_epoch < epoch:
-            offset = own_end  # the leader has an epoch that we never had; ours ends before it
-        self._truncate(one, min(offset, partition.log.log_end_offset))
+    def _save_start(self, one: Followed) -> None:
+        """The leader answers DeleteRecords by what followers report: records that would be back after a crash
+        are not deleted. Where whole segments are gone, nothing is to be written."""
+        own = one.partition.log
+        one.log_start_offset = max(one.log_start_offset, own.segments[0].base_offset)
+        if own.log_start_offset > one.log_start_offset:
+            self._moved.add(one)
+            if self._saving is None:
+                self._saving = self._broker.loop.create_task(self._save_starts())
 
-    def _truncate(self, one: Followed, offset: int) -> None:
-        partition = one.partition
-        end = partition.log.log_end_offset
+    async def _save_starts(self) -> None:
+        broker = self._broker
+        try:
+            while self._moved:
+                moved, self._moved = self._moved, set()
+                starts = {one: one.partition.log.log_start_offset for one in moved}
+                try:
+                    await broker.with_logs(broker.logs.checkpoint_log_starts)
+                except OSError as error:
+                    log.error("the log start offsets could not be written: %s", error)
+                    self._moved |= moved
+                    await asyncio.sleep(broker.config.replica_fetch_backoff_ms / 1000)
+                    continue
+                for one, start in starts.items():
+                    one.log_start_offset = max(one.log_start_offset, start)
+                    self._dirty.add(one.id)
+        finally:
+            self._saving = None
+
+    async def _truncated(self, one: Followed, end: int, offset: int) -> None:
         if offset < end:
             log.warning(
-                "%s-%d is cut from %d to %d to follow broker %d", *partition.key, end, offset, self.leader
+                "%s-%d is truncated from %d to %d to follow broker %d",
+                *one.partition.key,
+                end,
+                offset,
+                self.leader,
             )
-            partition.log.truncate_to(offset)
+            await self._checkpoint(one, offset)
+
+    async def _checkpoint(self, one: Followed, offset: int) -> None:
+        """Before anything is appended: a recovery point on disk above the cut would vouch for it."""
+        own = one.partition.log
+        await self._broker.with_logs(self._broker.logs.truncated, own, offset)
+        rebuild = own.producer_rebuild()
+        if rebuild is not None:
+            await self._broker.in_thread(rebuild.run)
+            own.take_producers(rebuild)
 
     async def _failed(self, one: Followed, code: int) -> None:
         if code == OffsetOutOfRange.code:
-            await self._out_of_range(one)
-            return
+            try:
+                await self._out_of_range(one)
+                return
+            except _Refused as refused:
+                code = refused.code
         if one.errors == _TOLD_AFTER or (one.errors > _TOLD_AFTER and one.reason != code):
             topic, index = one.partition.key
             self._told.setdefault(code, []).append(f"{topic}-{index}")
@@ -337,15 +405,18 @@ class LeaderFetcher:
 
     async def _out_of_range(self, one: Followed) -> None:
         """Our end lies before the leader's start (its records are gone by retention), or past its end."""
-        partition = one.partition
+        following, own = one.following, one.partition.log
         end = await self._leader_offset(one, _LATEST)
-        if end < partition.log.log_end_offset:
-            self._truncate(one, end)
+        if following.is_held and end < own.log_end_offset:
+            before = own.log_end_offset
+            following.truncate_to(end)
+            await self._truncated(one, before, end)
             return
         start = await self._leader_offset(one, _EARLIEST)
-        if start > partition.log.log_end_offset:
-            log.warning("%s-%d starts anew at %d, where its leader starts", *partition.key, start)
-            partition.log.truncate_fully_and_start_at(start)
+        if following.is_held and start > own.log_end_offset:
+            log.warning("%s-%d starts at %d again, where its leader starts", *one.partition.key, start)
+            following.start_at(start)
+            await self._checkpoint(one, start)
 
     async def _leader_offset(self, one: Followed, timestamp: int) -> int:
         topic, index = one.partition.key
@@ -358,7 +429,7 @@ class LeaderFetcher:
                     partitions=[
                         Message(
                             partition_index=index,
-                            current_leader_epoch=one.partition.image.leader_epoch,
+                            current_leader_epoch=one.following.leader_epoch,
                             timestamp=timestamp,
                         )
                     ],
@@ -370,7 +441,7 @@ class LeaderFetcher:
         )
         found = answer.topics[0].partitions[0]
         if found.error_code:
-            raise error_for_code(found.error_code)()
+            raise _Refused(found.error_code)
         offset: int = found.offset
         return offset
 
@@ -382,9 +453,12 @@ class Followers:
         self._broker = broker
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._where: dict[Key, tuple[int, Followed]] = {}
+        self._closed = False
 
     def update(self, partition: Partition, topic_id: UUID) -> None:
         """The image of a partition that is here has changed, or the partition is new here."""
+        if self._closed:
+            return  # images come in while the broker stops; what is closed must not be written to
         image = partition.image
         key = partition.key
         leader = image.leader if image.leader in self._broker.controller.image.brokers else -1
@@ -396,7 +470,7 @@ class Followers:
             current is not None
             and current[0] == leader
             and current[1].partition is partition
-            and current[1].epoch == image.leader_epoch
+            and current[1].following.leader_epoch == image.leader_epoch
         ):
             return
         self.forget(key)
@@ -414,6 +488,7 @@ class Followers:
             self._fetchers[leader].remove(one.id)
 
     async def close(self) -> None:
+        self._closed = True
         for fetcher in self._fetchers.values():
             await fetcher.stop()
         self._fetchers.clear()

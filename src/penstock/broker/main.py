@@ -27,6 +27,8 @@ Announce = Callable[[dict[str, Any]], object]
 Alongside = Callable[[dict[str, Any], asyncio.Event], AbstractAsyncContextManager[object]]
 """What runs while the broker does: gets what the ready file will have, to add to it, and the sign to stop."""
 
+_SWITCH_INTERVAL_S = 0.0005
+
 
 def run(
     config: BrokerConfig,
@@ -40,6 +42,9 @@ def run(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # What computes in a thread (replay, searches) holds the loop up for as long each time that it comes back
+    # from the kernel; with Python's 5 ms, a produce would wait several times for it.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         return _new_loop_runner(_serve(config, ready_file, announce or ready or _print, alongside))
     except (PenstockError, OSError) as error:

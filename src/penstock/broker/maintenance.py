@@ -11,17 +11,20 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from penstock.errors import KafkaStorageError
-from penstock.log.cleaner import CleanedGroup, clean
-from penstock.log.compaction import facts_of, plan_cleaning
+from penstock.log.cleaning.cleaner import clean
+from penstock.log.cleaning.compaction import facts_of, plan_cleaning
+from penstock.log.cleaning.strict_retention import Oldest, plan_strict_retention, rewrite_expired
+from penstock.log.cleaning.swap import Rewritten, swapping
 from penstock.log.partition_log import PartitionLog
-from penstock.log.rewrite import Oldest, plan_strict_retention, rewrite_expired
 from penstock.log.scan import CorruptSegment
+from penstock.replication.partition import Partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -38,6 +41,8 @@ _LONGEST_FLUSH_CHECK_MS = 3_000
 _SHORTEST_FLUSH_CHECK_MS = 10
 # Partitions that are looked at between two turns of the loop.
 _STRIDE = 50
+# Segments that retention takes out of use between two turns.
+_SEGMENTS_AT_ONCE = 8
 
 
 class Maintenance:
@@ -46,8 +51,10 @@ class Maintenance:
         # Compaction and strict retention rewrite segments: one at a time.
         self._rewriting = asyncio.Lock()
         self._stopping = False
-        self._uncleanable: set[PartitionLog] = set()
-        self._oldest: dict[PartitionLog, Mapping[int, Oldest]] = {}
+        # A log that is deleted is not kept by them, nor are its files.
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
+        # With the number of truncations up to which it holds.
+        self._oldest: WeakKeyDictionary[PartitionLog, tuple[int, Mapping[int, Oldest]]] = WeakKeyDictionary()
 
     def schedule(self) -> None:
         broker = self._broker
@@ -57,6 +64,7 @@ class Maintenance:
             jobs.add("compaction", lambda: max(broker.config.log_cleaner_backoff_ms, 1), self.compaction)
         jobs.add("flush", self._flush_interval_ms, self.flush)
         jobs.add("checkpoint", self._checkpoint_interval_ms, self.checkpoint)
+        jobs.add("high watermarks", self._high_watermark_interval_ms, self.checkpoint_high_watermarks)
         jobs.add("unavailable logs", lambda: _RETRY_LOGS_MS, broker.topics.retry_unavailable)
         jobs.add("purge", lambda: _PURGE_MS, self.purge)
         jobs.add("producer expiry", lambda: _PRODUCER_EXPIRY_CHECK_MS, self.expire_producers)
@@ -83,6 +91,12 @@ class Maintenance:
 
     def _checkpoint_interval_ms(self) -> int:
         return max(int(self._broker.config.log_flush_offset_checkpoint_interval_ms), 1)
+
+    def _high_watermark_interval_ms(self) -> int:
+        return int(self._broker.config.replica_high_watermark_checkpoint_interval_ms)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self._broker.with_logs(self._broker.logs.checkpoint_high_watermarks)
 
     async def checkpoint(self) -> None:
         """Sync what has rolled, so that recovery after a crash reads one segment; then write it down."""
@@ -122,7 +136,7 @@ class Maintenance:
             if "delete" in one.config.cleanup_policy or consumed is not None:
                 before = one.log_start_offset
                 try:
-                    removed = one.apply_retention(consumed)
+                    removed = await self._delete_segments(partition, consumed)
                 except (OSError, KafkaStorageError) as error:
                     log.error("retention of %s-%d failed: %s", one.topic, one.partition, error)
                     continue
@@ -134,23 +148,39 @@ class Maintenance:
                     )  # fmt: skip
             if one.config.retention_strict:
                 await self._strict_retention(one)
-                await broker.with_logs(one.doomed.purge)
+                await broker.with_logs(one.delayed_deletes.purge)
         if moved:
             await broker.with_logs(broker.logs.checkpoint_log_starts)
         if not self._rewriting.locked():
             self._close_child()
 
+    async def _delete_segments(self, partition: Partition, consumed: int | None) -> int:
+        """A few in each turn of the loop: each is five files to rename, and others wait meanwhile."""
+        removed = 0
+        while True:
+            count = partition.log.apply_retention(consumed, _SEGMENTS_AT_ONCE)
+            removed += count
+            if count < _SEGMENTS_AT_ONCE:
+                return removed
+            await asyncio.sleep(0)
+            if self._broker.partitions.get(partition.key) is not partition:
+                return removed
+
     async def _strict_retention(self, one: PartitionLog) -> None:
         async with self._rewriting:
             for _ in range(2):
-                job = plan_strict_retention(facts_of(one), self._broker.clock.now_ms(), self._oldest.get(one))
+                truncations, known = self._oldest.get(one, (0, {}))
+                if truncations != one.truncations:
+                    known = {}  # of records that are no longer there
+                job = plan_strict_retention(facts_of(one), self._broker.clock.now_ms(), known)
                 if job is None:
                     return
                 result = await self._in_child(one, rewrite_expired, job)
                 if result is None or not self._is_open(one):
                     return
-                self._swap(one, result.groups)
-                self._oldest[one] = result.oldest
+                if not await self._swap(one, result):
+                    return  # it was cut meanwhile; the next pass looks at it as it is then
+                self._oldest[one] = (result.truncations, result.oldest)
                 if result.first_offset is not None and result.first_offset > one.log_start_offset:
                     one.delete_records_before(min(result.first_offset, one.high_watermark))
                 if not result.active_expired:
@@ -182,7 +212,8 @@ class Maintenance:
                     return
                 if not self._is_open(one):
                     continue
-                self._swap(one, result.groups)
+                if not await self._swap(one, result):
+                    continue  # it was cut meanwhile, and is looked at again as it is now
                 broker.logs.cleaner_offsets[key] = result.end_offset
                 log.info(
                     "%s-%d: compacted to offset %d, %d of %d records stay",
@@ -193,11 +224,20 @@ class Maintenance:
         partition = self._broker.partitions.get((one.topic, one.partition))
         return partition is not None and partition.log is one
 
-    @staticmethod
-    def _swap(one: PartitionLog, groups: Sequence[CleanedGroup]) -> None:
-        for group in groups:
-            old = [segment for segment in one.segments if segment.base_offset in group.old_base_offsets]
-            one.replace_segments(old, [group.new_base_offset])
+    async def _swap(self, one: PartitionLog, result: Rewritten) -> bool:
+        """False where the log was cut or deleted, or could not be synced: it stays as it is."""
+        steps = swapping(one, result)
+        try:
+            while self._is_open(one):
+                await self._broker.in_thread(one.fs.fsync_dir, next(steps))
+        except StopIteration as done:
+            return bool(done.value)
+        except OSError as error:
+            if self._is_open(one):
+                log.error("rewritten segments of %s-%d: %s", one.topic, one.partition, error)
+        finally:
+            steps.close()
+        return False
 
     # -- the child process
 
@@ -205,12 +245,15 @@ class Maintenance:
 
     async def _in_child(self, one: PartitionLog, work: Callable[[Any], T], job: Any) -> T | None:
         """None when it could not be done: the log is as it was, and the reason is in the log."""
+        truncations = one.truncations
         if self._child is None:
             context = multiprocessing.get_context("spawn")
             self._child = ProcessPoolExecutor(1, context, initializer=_end_with_parent)
         try:
             return await self._broker.loop.run_in_executor(self._child, work, job)
         except CorruptSegment as error:
+            if one.truncations != truncations:
+                return None  # it was cut under the child's eyes
             self._uncleanable.add(one)
             log.error("%s-%d is not compacted any more: %s", one.topic, one.partition, error)
         except (OSError, BrokenProcessPool) as error:

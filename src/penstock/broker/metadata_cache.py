@@ -6,8 +6,8 @@ _MAX_BYTES = 8 * 1024 * 1024
 # A request this large is not asked twice in the same form.
 _MAX_KEY = 4096
 
-CacheKey = tuple[int, bytes]
-"""Version and body of the request."""
+CacheKey = tuple[int, bytes, str]
+"""Version and body of the request, and the listener: the addresses are those of its clients."""
 
 
 class MetadataCache:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.errors import ApiError, NotEnoughReplicasAfterAppend, NotLeaderOrFollower, RequestTimedOut
+from penstock.broker.net.context import RequestContext
+from penstock.errors import (
+    ApiError,
+    KafkaStorageError,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from penstock.log.partition_log import AppendInfo
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
@@ -18,53 +26,76 @@ if TYPE_CHECKING:
 Appended = list[tuple[Partition, AppendInfo, PartitionResult]]
 
 
-def _shortfall(partition: Partition, info: AppendInfo, is_behind: bool) -> ApiError | None:
-    """Why acks=all cannot be said of records that were appended here."""
-    if not partition.is_leader or partition.epoch_start > info.base_offset:
-        # The lead has changed hands since, maybe more than once: the records may be gone.
-        return NotLeaderOrFollower()
-    if is_behind:
-        return RequestTimedOut()
-    if len(partition.image.isr) < partition.log.config.min_insync_replicas:
-        return NotEnoughReplicasAfterAppend()
-    return None
-
-
 def wait(
-    broker: Broker, version: int, request: ProduceRequest, topics: list[TopicResult], unfinished: Appended
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    topics: list[TopicResult],
+    unfinished: Appended,
 ) -> asyncio.Future[bytes]:
-    """The answer when what flush.messages and acks=all promise is done."""
+    """The answer when what flush.messages and acks=all promise is done. Both are waited for at once: the
+    replicas may be quicker than the disk."""
     answer: asyncio.Future[bytes] = broker.loop.create_future()
-    flushes = [broker.flush(partition) for partition, info, _ in unfinished if info.flush_required]
+    to_flush = [(partition, result) for partition, info, result in unfinished if info.flush_required]
     missing: dict[Key, tuple[Partition, int]] = {}
     if request.acks == -1:
         for partition, info, _ in unfinished:
             if not partition.is_replicated(info.last_offset):
                 missing[partition.key] = (partition, info.last_offset)
+    leaders: set[int] = set()
+    left = bool(to_flush) + bool(missing)
 
-    def respond() -> None:
-        if not answer.done():
-            answer.set_result(encode_produce_response(version, topics))
+    def finished() -> None:
+        nonlocal left
+        left -= 1
+        if not left and not answer.done():
+            endpoints = broker.endpoints(leaders, context.listener) if leaders else ()
+            answer.set_result(encode_produce_response(context.version, topics, 0, endpoints))
+
+    def fail(result: PartitionResult, error: ApiError, partition: Partition) -> None:
+        if result.error_code:
+            return  # the first reason counts
+        result.error_code, result.error_message, result.base_offset = error.code, error.message, -1
+        if error.code == NotLeaderOrFollower.code:
+            # KIP-951: who leads it now, so that the producer need not ask
+            result.current_leader = (partition.image.leader, partition.image.leader_epoch)
+            leaders.add(partition.image.leader)
 
     def replicated(behind: set[Key]) -> None:
-        for partition, info, result in unfinished:
-            error = _shortfall(partition, info, partition.key in behind)
-            if error is not None:
-                result.error_code, result.base_offset = error.code, -1
-        respond()
+        for partition, _, result in unfinished:
+            if partition.key in waited:
+                error = _shortfall(broker, partition, partition.key in behind, partition.key in waiting.gone)
+                if error is not None:
+                    fail(result, error, partition)
+        finished()
 
     def flushed(done: asyncio.Future[list[None | BaseException]]) -> None:
-        for (_, _, result), outcome in zip(
-            [item for item in unfinished if item[1].flush_required], done.result(), strict=True
-        ):
-            if isinstance(outcome, ApiError):
-                result.error_code, result.error_message = outcome.code, outcome.message
-                result.base_offset = -1
-        if missing:
-            wait = ProduceWait(missing, replicated)
-            broker.delayed.watch(wait, list(missing), max(request.timeout_ms, 0))
-        else:
-            respond()
+        for (partition, result), outcome in zip(to_flush, done.result(), strict=True):
+            if isinstance(outcome, BaseException):
+                # Whatever it was: nobody knows what is on disk.
+                failure = outcome if isinstance(outcome, ApiError) else KafkaStorageError(repr(outcome))
+                fail(result, failure, partition)
+        finished()
 
-    asyncio.gather(*flushes, return_exceptions=True).add_done_callback(flushed)
+    if to_flush:
+        flushes = [broker.flush(partition) for partition, _ in to_flush]
+        asyncio.gather(*flushes, return_exceptions=True).add_done_callback(flushed)
+    if missing:
+        waited = frozenset(missing)
+        waiting = ProduceWait(missing, replicated)
+        broker.delayed.watch(waiting, waited, max(request.timeout_ms, 0))
+        answer.add_done_callback(lambda _: broker.delayed.remove(waiting))
     return answer
+
+
+def _shortfall(broker: Broker, partition: Partition, is_behind: bool, is_lost: bool) -> ApiError | None:
+    """Why acks=all cannot be said of records that were appended here."""
+    if is_lost:
+        # The lead has changed hands since, maybe more than once: the records may be gone.
+        known = partition.key[0] in broker.image.topics
+        return NotLeaderOrFollower() if known else UnknownTopicOrPartition()
+    if is_behind:
+        return RequestTimedOut()
+    if len(partition.image.isr) < partition.log.config.min_insync_replicas:
+        return NotEnoughReplicasAfterAppend()
+    return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from penstock.broker.authorized import NOT_ASKED
-from penstock.errors import ApiError, LeaderNotAvailable, UnknownTopicOrPartition
+from penstock.errors import ApiError, LeaderNotAvailable, ListenerNotFound, UnknownTopicOrPartition
 from penstock.metadata.image import INTERNAL_TOPICS, TopicImage
 from penstock.wire.codec import Message
 
@@ -21,10 +22,11 @@ def why_unknown(broker: Broker, name: str) -> int:
     return UnknownTopicOrPartition.code
 
 
-def topic_message(topic: TopicImage, operations: int) -> Message:
+def topic_message(topic: TopicImage, operations: int, missing: Collection[int] = ()) -> Message:
+    """`missing` are brokers that clients of the listener that was asked cannot reach."""
     partitions = [
         Message(
-            error_code=0 if partition.leader >= 0 else LeaderNotAvailable.code,
+            error_code=_code(partition.leader, missing),
             partition_index=partition.index,
             leader_id=partition.leader,
             leader_epoch=partition.leader_epoch,
@@ -42,6 +44,12 @@ def topic_message(topic: TopicImage, operations: int) -> Message:
         partitions=partitions,
         topic_authorized_operations=operations,
     )
+
+
+def _code(leader: int, missing: Collection[int]) -> int:
+    if leader < 0:
+        return LeaderNotAvailable.code
+    return ListenerNotFound.code if leader in missing else 0
 
 
 def failed_topic(name: str | None, topic_id: object, code: int) -> Message:

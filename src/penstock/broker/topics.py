@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.config import BrokerConfig, resolve_topic
-from penstock.errors import ApiError, KafkaStorageError, UnknownTopicOrPartition
+from penstock.errors import ApiError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from penstock.log.partition_log import PartitionLog
 from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
 from penstock.replication.delayed import Key
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 log = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
 
 
 class Topics:
@@ -33,10 +35,14 @@ class Topics:
         self._dropped: list[Key] = []  # gone from here; who waits for them is told with the next image
         self._wanted: ClusterImage | None = None
         self._applying: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """The controller has a new image."""
         self._wanted = new
+        self._resume()
+
+    def _resume(self) -> None:
         if self._applying is None:
             self._applying = self._broker.loop.create_task(self._apply_wanted())
 
@@ -48,22 +54,36 @@ class Topics:
         try:
             while self._wanted is not None:
                 image, self._wanted = self._wanted, None
-                await self.apply(image)
+                try:
+                    await self.apply(image)
+                except Exception:
+                    # Nobody sends this image again: leaders and coordinators would stay as they were.
+                    log.exception("the new metadata could not be applied, and is tried again")
+                    self._wanted = self._wanted or image
+                    self.close()
+                    self._again = self._broker.loop.call_later(_AGAIN_S, self._resume)
+                    raise
         finally:
             self._applying = None
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     async def apply(self, image: ClusterImage) -> None:
         broker, old = self._broker, self.image
         broker.config = config = broker.controller.broker_config
-        config_changed, self._config = config is not self._config, config
+        config_changed = config is not self._config
         gone = [topic for topic in old.topics.values() if topic.id not in image.topics_by_id]
         if gone:
             await self._remove(gone)
         for topic in image.topics.values():
             if topic is not old.topics.get(topic.name) or config_changed:
                 await self._update(topic, config)
+        self._config = config
         if config_changed and hasattr(broker, "server"):
-            broker.server.max_connections = broker.most_connections(config)
+            broker.apply_limits(config)
         self.image = image
         if broker.membership is not None:
             broker.membership.on_image(old, image)
@@ -74,8 +94,10 @@ class Topics:
         broker.coordinators.on_image(image)
 
     def missing(self, key: Key) -> ApiError:
-        """Why there is no such partition here."""
-        return KafkaStorageError() if key in self.unavailable else UnknownTopicOrPartition()
+        """Why there is no such partition here. One that other brokers have makes a client look for them."""
+        if key in self.unavailable:
+            return KafkaStorageError()
+        return NotLeaderOrFollower() if self.image.partition(*key) is not None else UnknownTopicOrPartition()
 
     async def retry_unavailable(self) -> None:
         """Make the logs that could not be made, for example because the disk was full."""

@@ -18,9 +18,9 @@ from penstock.cli.client import Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed, reason
 from penstock.cli.options import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, human_bytes, progress, table
-from penstock.cli.positions import Position, find_range
-from penstock.cli.produce import COMPRESSIONS
-from penstock.cli.reader import StopRequest, read_records, stop_on_interrupt
+from penstock.cli.records.positions import Position, find_range
+from penstock.cli.records.produce import COMPRESSIONS
+from penstock.cli.records.reader import StopRequest, read_records, stop_on_interrupt
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -9,7 +9,7 @@ import click
 from penstock.cli.options import json_option
 from penstock.cli.output import emit_json
 from penstock.cli.properties import key_values, read_properties
-from penstock.cli.up import run_broker
+from penstock.cli.up.commands import run_broker
 
 
 @click.command()

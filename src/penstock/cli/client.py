@@ -102,8 +102,10 @@ class Cluster:
     def producer(self, settings: Mapping[str, object]) -> Producer:
         from confluent_kafka import Producer
 
+        from penstock.client.partitioning import KEY_PARTITIONER
+
         self.reach()
-        producer: Producer = self._new(Producer, settings)
+        producer: Producer = self._new(Producer, {"partitioner": KEY_PARTITIONER, **settings})
         return producer
 
     def consumer(self, settings: Mapping[str, object]) -> Consumer:

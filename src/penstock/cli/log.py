@@ -16,7 +16,7 @@ from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.output import emit_json, human_bytes, note, plural, progress, table
 
 if TYPE_CHECKING:
-    from penstock.log.verify import PartitionReport, Report
+    from penstock.log.tools.verify import PartitionReport, Report
 
 _LONG_WORK_BYTES = 64 << 20
 
@@ -36,8 +36,8 @@ def log() -> None:
 def dump(files: tuple[str, ...], records: bool, deep: bool, as_json: bool) -> None:
     """Show what FILE holds: a .log, .index, .timeindex, .txnindex or .snapshot file, a checkpoint,
     partition.metadata or meta.properties."""
-    from penstock.log.dump import DumpError, dump_file
     from penstock.log.scan import CorruptSegment
+    from penstock.log.tools.dump import DumpError, dump_file
 
     failures = []
     for path in files:
@@ -60,14 +60,21 @@ def dump(files: tuple[str, ...], records: bool, deep: bool, as_json: bool) -> No
 @click.argument(
     "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(exists=True, file_okay=False)
 )
+@click.option(
+    "--transaction-version",
+    type=click.IntRange(0, 2),
+    help="The transaction version of all producers. Default: version 2 for a producer whose commits show it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with the partitions and the problems.")
-def verify(directories: tuple[str, ...], as_json: bool) -> None:
-    """Check DIR, a partition's directory or a data directory: every batch, record, index and snapshot.
+def verify(directories: tuple[str, ...], transaction_version: int | None, as_json: bool) -> None:
+    """Check DIR, a partition's directory or a data directory: every batch, record, index and snapshot, and
+    whether each transaction marker ended a transaction.
 
-    Exits with 1 when something is wrong, and says in which file, where, and what to do.
+    Exits with 1 when something is wrong, and says in which file, where, and what to do. Warnings, about what
+    the log alone cannot decide, do not count.
     """
-    from penstock.log.verify import NotALogDirectory, Report, total_bytes
-    from penstock.log.verify import verify as check
+    from penstock.log.tools.verify import NotALogDirectory, Report, total_bytes
+    from penstock.log.tools.verify import verify as check
 
     whole = Report()
     for directory in directories:
@@ -76,7 +83,7 @@ def verify(directories: tuple[str, ...], as_json: bool) -> None:
             with progress(
                 f"verifying {directory}", total, unit="bytes", show=not as_json and total > _LONG_WORK_BYTES
             ) as bar:
-                report = check(directory, progress=bar.update)
+                report = check(directory, progress=bar.update, transaction_version=transaction_version)
         except NotALogDirectory as error:
             raise click.UsageError(str(error)) from error
         except OSError as error:
@@ -106,9 +113,14 @@ def _show(report: Report) -> None:
     problems = report.all_problems
     for problem in problems:
         where = problem.path if problem.position is None else f"{problem.path} at position {problem.position}"
-        click.echo(f"\n{where}\n  what:    {problem.what}\n  to do:   {problem.remedy}")
+        what = "what:   " if problem.severity == "error" else "warning:"
+        click.echo(f"\n{where}\n  {what} {problem.what}\n  to do:   {problem.remedy}")
     count = plural(len(report.partitions), "partition")
-    click.echo(f"\n{count}: " + (plural(len(problems), "problem") if problems else "no problems"))
+    errors = sum(problem.severity == "error" for problem in problems)
+    summary = plural(errors, "problem") if errors else "no problems"
+    if errors < len(problems):
+        summary += ", " + plural(len(problems) - errors, "warning")
+    click.echo(f"\n{count}: {summary}")
 
 
 def _summary(partition: PartitionReport) -> list[object]:

@@ -40,6 +40,25 @@ def serving_options(
             help=f"How the other {others} reach this one, if not by --host.",
         ),
         click.option(
+            "--allow-host",
+            "allowed_hosts",
+            metavar="NAME",
+            multiple=True,
+            envvar="PENSTOCK_ALLOW_HOST",
+            show_envvar=True,
+            help=f"A name under which clients reach this {what}, beside localhost, its address and the "
+            "advertised one: NAME, *.NAME, or * for any (repeatable).",
+        ),
+        click.option(
+            "--allow-origin",
+            "allowed_origins",
+            metavar="ORIGIN",
+            multiple=True,
+            envvar="PENSTOCK_ALLOW_ORIGIN",
+            show_envvar=True,
+            help=f"Web pages that may use this {what}: http://host:port, or * for any (repeatable).",
+        ),
+        click.option(
             "--replication-factor",
             metavar="N",
             type=click.IntRange(1),

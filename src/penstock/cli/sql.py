@@ -22,7 +22,7 @@ from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options import FILE, address_options, client_of, json_option, options
 from penstock.cli.output import emit_json, note
 from penstock.cli.properties import key_values
-from penstock.cli.registry_options import registry_address
+from penstock.cli.schemas.registry_options import registry_address
 from penstock.cli.serving_options import serving_options
 from penstock.errors import PenstockError
 
@@ -65,8 +65,8 @@ class _Where:
 
         Cluster(self._given["bootstrap"], translate(self._kafka), timeout=_REACH_SECONDS).topics()
 
-    def settings(self) -> EngineSettings:
-        from penstock.registry.process import kafka_names
+    def settings(self, *, python_functions: bool) -> EngineSettings:
+        from penstock.client.settings import kafka_names
         from penstock.sql.settings import EngineSettings
 
         given = self._given
@@ -86,6 +86,7 @@ class _Where:
             registry={name: value for name, value in named.items() if value is not None},
             master=given["master"],
             conf=key_values(given["conf"], "--conf"),
+            python_functions=python_functions,
         )
 
 
@@ -199,9 +200,9 @@ def sql(
     with _needs_extra():
         import prompt_toolkit  # noqa: F401 - said before a server is started
 
-        from penstock.sql.client import Session
-        from penstock.sql.printing import is_terminal
-        from penstock.sql.shell import Shell, run_all
+        from penstock.sql.shell.client import Session
+        from penstock.sql.shell.printing import is_terminal
+        from penstock.sql.shell.shell import Shell, run_all
     given = (key_values(properties, "--set"), key_values(variables, "--define"))
     texts = [*(_text_of(each) for each in files), *statements]
     if not texts and not is_terminal():
@@ -238,6 +239,7 @@ def _server(url: str | None, where: _Where) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as directory:
         ready_file, log = Path(directory) / "ready.json", Path(directory) / "server.log"
         words = [sys.executable, "-m", "penstock", "sql", "serve", "--from-parent", "--port", "0"]
+        words.append("--allow-python-functions")  # who runs the server is who types the statements
         with log.open("wb") as out:
             # In a session of its own a Ctrl-C does not reach it: it is stopped by the pipe.
             process = subprocess.Popen(
@@ -310,9 +312,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     show_default=True,
     help="How many requests, push queries too, may run at once.",
 )
+@click.option(
+    "--allow-python-functions",
+    is_flag=True,
+    help="Take CREATE FUNCTION … LANGUAGE PYTHON: whoever can send statements can then run code here.",
+)
 @click.option("--from-parent", is_flag=True, hidden=True, help="Of the shell: ends when stdin is closed.")
 @json_option
-def serve(where: _Where, ready_file: str | None, from_parent: bool, as_json: bool, **given: Any) -> None:
+def serve(
+    where: _Where,
+    ready_file: str | None,
+    allow_python_functions: bool,
+    from_parent: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Run a SQL server: statements over HTTP, continuous queries on Spark.
 
     Queries are kept in the topic __penstock_sql, and go on where they were when a server starts again. Start
@@ -321,10 +335,10 @@ def serve(where: _Where, ready_file: str | None, from_parent: bool, as_json: boo
 
     \b
       penstock sql serve --bootstrap kafka-1:9092 --registry http://registry:8081 --data /var/lib/penstock
-      curl -N -d '{"sql": "SHOW TOPICS;"}' http://127.0.0.1:8088/sql
+      curl -N --json '{"sql": "SHOW TOPICS;"}' http://127.0.0.1:8088/sql
     """
     with _needs_extra():
-        from penstock.sql import server
+        from penstock.sql.server import main as server
 
     def announce(ready: dict[str, Any]) -> None:
         if as_json:
@@ -334,7 +348,7 @@ def serve(where: _Where, ready_file: str | None, from_parent: bool, as_json: boo
                 f"SQL server at {ready['sql']}{', which leads' if ready['leads'] else ''}. Ctrl-C stops it."
             )
 
-    settings = server.ServerSettings(engine=where.settings(), **given)
+    settings = server.ServerSettings(engine=where.settings(python_functions=allow_python_functions), **given)
     parent = sys.stdin.fileno() if from_parent else None
     try:
         code = server.serve(settings, ready_file=ready_file, announce=announce, parent=parent)

@@ -1,113 +1,53 @@
 """A small Kafka client for the requests that confluent-kafka does not have (transactions, types of groups).
 
 It begins at the bootstrap servers, learns the brokers from Metadata, talks to each in the newest version that
-both know, and asks again while a coordinator or leader is moving. PLAINTEXT only.
+both know, and asks again while a coordinator or leader is moving. TLS and SASL come
+from `penstock.client`.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TypeVar
 
-from penstock.cli.client import Cluster, parse_bootstrap
+from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed, Unreachable
-from penstock.errors import ApiError, UnsupportedVersion, WireError, error_for_code
-from penstock.wire.api_keys import ApiKey, request_header_version, response_header_version
-from penstock.wire.codec import Message, decode_response, encode_request, valid_versions
+from penstock.client import ClientError, ClientSettings
+from penstock.client import connection as client
+from penstock.client.errors import ConnectionFailed
+from penstock.client.settings import kafka_names
+from penstock.errors import ApiError, error_for_code
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 
 T = TypeVar("T")
 
 GROUP, TRANSACTION = 0, 1  # the key types of FindCoordinator
-_CLIENT_ID = b"penstock-cli"
-_FRAME = struct.Struct(">i")
-_HEADER = struct.Struct(">hhih")
-_LARGEST_ANSWER = 256 << 20
 _BACKOFF_SECONDS = 0.05
 
 
-class Connection:
-    """One connection to one broker, one request at a time."""
+class Connection(client.Connection):
+    """A connection whose failures are those of a command: one line that says what to do."""
 
-    def __init__(self, host: str, port: int, timeout: float) -> None:
-        self.address = f"{host}:{port}"
-        self._timeout = timeout
-        self._correlation_id = 0
-        try:
-            self._socket = socket.create_connection((host, port), timeout)
-        except OSError as error:
-            raise Unreachable(
-                f"cannot reach the broker at {self.address} ({(error.strerror or str(error)).lower()})."
-            ) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._served: dict[int, tuple[int, int]] = {}
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def version(self, api: ApiKey) -> int:
-        """The newest version that the broker and this client know; UnsupportedVersion if there is none."""
-        if not self._served:
-            answer = self._exchange(ApiKey.API_VERSIONS, 0, Message())
-            check(answer.error_code)
-            self._served = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-        lowest, highest = self._served.get(api, (0, -1))
-        known = valid_versions(api)
-        version = min(highest, known[-1])
-        if version < max(lowest, known[0]):
-            name = api.name.title().replace("_", "")
-            raise UnsupportedVersion(f"the broker at {self.address} does not serve {name}")
-        return version
+    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+        with _failures():
+            super().__init__(host, port, settings)
 
     def request(self, api: ApiKey, message: Message, *, at_most: int = 32767) -> Message:
-        """The answer to `message`."""
-        return self._exchange(api, min(at_most, self.version(api)), message)
-
-    def _exchange(self, api: ApiKey, version: int, message: Message) -> Message:
-        self._correlation_id += 1
-        header = _HEADER.pack(api, version, self._correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
-        if request_header_version(api, version) >= 2:
-            header += b"\0"  # no tagged fields
-        payload = header + encode_request(api, version, message)
-        try:
-            self._socket.sendall(_FRAME.pack(len(payload)) + payload)
-            (length,) = _FRAME.unpack(self._receive(4))
-            if not 4 <= length <= _LARGEST_ANSWER:
-                raise WireError(f"an answer of {length} bytes")
-            answer = self._receive(length)
-            start = 4 + response_header_version(api, version)
-            if _FRAME.unpack_from(answer)[0] != self._correlation_id:
-                raise WireError("the answer to another request")
-            return decode_response(api, version, answer, start)
-        except TimeoutError as error:
-            raise Unreachable(f"no answer from {self.address} in {self._timeout:g} s.") from error
-        except OSError as error:
-            raise Unreachable(
-                f"lost the connection to {self.address} ({error.strerror or error}). "
-                "Is it a Kafka broker, and does it want TLS or SASL?"
-            ) from error
-        except WireError as error:
-            raise CommandFailed(f"{self.address} did not answer as a Kafka broker does: {error}.") from error
-
-    def _receive(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            chunk = self._socket.recv(min(count - len(data), 1 << 20))
-            if not chunk:
-                raise ConnectionResetError("closed by the broker")
-            data += chunk
-        return bytes(data)
+        with _failures():
+            return super().request(api, message, at_most=at_most)
 
 
 class WireCluster:
     """The brokers of a cluster, connected to as they are needed; a context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
-        require_plaintext(cluster)
         self._cluster = cluster
+        with _failures():
+            self._settings = client_settings(cluster)
         self._deadline = time.monotonic() + cluster.timeout
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -163,7 +103,7 @@ class WireCluster:
         if self._bootstrap is None:
             self._cluster.reach()
             trouble: Unreachable | None = None
-            for host, port in parse_bootstrap(self._cluster.bootstrap):
+            for host, port in self._settings.bootstrap:
                 try:
                     self._bootstrap = self._connect(host, port)
                     return self._bootstrap
@@ -176,7 +116,7 @@ class WireCluster:
     def _connect(self, host: str, port: int) -> Connection:
         key = (host, port)
         if key not in self._connections:
-            self._connections[key] = Connection(host, port, self._cluster.timeout)
+            self._connections[key] = Connection(host, port, self._settings)
         return self._connections[key]
 
     # Asking
@@ -192,14 +132,27 @@ class WireCluster:
             time.sleep(_BACKOFF_SECONDS)
 
 
-def require_plaintext(cluster: Cluster) -> None:
-    """Fail, with the reason, where the cluster's settings ask for TLS or SASL."""
-    protocol = cluster.settings.get("security.protocol", "plaintext")
-    if protocol.lower() != "plaintext":
-        raise CommandFailed(
-            f"this command speaks PLAINTEXT only, and the client settings have security.protocol={protocol}. "
-            "Name a PLAINTEXT listener with --bootstrap."
-        )
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionFailed as error:
+        raise Unreachable(f"{error}.") from error
+    except ClientError as error:
+        raise CommandFailed(f"{error}.") from error
+
+
+def client_settings(cluster: Cluster) -> ClientSettings:
+    """The settings of a command for librdkafka, as `penstock.client` takes them."""
+    timeout_ms = str(max(1, round(cluster.timeout * 1000)))
+    named = kafka_names(cluster.settings)
+    named.setdefault("client.id", "penstock-cli")
+    named |= {
+        "bootstrap.servers": cluster.bootstrap,
+        "request.timeout.ms": timeout_ms,
+        "socket.connection.setup.timeout.ms": timeout_ms,
+    }
+    return ClientSettings.from_kafka(named)
 
 
 def check(error_code: int, message: str | None = None) -> None:

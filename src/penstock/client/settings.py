@@ -18,6 +18,7 @@ ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ
 
 _DEFAULT_PORT = 9092
 _LARGEST_INT = 2**31 - 1
+_KAFKA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ class ClientSettings:
     def bootstrap_servers(self) -> str:
         """The addresses as one string, as in `bootstrap.servers`."""
         return ",".join(format_address(host, port) for host, port in self.bootstrap)
+
+
+def kafka_names(client: Mapping[str, str]) -> dict[str, str]:
+    """Settings that may be in librdkafka's names, in Kafka's."""
+    return {_KAFKA_NAMES.get(name, name): value for name, value in client.items()}
 
 
 def format_address(host: str, port: int) -> str:

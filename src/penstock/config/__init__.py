@@ -1,7 +1,9 @@
 """Settings of brokers, topics and groups: one table for each (`broker.py`, `topic.py`, `group.py`)."""
 
-from penstock.config.broker import BROKER_CONFIGS, BrokerConfig, Listener, check_dynamic
+from penstock.config.broker import BROKER_CONFIGS, BrokerConfig
+from penstock.config.dynamic import check_dynamic
 from penstock.config.group import GROUP_CONFIGS, describe_group, group_setting, validate_group
+from penstock.config.listeners import Listener
 from penstock.config.resolve import (
     ConfigEntry,
     ConfigSynonym,

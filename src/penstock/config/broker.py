@@ -6,10 +6,18 @@ topic table. A BrokerConfig is immutable; settings that are altered while the br
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from penstock.config.access import ACCESS_ROWS
+from penstock.config.listeners import (
+    INTERNAL,
+    PREFIX,
+    Listener,
+    Listeners,
+    inter_broker_listener,
+)
+from penstock.config.security import JAAS, LISTENER_SETTINGS, SECURITY_CONFIGS, listener_setting
 from penstock.config.topic import (
     BOOLEAN,
     DAY,
@@ -37,50 +45,8 @@ from penstock.config.types import (
     Validator,
     did_you_mean,
 )
-from penstock.errors import ConfigError, InvalidRequest
-
-
-class Listener(NamedTuple):
-    """A parsed item of `listeners` or `advertised.listeners`; an empty host means every interface."""
-
-    name: str
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Listener | None:
-        match = _LISTENER.fullmatch(text)
-        if match is None or int(match["port"]) > 65535:
-            return None
-        return cls(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
-
-
-_LISTENER = re.compile(
-    r"(?P<name>\w+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]*):(?P<port>[0-9]{1,5})", re.ASCII
-)
-
-
-INTERNAL = "INTERNAL"
-"""The listener of brokers among themselves."""
-
-
-class Listeners:
-    """Every item is PLAINTEXT://host:port (no other security protocol is served), no address twice.
-
-    INTERNAL is plain text too, and only for the other brokers of the cluster.
-    """
-
-    def allows(self, value: Any) -> bool:
-        parsed = [Listener.parse(item) for item in value]
-        addresses = [(item.host, item.port) for item in parsed if item is not None and item.port]
-        return (
-            all(item is not None and item.name in ("PLAINTEXT", INTERNAL) for item in parsed)
-            and len(set(addresses)) == len(addresses)
-            and any(item is not None and item.name == "PLAINTEXT" for item in parsed)
-        )
-
-    def __str__(self) -> str:
-        return "each PLAINTEXT://host:port, with port 0 for any free one"
+from penstock.config.unused import UNUSED
+from penstock.errors import ConfigError
 
 
 def _row(
@@ -92,7 +58,7 @@ def _row(
 # name, type, default, what is allowed, meaning
 _OWN = (
     _row("advertised.listeners", LIST, None, Listeners(),
-         "The addresses that clients are told; by default those of `listeners`, with the port really bound."),
+         "The addresses that clients get; by default those of `listeners`, with the port really bound."),
     _row("auto.create.topics.enable", BOOLEAN, True, None, "Create a topic when a client first asks for it."),
     _row("broker.id", INT, None, Range(0), "Another name of node.id."),
     _row("broker.rack", STRING, None, None, "The rack of this broker; replicas are spread over racks."),
@@ -139,6 +105,8 @@ _GROUPS = (
     _row("group.max.size", INT, INT_MAX, Range(1), "The most members of a classic group."),
     _row("group.min.session.timeout.ms", INT, 6 * SECOND, Range(0), "The shortest session of a member."),
     _row("offset.metadata.max.bytes", INT, 4096, Range(0), "The longest metadata of a committed offset."),
+    _row("offsets.commit.timeout.ms", INT, 5 * SECOND, Range(1),
+         "How long the answer of a group coordinator waits for its records to be replicated."),
     _row("offsets.retention.check.interval.ms", LONG, 10 * MINUTE, Range(1),
          "How often expired offsets are looked for."),
     _row("offsets.retention.minutes", INT, 7 * 24 * 60, Range(1),
@@ -175,10 +143,16 @@ _CONSUMER_GROUPS = (
 
 # The coordinator of transactions.
 _TRANSACTIONS = (
+    _row("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0),
+         "How long the broker itself waits for the producer's last transaction to end, before it answers"
+         " CONCURRENT_TRANSACTIONS to a produce of the next one; EndTxn waits as long for its markers."),
+    _row("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1),
+         "How often the broker asks the coordinator meanwhile."),
     _row("transaction.max.timeout.ms", INT, 15 * MINUTE, Range(1),
          "The longest time that a client may ask for its transactions."),
     _row("transaction.partition.verification.enable", BOOLEAN, True, None,
-         "Whether a transactional produce of an older client is checked with the coordinator (KIP-890)."),
+         "Whether a transactional produce of an older client is checked with the coordinator (KIP-890).",
+         dynamic=True),
     _row("transaction.state.log.num.partitions", INT, 50, Range(1),
          "Partitions of a new __transaction_state."),
     _row("transaction.state.log.replication.factor", INT, 1, Range(1, 32767),
@@ -226,6 +200,8 @@ _SHARE = (
          "Replicas of a new __share_group_state; Kafka's default is 3."),
     _row("share.coordinator.state.topic.segment.bytes", INT, 100 * MIB, Range(1024),
          "Segment size of __share_group_state."),
+    _row("share.coordinator.write.timeout.ms", INT, 5 * SECOND, Range(1),
+         "How long a change of share state waits for its records to be replicated."),
 )  # fmt: skip
 
 
@@ -238,8 +214,6 @@ _CLUSTER = (
     _row("follower.replication.throttled.rate", LONG, LONG_MAX, Range(0),
          "Bytes in a second that followers here may fetch for follower.replication.throttled.replicas.",
          dynamic=True),
-    _row("inter.broker.listener.name", STRING, None, OneOf("PLAINTEXT", INTERNAL),
-         "The listener that other brokers use; by default INTERNAL where there is one."),
     _row("leader.imbalance.check.interval.seconds", LONG, 300, Range(1),
          "How often the controller looks whether preferred leaders lead."),
     _row("leader.imbalance.per.broker.percentage", INT, 10, Range(0, 100),
@@ -289,7 +263,17 @@ def _topic_defaults() -> Iterator[ConfigDef]:
 BROKER_CONFIGS: dict[str, ConfigDef] = {
     row.name: row
     for row in sorted(
-        (*_OWN, *_GROUPS, *_CONSUMER_GROUPS, *_TRANSACTIONS, *_SHARE, *_CLUSTER, *_topic_defaults()),
+        (
+            *_OWN,
+            *SECURITY_CONFIGS,
+            *_GROUPS,
+            *_CONSUMER_GROUPS,
+            *_TRANSACTIONS,
+            *_SHARE,
+            *_CLUSTER,
+            *ACCESS_ROWS,
+            *_topic_defaults(),
+        ),
         key=lambda row: row.name,
     )
 }
@@ -301,10 +285,11 @@ class BrokerConfig:
     Three layers of text, the strongest first: altered for this broker, altered for all brokers, given at the
     start (`values`); under them the defaults. `node.id` and `broker.id`, and `log.dirs` and `log.dir`, are
     one setting each: the attributes `node_id` and `log_dirs` are always set. `listeners` and
-    `advertised_listeners` are tuples of Listener (the second may be empty).
+    `advertised_listeners` are tuples of Listener (the second may be empty), `protocols` has the security
+    protocol of each listener, `inter_broker_listener` the name of the one for the other brokers.
     """
 
-    __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "values")
+    __slots__ = ("_of_listeners", "_typed", "dynamic_broker", "dynamic_default", "values")
 
     values: dict[str, str]
     dynamic_broker: dict[str, str]
@@ -315,19 +300,22 @@ class BrokerConfig:
     ) -> None:
         given = {**values, **dynamic_default, **dynamic_broker}
         typed = {row.attribute: _typed(row, given.get(row.name)) for row in BROKER_CONFIGS.values()}
+        of_listeners = _of_listeners(given)
         _unite(typed, given)
         _check_together(typed)
+        _check_listeners(typed, values)
         set_ = object.__setattr__
         set_(self, "values", values)
         set_(self, "dynamic_default", dynamic_default)
         set_(self, "dynamic_broker", dynamic_broker)
         set_(self, "_typed", typed)
+        set_(self, "_of_listeners", of_listeners)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> BrokerConfig:
         """From text as in a server.properties; ConfigError names the key, the value and what is allowed."""
         for name in values:
-            if name not in BROKER_CONFIGS:
+            if name not in BROKER_CONFIGS and not (name.startswith(PREFIX) and listener_setting(name)):
                 raise ConfigError(f"Unknown broker configuration {name}.{did_you_mean(name, BROKER_CONFIGS)}")
         return cls(dict(values), {}, {})
 
@@ -338,6 +326,11 @@ class BrokerConfig:
     def get(self, name: str) -> Any:
         """The typed value of a setting by Kafka's name; KeyError if there is no such setting."""
         return self._typed[BROKER_CONFIGS[name].attribute]
+
+    def of_listener(self, listener: str, name: str) -> Any:
+        """The typed value of a setting for this listener: its own, or else the broker's."""
+        own = self._of_listeners.get((listener, name))
+        return self.get(name) if own is None and name in LISTENER_SETTINGS else own
 
     def layers(self, name: str) -> list[tuple[ConfigSource, str | None]]:
         """Where the setting has a value, the strongest first, as text."""
@@ -350,8 +343,8 @@ class BrokerConfig:
             )
             if name in layer
         ]
-        row = BROKER_CONFIGS[name]
-        if row.default is not None:
+        row = BROKER_CONFIGS.get(name) or UNUSED.get(name)
+        if row is not None and row.default is not None:
             found.append((ConfigSource.DEFAULT, row.format(row.default)))
         return found
 
@@ -372,21 +365,8 @@ class BrokerConfig:
         return BrokerConfig, (self.values, self.dynamic_default, self.dynamic_broker)
 
     def __repr__(self) -> str:
-        return f"BrokerConfig({self.values!r})"
-
-
-def check_dynamic(name: str, value: str | None) -> None:
-    """InvalidRequest, as Kafka answers, unless the setting can have this value while the broker runs."""
-    row = BROKER_CONFIGS.get(name)
-    if row is None:
-        raise InvalidRequest(f"Unknown broker configuration {name}.{did_you_mean(name, BROKER_CONFIGS)}")
-    if not row.dynamic:
-        raise InvalidRequest(f"Cannot update {name} dynamically: it is read when the broker starts")
-    if value is not None:
-        try:
-            row.parse(value)
-        except ValueError as error:
-            raise InvalidRequest(str(error)) from None
+        # Not the values: some are secrets.
+        return f"BrokerConfig({', '.join(sorted(self.values))})"
 
 
 def _typed(row: ConfigDef, text: str | None) -> Any:
@@ -408,6 +388,44 @@ def _unite(typed: dict[str, Any], given: Mapping[str, str]) -> None:
     typed["log_dirs"] = typed["log_dirs"] or (typed["log_dir"],)
     for name in ("listeners", "advertised_listeners"):
         typed[name] = tuple(Listener.parse(item) for item in typed[name] or ())
+    names = {listener.name for listener in typed["listeners"]}
+    pairs = (item.partition(":") for item in typed["listener_security_protocol_map"].split(","))
+    known = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+    if "PLAINTEXT" in names:
+        known.setdefault(INTERNAL, "PLAINTEXT")
+    typed["protocols"] = {name: known[name] for name in names if name in known}
+    typed["inter_broker_listener"] = inter_broker_listener(typed, names)
+
+
+def _of_listeners(given: Mapping[str, str]) -> dict[tuple[str, str], Any]:
+    """The settings of single listeners, by listener and name."""
+    found: dict[tuple[str, str], Any] = {}
+    for name, text in given.items():
+        if name.startswith(PREFIX) and (known := listener_setting(name)) is not None:
+            found[known] = _typed(LISTENER_SETTINGS.get(known[1]) or LISTENER_SETTINGS[JAAS], text)
+    return found
+
+
+def _check_listeners(typed: Mapping[str, Any], values: Mapping[str, str]) -> None:
+    names = {listener.name for listener in typed["listeners"]}
+    unmapped = sorted(names - typed["protocols"].keys())
+    if unmapped:
+        raise ConfigError(
+            f"listeners has {unmapped[0]}, whose protocol is not known: add {unmapped[0]}:PROTOCOL to "
+            "listener.security.protocol.map"
+        )
+    for listener in typed["advertised_listeners"]:
+        if listener.name not in names:
+            raise ConfigError(f"advertised.listeners has {listener.name}, which listeners does not have")
+    for name in values:
+        if name.startswith(PREFIX) and (known := listener_setting(name)) and known[0] not in names:
+            raise ConfigError(f"{name}: listeners has no {known[0]}")
+    if typed["zookeeper_connect"] and typed["inter_broker_listener"] is None:
+        wanted = typed["inter_broker_listener_name"] or typed["security_inter_broker_protocol"]
+        raise ConfigError(
+            f"listeners has no {wanted} for the other brokers: set inter.broker.listener.name to one of "
+            f"{', '.join(sorted(names))}"
+        )
 
 
 def _check_together(typed: Mapping[str, Any]) -> None:

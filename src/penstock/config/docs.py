@@ -14,7 +14,8 @@ _HEAD = """\
 # Configuration
 
 Names, meanings and defaults are Kafka's, except where a row says otherwise. A setting that is not listed here
-is refused by name, so a typing error never passes silently.
+is refused by name where a broker starts and where a topic or group is altered. A running broker accepts it
+from AlterConfigs, as Kafka does: it is kept without effect, and the log has a warning.
 
 A topic's setting is its own (`penstock topics create --config`, `penstock configs`), or else the broker
 setting in the column "broker default", the strongest first. *Dynamic* broker settings can be altered while

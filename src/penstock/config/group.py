@@ -145,15 +145,8 @@ def describe_group(
     """The settings in force for a group, by name; only `names` where given."""
     entries = []
     for row in chosen(GROUP_CONFIGS, names):
-        synonyms = [
-            ConfigSynonym(synonym.name, value, source)
-            for synonym in row.synonyms
-            if synonym.name in BROKER_CONFIGS
-            for source, value in broker.layers(synonym.name)
-        ]
-        value = row.format(_default(broker, row))
+        value, source = row.format(_default(broker, row)), ConfigSource.DEFAULT
         if row.name in overrides:
-            value = overrides[row.name]
-            synonyms.insert(0, ConfigSynonym(row.name, value, ConfigSource.GROUP))
-        entries.append(entry(row, value, synonyms, read_only=False))
+            value, source = overrides[row.name], ConfigSource.GROUP
+        entries.append(entry(row, value, [ConfigSynonym(row.name, value, source)], read_only=False))
     return entries

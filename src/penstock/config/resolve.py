@@ -5,12 +5,14 @@ A topic's setting is its own override, or else the strongest of the broker setti
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from penstock.config.broker import BROKER_CONFIGS, BrokerConfig
+from penstock.config.dynamic import unused_row
 from penstock.config.topic import TOPIC_CONFIGS, LogConfig
 from penstock.config.types import ConfigDef, ConfigSource, ConfigType, did_you_mean
 from penstock.errors import InvalidConfig
@@ -104,12 +106,8 @@ def describe_topic(
     """The settings of a topic in force on this broker, by name; only `names` where given."""
     entries = []
     for row in chosen(TOPIC_CONFIGS, names):
-        synonyms = [
-            ConfigSynonym(synonym.name, value, source)
-            for synonym in row.synonyms
-            for source, value in broker.layers(synonym.name)
-        ]
-        synonyms.sort(key=lambda synonym: synonym.source)
+        names_of_default = [synonym.name for synonym in row.synonyms]
+        synonyms = _synonyms(broker, names_of_default[0], names_of_default) if names_of_default else []
         value = row.format(_broker_default(broker, row))
         if row.name in overrides:
             value = overrides[row.name]
@@ -118,28 +116,72 @@ def describe_topic(
     return entries
 
 
-def describe_broker(broker: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The settings in force on this broker, by name; only `names` where given."""
+def describe_broker(
+    broker: BrokerConfig, names: Collection[str] | None = None, *, advertised: str | None = None
+) -> list[ConfigEntry]:
+    """The settings in force on this broker, by name; only `names` where given.
+
+    Also those that were altered and have no effect. `advertised` is what the broker advertises: the value of
+    `advertised.listeners`, whether it is set, is not, or asks for any free port.
+    """
     entries = []
     for row in chosen(BROKER_CONFIGS, names):
-        synonyms = [ConfigSynonym(row.name, value, source) for source, value in broker.layers(row.name)]
+        synonyms = _synonyms(broker, row.name, _SAME_DEFAULT.get(row.name, (row.name,)))
         value = synonyms[0].value if synonyms else None
         if row.name in ("node.id", "broker.id"):
             value = str(broker.node_id)
+            if not broker.values.keys().isdisjoint(("node.id", "broker.id")):
+                synonyms = [ConfigSynonym(row.name, value, ConfigSource.STATIC_BROKER)]
+        if row.name == "advertised.listeners" and advertised is not None:
+            value = advertised
         entries.append(entry(row, value, synonyms, read_only=not row.dynamic))
+    for name in sorted(
+        (broker.dynamic_default.keys() | broker.dynamic_broker.keys()) - BROKER_CONFIGS.keys()
+    ):
+        if names is None or name in names:
+            layers = [ConfigSynonym(name, value, source) for source, value in broker.layers(name)]
+            entries.append(_unused(name, layers))
     return entries
+
+
+_SAME_DEFAULT = {
+    synonym.name: tuple(one.name for one in row.synonyms)
+    for row in TOPIC_CONFIGS.values()
+    for synonym in row.synonyms
+    if len(row.synonyms) > 1
+}
+"""The broker settings that give one topic setting its default, by each of their names."""
+
+
+def _synonyms(broker: BrokerConfig, name: str, names: Sequence[str]) -> list[ConfigSynonym]:
+    """Where `names` have values, the strongest first; what comes before the first one of `name` is left out.
+
+    So Kafka answers: log.retention.ms shows log.retention.hours below it where it is set itself, and nothing
+    where it is not.
+    """
+    found = [ConfigSynonym(one, value, source) for one in names for source, value in broker.layers(one)]
+    found.sort(key=lambda synonym: synonym.source)
+    return list(dropwhile(lambda synonym: synonym.name != name, found))
 
 
 def describe_broker_defaults(
     altered: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The settings altered for all brokers: what Kafka tells of the broker resource without a name."""
+    """The settings altered for all brokers: what Kafka answers for the broker resource without a name."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-    return [
-        entry(row, altered[row.name], [ConfigSynonym(row.name, altered[row.name], source)], read_only=False)
-        for row in chosen(BROKER_CONFIGS, names)
-        if row.name in altered
-    ]
+    entries = []
+    for name in sorted(altered if names is None else altered.keys() & set(names)):
+        synonyms = [ConfigSynonym(name, altered[name], source)]
+        if name in BROKER_CONFIGS:
+            entries.append(entry(BROKER_CONFIGS[name], altered[name], synonyms, read_only=False))
+        else:
+            entries.append(_unused(name, synonyms))
+    return entries
+
+
+def _unused(name: str, synonyms: list[ConfigSynonym]) -> ConfigEntry:
+    row = unused_row(name)
+    return entry(row, synonyms[0].value, synonyms, read_only=row.type is ConfigType.UNKNOWN)
 
 
 def chosen(table: Mapping[str, ConfigDef], names: Collection[str] | None) -> list[ConfigDef]:

@@ -108,6 +108,9 @@ TOPIC_CONFIGS: dict[str, ConfigDef] = {
         # Penstock's own.
         _row("penstock.retention.consumed.groups", LIST, (), None, "penstock.retention.consumed.groups",
              "Also delete what all of these consumer groups have consumed."),
+        _row("penstock.retention.records", LONG, -1, Range(-1), "penstock.retention.records",
+             "Delete the oldest segments of a partition while at least this many records, counted by "
+             "offsets, remain without them; -1 for no limit."),
         _row("penstock.retention.strict", BOOLEAN, False, None, "penstock.retention.strict",
              "Leave no record older than retention.ms readable or on disk after a retention pass."),
     )
@@ -154,6 +157,7 @@ class LogConfig:
     segment_ms: int = _default("segment.ms")
     unclean_leader_election_enable: bool = _default("unclean.leader.election.enable")
     retention_consumed_groups: tuple[str, ...] = _default("penstock.retention.consumed.groups")
+    retention_records: int = _default("penstock.retention.records")
     retention_strict: bool = _default("penstock.retention.strict")
 
     @property

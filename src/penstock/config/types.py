@@ -22,6 +22,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.A
 class ConfigType(enum.IntEnum):
     """The types, with the numbers that DescribeConfigs uses for them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -29,6 +30,8 @@ class ConfigType(enum.IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 class ConfigSource(enum.IntEnum):
@@ -157,7 +160,8 @@ class ConfigDef:
         """The typed value; ValueError with a sentence for the user where the text is not allowed."""
         value = self._convert(text.strip())
         if value is None or (self.validator is not None and not self.validator.allows(value)):
-            raise ValueError(f"Invalid value {text!r} for configuration {self.name}: must be {self.allowed}")
+            shown = "" if self.sensitive else f" {text!r}"
+            raise ValueError(f"Invalid value{shown} for configuration {self.name}: must be {self.allowed}")
         return value
 
     def format(self, value: Any) -> str | None:
@@ -195,6 +199,7 @@ class ConfigDef:
 
 
 _TYPE_WORDS = {
+    ConfigType.UNKNOWN: "a string",
     ConfigType.BOOLEAN: "true or false",
     ConfigType.STRING: "a string",
     ConfigType.SHORT: "a 16-bit integer",
@@ -202,6 +207,8 @@ _TYPE_WORDS = {
     ConfigType.LONG: "a 64-bit integer",
     ConfigType.DOUBLE: "a number",
     ConfigType.LIST: "a comma-separated list",
+    ConfigType.CLASS: "the name of a class",
+    ConfigType.PASSWORD: "a password",
 }
 
 

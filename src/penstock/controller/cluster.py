@@ -2,8 +2,8 @@
 
 Any broker makes changes that stand for themselves (topics, settings, producer ids, its own registration):
 each is one transaction that carries the versions it was planned with. Leaders and in-sync replicas of
-partitions that exist are changed by the elected controller alone (`office.py`), and by a broker that returns
-before it is registered.
+partitions that exist are changed by the elected controller alone (`elected_controller.py`), and by a broker
+that returns before it is registered.
 """
 
 from __future__ import annotations
@@ -121,7 +121,6 @@ class ClusterController(Controller):
         self._reader = layout.ImageReader()
         self._mirrored = _Versions(store.nodes, self._reader)
         self.broker_epoch = -1
-        self.peer_listener: tuple[str, int] | None = None  # set before registering, where there is one
 
     @property
     def _versions(self) -> Mapping[str, int]:
@@ -206,8 +205,7 @@ class ClusterController(Controller):
 
     async def _register_broker(self, host: str, port: int, rack: str | None) -> BrokerInfo:
         epoch = self._versions[layout.BROKER_EPOCH] + 1
-        peer_host, peer_port = self.peer_listener or (None, 0)
-        broker = BrokerInfo(self._broker_id, host, port, rack, epoch, peer_host, peer_port)
+        broker = BrokerInfo(self._broker_id, host, port, rack, epoch, self.listeners)
         path, value = layout.broker_path(broker.id), layout.broker_value(broker)
         leaving = layout.leaving_path(broker.id)
         ops: list[Op] = [Set(layout.BROKER_EPOCH, b"{}", epoch - 1)]
@@ -221,13 +219,21 @@ class ClusterController(Controller):
         self.broker_epoch = epoch
         return broker
 
-    # for the office of the controller
+    # for the election of the controller
 
     async def catch_up(self) -> None:
         await self._followed.catch_up()
 
     def version_of(self, path: str) -> int:
         return self._mirrored[path]
+
+    def controller_epoch(self) -> int:
+        """The epoch with which the controller that is shown was elected; NoNode where there is none."""
+        node = self._followed.nodes.get(layout.CONTROLLER)
+        if node is None:
+            raise NoNode(layout.CONTROLLER)
+        epoch: int = layout.decode(node[0])["epoch"]
+        return epoch
 
     def change_ops(self, changes: Sequence[PartitionChange]) -> list[Op]:
         """The states of these partitions, and the nodes of topics whose replicas change with them."""

@@ -41,6 +41,8 @@ class AlterPlan:
         self.topics: dict[str, Configs] = {}
         self.brokers: dict[str, Configs] = {}
         self.groups: dict[str, Configs] = {}
+        self.notes: list[str] = []
+        """What an operator should know of settings that are accepted without effect."""
 
 
 def plan_alter(
@@ -65,8 +67,12 @@ def plan_alter(
                 plan.brokers[resource.name] = _alter_broker(image, config, resource, incremental, plan)
             elif resource.type == ResourceType.GROUP:
                 plan.groups[resource.name] = _alter_group(image, config, resource, incremental)
+            elif resource.type == ResourceType.BROKER_LOGGER and incremental:
+                _alter_loggers(config, resource)
+            elif resource.type == ResourceType.CLIENT_METRICS:
+                raise InvalidRequest("Client metrics are not collected here: there are no subscriptions.")
             else:
-                raise InvalidRequest(f"Configs of resource type {resource.type} cannot be altered here.")
+                raise InvalidRequest(f"Unknown resource type {resource.type}")
         except ApiError as caught:
             error = caught
         results.append(AlterConfigsResult(resource.type, resource.name, error))
@@ -112,19 +118,22 @@ def _alter_broker(
     _check_broker_name(config, resource.name)
     altered = image.broker_configs.get(resource.name, {})
     configs: Configs = dict(altered) if incremental else {}
+    notes = []
     for op in resource.ops:
         row = BROKER_CONFIGS.get(op.name)
         is_list = row is not None and row.type is ConfigType.LIST
         in_force = next((value or "" for _, value in config.layers(op.name)), "") if row else ""
         _apply(configs, op, is_list, in_force)
         if op.op != AlterOp.DELETE:
-            check_dynamic(op.name, configs[op.name])
+            note = check_dynamic(op.name, configs[op.name], for_all=not resource.name)
+            notes += [] if note is None else [note]
     # Validated together with what this request has altered at the other level already.
     layers = {**image.broker_configs, **plan.brokers, resource.name: configs}
     try:
         config.with_dynamic(layers.get("", {}), layers.get(str(config.node_id), {}))
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
+    plan.notes += notes
     return configs
 
 
@@ -141,6 +150,19 @@ def _alter_group(
         _apply(configs, op, False, in_force)
     validate_group(config, configs)
     return configs
+
+
+def _alter_loggers(config: BrokerConfig, resource: AlterResource) -> None:
+    """There are none, so that whatever is asked gets the error that Kafka has for it."""
+    if not resource.name:
+        raise InvalidRequest("Node id must be an integer, but it is: ")
+    _check_broker_name(config, resource.name)
+    for op in resource.ops:
+        if op.op not in (AlterOp.SET, AlterOp.DELETE):
+            raise InvalidRequest(f"{AlterOp(op.op).name} is not allowed for the resource BROKER_LOGGER")
+        if op.op == AlterOp.DELETE and op.name == "root":
+            raise InvalidRequest("Removing the log level of the root logger is not allowed")
+        raise InvalidConfig(f"Logger {op.name} does not exist!")
 
 
 def _check_broker_name(config: BrokerConfig, name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import secrets
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,14 @@ from typing import Any, TypeVar
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
+from penstock.controller.access import (
+    QuotaChange,
+    plan_alter_quotas,
+    plan_create_acls,
+    plan_delete_acls,
+)
 from penstock.controller.configs import broker_config_in_force, plan_alter
+from penstock.controller.credentials import CredentialChange, plan_credentials
 from penstock.controller.requests import (
     AlterConfigsResult,
     AlterResource,
@@ -29,8 +37,9 @@ from penstock.controller.requests import (
     TopicSpec,
 )
 from penstock.controller.topics import plan_create, plan_create_partitions, plan_delete
-from penstock.errors import ConfigError, KafkaStorageError, NotController, TopicDeletionDisabled
+from penstock.errors import ApiError, ConfigError, KafkaStorageError, NotController, TopicDeletionDisabled
 from penstock.metadata import layout
+from penstock.metadata.acls import Acl, AclFilter
 from penstock.metadata.image import BrokerInfo, ClusterImage, TopicImage
 from penstock.metadata.store import (
     BadVersion,
@@ -78,6 +87,7 @@ class Controller:
         self._subscribers: list[Subscriber] = []
         self._written: dict[str, int] = {}
         self._refused = ""  # why altered settings are not in force here
+        self.listeners: tuple[tuple[str, str, int], ...] = ()  # name, host and port; set before registering
         self.broker_config = config or BrokerConfig.parse({"node.id": str(broker_id)})
         self.image = ClusterImage(cluster_id="", controller_id=broker_id)
 
@@ -119,6 +129,28 @@ class Controller:
         self, resources: Sequence[AlterResource], validate_only: bool = False
     ) -> list[AlterConfigsResult]:
         return await self._change(lambda: self._alter(resources, validate_only, incremental=True))
+
+    async def create_acls(self, acls: Sequence[Acl]) -> list[ApiError | None]:
+        return await self._change(lambda: self._create_acls(acls))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[dict[str, Acl] | ApiError]:
+        """What each filter has found, by the names of the nodes, or its error."""
+        return await self._change(lambda: self._delete_acls(filters))
+
+    async def alter_client_quotas(
+        self, changes: Sequence[QuotaChange], validate_only: bool = False
+    ) -> list[ApiError | None]:
+        return await self._change(lambda: self._alter_client_quotas(changes, validate_only))
+
+    async def alter_scram_credentials(
+        self, changes: Sequence[CredentialChange]
+    ) -> dict[str, ApiError | None]:
+        """The result for each user."""
+        return await self._change(lambda: self._alter_scram_credentials(changes))
+
+    async def salt_key(self) -> bytes:
+        """A secret of the cluster, of which the salts of unknown users are made."""
+        return await self._change(self._salt_key)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """(first, count) of a block of producer ids that nobody has had or will get."""
@@ -219,7 +251,7 @@ class Controller:
 
     async def _register_broker(self, host: str, port: int, rack: str | None) -> BrokerInfo:
         epoch = self._versions[layout.BROKER_EPOCH] + 1
-        broker = BrokerInfo(self._broker_id, host, port, rack, epoch)
+        broker = BrokerInfo(self._broker_id, host, port, rack, epoch, self.listeners)
         path, value = layout.broker_path(broker.id), layout.broker_value(broker)
         known = self._versions.get(path)
         await self._commit(
@@ -230,6 +262,22 @@ class Controller:
             self.image.with_broker(broker),
         )
         return broker
+
+    async def _alter_scram_credentials(
+        self, changes: Sequence[CredentialChange]
+    ) -> dict[str, ApiError | None]:
+        results, planned = plan_credentials(self.image.credentials, changes)
+        ops = layout.put_credentials(planned, self._versions)
+        await self._commit(ops, self.image.with_credentials(planned))
+        return results
+
+    async def _salt_key(self) -> bytes:
+        known = await self._store.get(layout.SALT_KEY)
+        if known is None:
+            await self._store.create(layout.SALT_KEY, secrets.token_bytes(32))
+            known = await self._store.get(layout.SALT_KEY)
+            assert known is not None
+        return known[0]
 
     async def _create_topics(
         self, specs: Sequence[TopicSpec], validate_only: bool
@@ -276,6 +324,30 @@ class Controller:
             ]
             image = self.image.with_topics(topics).with_broker_configs(plan.brokers)
             await self._commit(ops, image.with_group_configs(plan.groups))
+            for note in plan.notes:
+                log.warning("a broker setting was altered: %s", note)
+        return results
+
+    async def _create_acls(self, acls: Sequence[Acl]) -> list[ApiError | None]:
+        results, created = plan_create_acls(self.image, acls)
+        await self._commit(layout.create_acls(created), self.image.with_acls(created))
+        return results
+
+    async def _delete_acls(self, filters: Sequence[AclFilter]) -> list[dict[str, Acl] | ApiError]:
+        results, deleted = plan_delete_acls(self.image, filters)
+        await self._commit(layout.delete_acls(deleted, self._versions), self.image.with_acls({}, deleted))
+        return results
+
+    async def _alter_client_quotas(
+        self, changes: Sequence[QuotaChange], validate_only: bool
+    ) -> list[ApiError | None]:
+        results, planned = plan_alter_quotas(self.image, changes)
+        if not validate_only:
+            ops = (
+                op for entity, values in planned.items()
+                for op in layout.put_quotas(entity, values, self._versions)
+            )  # fmt: skip
+            await self._commit(ops, self.image.with_quotas(planned))
         return results
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:

@@ -17,10 +17,12 @@ BROKER_DEFAULT = -1
 
 
 class ResourceType(enum.IntEnum):
-    """Kafka's numbers of config resources; only these have settings here."""
+    """Kafka's numbers of config resources. Broker loggers and client metrics have no settings here."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 

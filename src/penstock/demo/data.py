@@ -19,8 +19,6 @@ FLIGHT_COLUMNS = (
     "dep_time", "dep_delay", "minute", "carrier", "flight", "tailnum", "origin", "dest", "time_hour",
 )  # fmt: skip
 WEATHER_COLUMNS = ("origin", "temp", "wind_speed", "wind_gust", "precip", "visib", "time_hour")
-# The airports of the data, and the partition that each has in the topics.
-AIRPORTS = {"EWR": 0, "JFK": 1, "LGA": 2}
 
 
 class DemoDataMissing(PenstockError):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.demo.replay import FLIGHTS, WEATHER, Event
 
 _TICK_S = 0.05
@@ -82,6 +83,7 @@ class Feeder(threading.Thread):
                 "bootstrap.servers": self._address,
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "partitioner": KEY_PARTITIONER,
                 "log_level": 2,
             }
         )

@@ -16,10 +16,13 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from penstock.demo.data import AIRPORTS, Year
+from penstock.client.partitioning import partition_for_key
+from penstock.demo.data import Year
 
 FLIGHTS = "flights"
 WEATHER = "weather"
+PARTITIONS = 3
+"""Of each topic that the replay writes."""
 MINUTE = 60
 HOUR = 60 * MINUTE
 _CHUNK = 2048
@@ -126,7 +129,7 @@ class Replay:
                 "visibility_miles": row["visib"],
             }
             key = f"{origin}@{timestamp(at)}".encode()
-            yield Event(at, WEATHER, AIRPORTS[origin], key, _json(value), -1)
+            yield Event(at, WEATHER, _partition(key), key, _json(value), -1)
 
     def _flight_events(self) -> Iterator[Event]:
         for index, row in _rows(self._flights, self._order):
@@ -147,16 +150,22 @@ class Replay:
                 kinds = list(Fault)
                 fault = kinds[int(self._fault_lot[index] * len(kinds))]
                 value = broken(flight, fault)
+            key = str(index).encode()
             yield Event(
                 int(self._sent[index]),
                 FLIGHTS,
-                AIRPORTS[row["origin"]],
-                str(index).encode(),
+                _partition(key),
+                key,
                 value,
                 int(index),
                 bool(self._late[index]),
                 fault,
             )
+
+
+def _partition(key: bytes) -> int:
+    """Where a producer puts the key; known here, because a replay goes on where each partition ends."""
+    return partition_for_key(key, PARTITIONS)
 
 
 def broken(flight: dict[str, Any], fault: Fault) -> bytes:

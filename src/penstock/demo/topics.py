@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.demo.data import AIRPORTS
-from penstock.demo.replay import FLIGHTS, WEATHER
+from penstock.demo.replay import FLIGHTS, PARTITIONS, WEATHER
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ DELAYS = "delays"
 ALERTS = "alerts"
 # Partitions, and settings. The weather is a table: the newest record of an airport and hour holds.
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
-    FLIGHTS: (len(AIRPORTS), {}),
-    WEATHER: (len(AIRPORTS), {"cleanup.policy": "compact"}),
+    FLIGHTS: (PARTITIONS, {}),
+    WEATHER: (PARTITIONS, {"cleanup.policy": "compact"}),
     DEAD: (1, {}),
     DELAYS: (1, {}),
     ALERTS: (1, {}),
@@ -47,6 +46,8 @@ class ReplaySettings:
 
     start: str
     seed: int
+    partitions: str = "by key"
+    """How records are spread. Earlier versions, whose files do not say it, spread them by airport."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,12 @@ class Home:
         """True when a replay of these settings is there already and goes on; DemoConflict for others."""
         file = self.directory / "replay.json"
         if file.exists():
-            there = ReplaySettings(**json.loads(file.read_text()))
+            there = ReplaySettings(**{"partitions": "by airport", **json.loads(file.read_text())})
+            if there.partitions != settings.partitions:
+                raise DemoConflict(
+                    f"{self.data} has a replay of an earlier version, with partitions {there.partitions}: "
+                    f"use another --data, or --fresh to delete it"
+                )
             if there != settings:
                 raise DemoConflict(
                     f"{self.data} has a replay from {there.start} with seed {there.seed}: "

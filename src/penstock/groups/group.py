@@ -80,9 +80,6 @@ class Group:
     def check_delete(self) -> None:
         raise NotImplementedError
 
-    def on_offset_commit(self, member_id: str, now_ms: int) -> None:
-        """A commit of a member was accepted; in classic groups it counts as a heartbeat."""
-
     def subscribes_to(self, topic: str) -> bool:
         """Whether offsets of this topic are in use: they do not expire and cannot be deleted."""
         raise NotImplementedError

@@ -24,24 +24,27 @@ from penstock.errors import (
     UnknownMemberId,
     WireError,
 )
-from penstock.groups import classic_requests, offsets_requests, records_classic, records_offsets
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.classic_join import Joins
-from penstock.groups.classic_member import (
+from penstock.groups.classic import records as records_classic
+from penstock.groups.classic import requests as classic_requests
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.join import Joins
+from penstock.groups.classic.member import (
     DEAD,
     PREPARING_REBALANCE,
     STABLE,
     join_error,
     sync_answer,
 )
-from penstock.groups.classic_rebalance import Rebalances
+from penstock.groups.classic.rebalance import Rebalances
 from penstock.groups.consumer.classic_members import ClassicMembers
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.groups import ConsumerGroups
 from penstock.groups.group import Caller, Group, TopicsView
 from penstock.groups.lengths import fits
-from penstock.groups.offsets import OffsetStore
-from penstock.groups.offsets_expiry import Expiry
+from penstock.groups.offsets import records as records_offsets
+from penstock.groups.offsets import requests as offsets_requests
+from penstock.groups.offsets.committed import OffsetStore
+from penstock.groups.offsets.expiry import Expiry
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share.membership import ShareGroups
 from penstock.groups.timers import Timers
@@ -153,7 +156,7 @@ class GroupShard:
         """A crash may have come between the deletion of a topic and that of its offsets."""
         gone = self.offsets.topics() - self.topics().topics.keys()
         if gone:
-            out.records += self.offsets.tombstones_of_topics(gone)
+            out.add(self.topics_deleted(gone))
 
     def _begin_classic(self, out: Outcome, now_ms: int) -> None:
         unread, self._unread = self._unread, {}
@@ -415,7 +418,9 @@ class GroupShard:
 
     def topics_deleted(self, names: Collection[str]) -> Outcome:
         """The offsets of topics that are gone go too: a new topic of that name begins anew."""
-        return Outcome(records=self.offsets.tombstones_of_topics(names))
+        out = Outcome(records=self.offsets.tombstones_of_topics(names))
+        out.divide()
+        return out
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         return self.offsets.committed(group_id, topic, partition)
@@ -458,6 +463,7 @@ class GroupShard:
             group = self.group(group_id)
             group.check_delete()
             out.records = self.offsets.tombstones(group_id) + group.tombstones()
+            out.divide()  # the group goes last: what was cut short can be asked for again
         except ApiError as error:
             code = error.code
         out.replies.append(Reply(token, Message(group_id=group_id, error_code=code)))

@@ -114,9 +114,7 @@ class Timers:
             if timer.at is None:
                 self.set(timer, now_ms + _AGAIN_MS)
             return
-        outcome.records += decided.records
-        outcome.replies += decided.replies
-        outcome.actions += decided.actions
+        outcome.add(decided)
 
     def __len__(self) -> int:
         return len(self._heap)

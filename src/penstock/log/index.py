@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,10 +23,11 @@ _TAIL_ENTRIES = 256
 class EntryFile:
     """An append-only file of entries of one size, binary-searchable.
 
-    A sealed one keeps no descriptor: a broker may have many thousand closed segments.
+    A sealed one keeps no descriptor: a broker may have many thousand closed segments. The loop appends;
+    look-ups come from other threads, too.
     """
 
-    __slots__ = ("_fd", "_flushed", "_fs", "_tail", "path", "sealed")
+    __slots__ = ("_fd", "_flushed", "_fs", "_lock", "_tail", "path", "sealed")
 
     ENTRY: struct.Struct
 
@@ -34,6 +36,7 @@ class EntryFile:
         self.sealed = False
         self._fs = fs
         self._fd = -1
+        self._lock = threading.RLock()
         self._tail = bytearray()
         self._flushed = fs.stat_size(path) // self.ENTRY.size if fs.exists(path) else 0
 
@@ -47,30 +50,33 @@ class EntryFile:
         return self._fd
 
     def _add(self, entry: bytes) -> None:
-        self.sealed = False
-        self._tail += entry
-        if len(self._tail) >= _TAIL_ENTRIES * self.ENTRY.size:
-            # A full disk must not fail an append whose bytes are in the log already: the tail waits.
-            with contextlib.suppress(OSError):
-                self.flush()
+        with self._lock:
+            self.sealed = False
+            self._tail += entry
+            if len(self._tail) >= _TAIL_ENTRIES * self.ENTRY.size:
+                # A full disk must not fail an append whose bytes are in the log already: the tail waits.
+                with contextlib.suppress(OSError):
+                    self.flush()
 
     def flush(self) -> None:
         size = self.ENTRY.size
-        if self._tail or self._fd >= 0 or not self._fs.exists(self.path):
-            fd = self._descriptor()
-            if self._tail:
-                data, position = bytes(self._tail), self._flushed * size
-                written = 0
-                while written < len(data):
-                    written += self._fs.pwrite(fd, data[written:], position + written)
-                self._flushed += len(data) // size
-                self._tail.clear()
+        with self._lock:
+            if self._tail or self._fd >= 0 or not self._fs.exists(self.path):
+                fd = self._descriptor()
+                if self._tail:
+                    data, position = bytes(self._tail), self._flushed * size
+                    written = 0
+                    while written < len(data):
+                        written += self._fs.pwrite(fd, data[written:], position + written)
+                    self._flushed += len(data) // size
+                    self._tail.clear()
 
     def seal(self) -> None:
         """All entries to the file; from now on it is opened for each look-up."""
-        self.flush()
-        self.close()
-        self.sealed = True
+        with self._lock:
+            self.flush()
+            self.close()
+            self.sealed = True
 
     def _borrow(self) -> int:
         if self.sealed:
@@ -94,45 +100,49 @@ class EntryFile:
         return first, second
 
     def entry(self, i: int) -> tuple[int, int]:
-        fd = self._borrow()
-        try:
-            return self._read(fd, i)
-        finally:
-            self._give_back(fd)
+        with self._lock:
+            fd = self._borrow()
+            try:
+                return self._read(fd, i)
+            finally:
+                self._give_back(fd)
 
     def _floor(self, key: int, column: int = 0) -> int:
         """The number of the last entry whose `column` is at most `key`, or -1."""
-        low, high = 0, self.count
-        if high == 0:
-            return -1
-        fd = self._borrow()
-        try:
-            while low < high:
-                middle = (low + high) // 2
-                if self._read(fd, middle)[column] <= key:
-                    low = middle + 1
-                else:
-                    high = middle
-        finally:
-            self._give_back(fd)
-        return low - 1
+        with self._lock:
+            low, high = 0, self.count
+            if high == 0:
+                return -1
+            fd = self._borrow()
+            try:
+                while low < high:
+                    middle = (low + high) // 2
+                    if self._read(fd, middle)[column] <= key:
+                        low = middle + 1
+                    else:
+                        high = middle
+            finally:
+                self._give_back(fd)
+            return low - 1
 
     def truncate_entries(self, count: int) -> None:
-        if count >= self.count:
-            return
         size = self.ENTRY.size
-        if count >= self._flushed:
-            del self._tail[(count - self._flushed) * size :]
-        else:
-            self._tail.clear()
-            self._fs.ftruncate(self._descriptor(), count * size)
-            self._flushed = count
+        with self._lock:
+            if count >= self.count:
+                return
+            if count >= self._flushed:
+                del self._tail[(count - self._flushed) * size :]
+            else:
+                self._tail.clear()
+                self._fs.ftruncate(self._descriptor(), count * size)
+                self._flushed = count
 
     def reset(self) -> None:
         """Forget every entry, in memory and on disk."""
-        self._tail.clear()
-        self._flushed = 0
-        self._fs.ftruncate(self._descriptor(), 0)
+        with self._lock:
+            self._tail.clear()
+            self._flushed = 0
+            self._fs.ftruncate(self._descriptor(), 0)
 
     def sync(self) -> None:
         sync_path(self.path, self._fs)
@@ -251,9 +261,12 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of a segment. The file exists only when there are any."""
+    """The aborted transactions of a segment. The file exists only when there are any.
 
-    __slots__ = ("_entries", "_fs", "path")
+    What a crash left of an entry is overwritten by the next one: entries behind it would be misread.
+    """
+
+    __slots__ = ("_entries", "_fs", "_size", "path")
 
     ENTRY = struct.Struct(">hqqqq")
 
@@ -261,10 +274,11 @@ class TransactionIndex:
         self.path = path
         self._fs = fs
         self._entries: list[AbortedTxn] = []
+        self._size = 0  # of the whole entries in the file
         if fs.exists(path):
             data = fs.read_bytes(path)
-            usable = len(data) - len(data) % self.ENTRY.size
-            for version, *fields in self.ENTRY.iter_unpack(data[:usable]):
+            self._size = len(data) - len(data) % self.ENTRY.size
+            for version, *fields in self.ENTRY.iter_unpack(data[: self._size]):
                 if version == 0:
                     self._entries.append(AbortedTxn(*fields))
 
@@ -273,11 +287,14 @@ class TransactionIndex:
 
     def append(self, txn: AbortedTxn) -> None:
         self._entries.append(txn)
-        fd = self._fs.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        entry, written = self.ENTRY.pack(0, *txn), 0
+        fd = self._fs.open(self.path, os.O_WRONLY | os.O_CREAT)
         try:
-            self._fs.write_all(fd, self.ENTRY.pack(0, *txn))
+            while written < len(entry):
+                written += self._fs.pwrite(fd, entry[written:], self._size + written)
         finally:
             self._fs.close(fd)
+        self._size += len(entry)
 
     def truncate_to(self, offset: int) -> None:
         kept = [txn for txn in self._entries if txn.last_offset < offset]
@@ -288,5 +305,6 @@ class TransactionIndex:
 
     def reset(self) -> None:
         self._entries = []
+        self._size = 0
         if self._fs.exists(self.path):
             self._fs.unlink(self.path)

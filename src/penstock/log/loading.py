@@ -39,8 +39,12 @@ def open_log(
     clean: bool,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    high_watermark: int = 0,
 ) -> PartitionLog:
-    """Open the log in `directory`, or make an empty one. `clean` says that it was closed in order."""
+    """Open the log in `directory`, or make an empty one. `clean` says that it was closed in order.
+
+    `high_watermark` is as last known; what this log has lost since does not count.
+    """
     log = PartitionLog(directory, topic, partition, topic_id, config, clock, fs)
     fs.makedirs(directory)
     bases = _tidy(log)
@@ -58,13 +62,14 @@ def open_log(
     _recover(log, clean)
     log.recovery_point = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
     log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
-    log.high_watermark = log.log_start_offset
+    log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
     if log.epochs.damaged or (not log.epochs.entries and log.log_end_offset > log.log_start_offset):
         _rebuild_epochs(log)
     log.epochs.truncate_from_end(log.log_end_offset)
     for _, _, header in log.headers(log.recovery_point):
         log.epochs.assign(header.leader_epoch, header.base_offset)
     log.rebuild_producer_state(None if clean else log.segment_base(log.recovery_point))
+    log.producers.on_high_watermark(log.high_watermark)
     for segment in log.segments[:-1]:
         segment.file.close()  # opened again when it is read
     return log

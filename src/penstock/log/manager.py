@@ -27,7 +27,7 @@ from penstock.log.checkpoint import (
     read_offsets,
     write_offsets,
 )
-from penstock.log.doomed import Doomed
+from penstock.log.delayed_delete import DelayedDeletes
 from penstock.log.loading import LogLoadError, open_log, read_partition_metadata
 from penstock.log.partition_log import PartitionLog
 
@@ -47,10 +47,15 @@ class LogManager:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.clean = True  # whether the last shutdown was in order
         self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}  # as the checkpoints on disk have them
         self._threads = config.num_recovery_threads_per_data_dir
         self._clock = clock
         self._fs = fs
-        self._doomed = Doomed(clock, fs)
+        self._doomed = DelayedDeletes(clock, fs)
+        self._outdated: set[TopicPartition] = set()  # in the checkpoints, though their logs are gone
+        self._written: dict[
+            str, dict[TopicPartition, int]
+        ] = {}  # the high watermarks in each directory's file
 
     # opening
 
@@ -77,8 +82,11 @@ class LogManager:
         clean = fs.exists(marker) or not jobs
         self.clean = self.clean and clean
         recovery_points = self._read(directory, RECOVERY_POINTS)
+        self._recovery_points.update(recovery_points)
         log_starts = self._read(directory, LOG_START_OFFSETS)
+        high_watermarks = self._read(directory, HIGH_WATERMARKS)
         self.cleaner_offsets.update(self._read(directory, CLEANER_OFFSETS))
+        checkpointed = {*recovery_points, *log_starts, *high_watermarks, *self.cleaner_offsets}
 
         def open_one(job: tuple[str, str, int]) -> PartitionLog:
             path, topic, partition = job
@@ -94,6 +102,7 @@ class LogManager:
                 clean=clean,
                 recovery_point=recovery_points.get((topic, partition), 0),
                 log_start_offset=log_starts.get((topic, partition), 0),
+                high_watermark=high_watermarks.get((topic, partition), 0),
             )
 
         for log in self._each(open_one, jobs):
@@ -103,6 +112,7 @@ class LogManager:
                     f"{log.topic}-{log.partition} is in both {other} and {log.directory}; remove one"
                 )
             self.logs[log.topic, log.partition] = log
+        self._outdated |= checkpointed - self.logs.keys()
         # From now on a crash is a crash.
         if fs.exists(marker):
             fs.unlink(marker)
@@ -143,6 +153,8 @@ class LogManager:
         directory = min(counts, key=lambda path: counts[path])
         path = os.path.join(directory, f"{topic}-{partition}")
         try:
+            if (topic, partition) in self._outdated:
+                self.checkpoint()  # or after a crash the new log would start where the former one did
             log = open_log(path, topic, partition, topic_id, config, self._clock, self._fs, clean=False)
         except OSError as error:
             raise KafkaStorageError(f"cannot create {path}: {error.strerror}") from error
@@ -155,6 +167,8 @@ class LogManager:
         if log is None:
             return
         self.cleaner_offsets.pop((topic, partition), None)
+        self._outdated.add((topic, partition))
+        self._recovery_points.pop((topic, partition), None)
         name = f"{topic}-{partition}"[:200]  # a directory's name has at most 255 bytes
         target = os.path.join(os.path.dirname(log.directory), f"{name}.{uuid.uuid4().hex}-{reason}")
         self._fs.rename(log.directory, target)
@@ -165,7 +179,7 @@ class LogManager:
         """Remove files and directories whose delay has passed. Blocking."""
         self._doomed.purge()
         for log in list(self.logs.values()):
-            log.doomed.purge()
+            log.delayed_deletes.purge()
 
     # durability
 
@@ -180,16 +194,6 @@ class LogManager:
             and now - log.last_flush_ms >= log.config.flush_ms
         ]
 
-    def flush_due(self) -> None:
-        for log in self.logs_to_flush():
-            self._flush(log)
-
-    def flush_sealed(self) -> None:
-        """Sync logs that have rolled since their last flush, so that recovery after a crash stays short."""
-        for log in list(self.logs.values()):
-            if log.failed is None and log.recovery_point < log.active.base_offset:
-                self._flush(log)
-
     @staticmethod
     def _flush(log: PartitionLog) -> None:
         try:
@@ -202,14 +206,38 @@ class LogManager:
         for directory in self.directories:
             logs = self._in(directory)
             keys = {(log.topic, log.partition) for log in logs}
-            columns = {
-                RECOVERY_POINTS: {(log.topic, log.partition): log.recovery_point for log in logs},
-                HIGH_WATERMARKS: {(log.topic, log.partition): log.high_watermark for log in logs},
-                CLEANER_OFFSETS: {key: offset for key, offset in self.cleaner_offsets.items() if key in keys},
-            }
-            for name, offsets in columns.items():
-                write_offsets(os.path.join(directory, name), offsets, self._fs)
+            self._checkpoint_recovery_points(directory, logs)
+            cleaned = {key: offset for key, offset in self.cleaner_offsets.items() if key in keys}
+            write_offsets(os.path.join(directory, CLEANER_OFFSETS), cleaned, self._fs)
+        self.checkpoint_high_watermarks()
         self.checkpoint_log_starts()
+        self._outdated.clear()
+
+    def checkpoint_high_watermarks(self) -> None:
+        """So that a broker that leads again after a restart does not show its consumers an earlier end."""
+        for directory in self.directories:
+            offsets = {(log.topic, log.partition): log.high_watermark for log in self._in(directory)}
+            if offsets != self._written.get(directory):
+                write_offsets(os.path.join(directory, HIGH_WATERMARKS), offsets, self._fs)
+                self._written[directory] = offsets
+
+    def _checkpoint_recovery_points(self, directory: str, logs: list[PartitionLog]) -> None:
+        points = {(log.topic, log.partition): log.recovery_point for log in logs}
+        self._recovery_points.update(points)
+        write_offsets(os.path.join(directory, RECOVERY_POINTS), points, self._fs)
+
+    def truncated(self, log: PartitionLog, offset: int) -> None:
+        """The log was cut at `offset`: no checkpoint may claim more than it had left then.
+
+        Else recovery after a crash trusts what has taken the place of the records that were cut, unread,
+        and compaction takes it for cleaned.
+        """
+        key = (log.topic, log.partition)
+        if self.cleaner_offsets.get(key, 0) > offset:
+            self.cleaner_offsets[key] = offset
+        if self.logs.get(key) is log and self._recovery_points.get(key, 0) > log.recovery_point:
+            directory = os.path.dirname(log.directory)
+            self._checkpoint_recovery_points(directory, self._in(directory))
 
     def checkpoint_log_starts(self) -> None:
         """Write the log start offsets alone: a client was told that records are gone, so they stay gone."""

@@ -12,22 +12,33 @@ import errno
 import logging
 import os
 import random
+import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.config import LogConfig
 from penstock.errors import KafkaStorageError, OffsetOutOfRange
 from penstock.fs import Fs
-from penstock.log.doomed import Doomed
+from penstock.log.check import check_log
+from penstock.log.delayed_delete import DelayedDeletes
 from penstock.log.epochs import EpochEntry, LeaderEpochCache
 from penstock.log.files import FileSlice
 from penstock.log.index import AbortedTxn
+from penstock.log.producer_rebuild import ProducerRebuild
 from penstock.log.producer_state import ProducerStateManager
-from penstock.log.replay import batches_from, marker_of, remember_tail, replay_producers
+from penstock.log.replay import batches_from, marker_of
 from penstock.log.retention import SegmentFacts, segments_to_delete
-from penstock.log.segment import CLEANED_SUFFIX, SWAP_SUFFIX, Segment, rename_segments
+from penstock.log.segment import (
+    CLEANED_SUFFIX,
+    FILE_KINDS,
+    SWAP_SUFFIX,
+    Segment,
+    file_name,
+    rename_segments,
+)
 from penstock.log.validate import Admitted, Allowance, admit
 from penstock.wire.records import BatchHeader, check_batch, iter_records, stamp
 
@@ -52,6 +63,13 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+@dataclass(slots=True)
+class _Flush:
+    """One that is under way: what lies before `end` is on disk when it is done."""
+
+    end: int
 
 
 class PartitionLog:
@@ -80,10 +98,17 @@ class PartitionLog:
         self.high_watermark = 0
         self.recovery_point = 0
         self.last_flush_ms = clock.now_ms()
-        self.producers = ProducerStateManager(directory, fs)
+        self._flushes: list[_Flush] = []  # under way
+        self._flush_lock = threading.Lock()
+        self._producers = ProducerStateManager(directory, fs)
+        self._rebuild: ProducerRebuild | None = None  # after a truncation, until it is taken over
+        self._swapping: list[int] = []  # base offsets of segments whose `.swap` files are on disk
+        self._directory_dirty = False  # names were removed that a crash must not bring back
         self.epochs = LeaderEpochCache(os.path.join(directory, "leader-epoch-checkpoint"), fs)
         self.failed: OSError | None = None
-        self.doomed = Doomed(clock, fs)
+        self.closed = False
+        self.truncations = 0  # what was made from the log before one may not replace what is there since
+        self.delayed_deletes = DelayedDeletes(clock, fs)
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._rng = rng or random.Random()
         self._jitter_ms = 0
@@ -100,7 +125,17 @@ class PartitionLog:
         return sum(segment.size for segment in self.segments)
 
     @property
+    def producers(self) -> ProducerStateManager:
+        """What is known of producers. After a truncation it is read back first, which may take long; see
+        `producer_rebuild` for how not to wait for it here."""
+        if self._rebuild is not None:
+            self.take_producers(self._rebuild)
+        return self._producers
+
+    @property
     def last_stable_offset(self) -> int:
+        if self._rebuild is not None:
+            return min(self._rebuild.stable_until, self.high_watermark)
         unstable = self.producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
@@ -131,6 +166,7 @@ class PartitionLog:
         *,
         origin: str = "client",
         allowance: Allowance | None = None,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Check a batch, give it its offset in place, and append it with one write.
 
@@ -159,7 +195,7 @@ class PartitionLog:
                 return AppendInfo(
                     known.base_offset, known.last_offset, time, self.log_start_offset, True, flush
                 )
-            self.producers.check(header)
+            self.producers.check(header, transaction_version if header.is_transactional else 0)
         base = self.log_end_offset
         stamp(buf, start, base, leader_epoch)
         header.base_offset = base
@@ -180,23 +216,44 @@ class PartitionLog:
         first, last = -1, -1
         while start < end:
             header = check_batch(buf, start, end, stored=True)
-            if header.base_offset < self.log_end_offset:
+            if header.base_offset < self.log_end_offset and not self._begins_within(header):
                 raise OffsetOutOfRange(
                     f"{self.topic}-{self.partition} ends at {self.log_end_offset},"
                     f" the leader sent {header.base_offset}"
                 )
             marker = marker_of(buf, start) if header.is_control and header.count else None
-            self._write(memoryview(buf)[start : start + header.size], header, marker)
+            data = memoryview(buf)[start : start + header.size]
+            if header.base_offset < self.log_end_offset:
+                self._write_around_start(data, header, marker)
+            else:
+                self._write(data, header, marker)
             first = header.base_offset if first < 0 else first
             last = header.last_offset
             start += header.size
         return AppendInfo(first, last, -1, self.log_start_offset, flush_required=self._flush_required())
+
+    def _begins_within(self, header: BatchHeader) -> bool:
+        """Whether the log is empty and its start lies in this batch: DeleteRecords has moved the start of the
+        leader's log into it, and a batch is sent whole."""
+        return self.size == 0 and self.log_start_offset == self.log_end_offset <= header.last_offset
+
+    def _write_around_start(
+        self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None
+    ) -> None:
+        """The segment begins with the batch, the log still inside it."""
+        start, high_watermark = self.log_start_offset, self.high_watermark
+        self.truncate_fully_and_start_at(header.base_offset)
+        self._write(data, header, marker)
+        self.log_start_offset = start
+        self.high_watermark = max(high_watermark, start)
 
     def _flush_required(self) -> bool:
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def _write(self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None) -> None:
         last_offset = header.last_offset
+        if self._rebuild is not None and header.producer_id >= 0:
+            self.take_producers(self._rebuild)  # before the batch is there, which would count twice
         try:
             segment = self.segments[-1]
             if self._must_roll(segment, len(data), header, last_offset):
@@ -275,7 +332,7 @@ class PartitionLog:
         return new
 
     def _remove_old_snapshots(self, newest: int) -> None:
-        self.producers.remove_snapshots(keep={*self._bases, newest})
+        self._producers.remove_snapshots(keep={*self._bases, newest})
 
     def _storage_error(self, error: OSError) -> KafkaStorageError:
         now = self.clock.now_ms()
@@ -291,7 +348,8 @@ class PartitionLog:
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
-        self.producers.on_high_watermark(offset)
+        if self._rebuild is None:
+            self._producers.on_high_watermark(offset)
         return True
 
     # reading
@@ -369,8 +427,8 @@ class PartitionLog:
         return found
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is at least as new as `timestamp`."""
-        for segment in self.segments:
+        """The first record that is at least as new as `timestamp`. Also off the loop."""
+        for segment in list(self.segments):
             if segment.max_timestamp < timestamp:
                 continue
             for position, header in segment.timed_batches(timestamp):
@@ -383,7 +441,7 @@ class PartitionLog:
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp of the log."""
-        newest = max((segment.max_timestamp for segment in self.segments), default=-1)
+        newest = max((segment.max_timestamp for segment in list(self.segments)), default=-1)
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
@@ -399,6 +457,8 @@ class PartitionLog:
         """Drop everything from `offset` on. Returns with the log end at the last whole batch before it."""
         if offset >= self.log_end_offset:
             return
+        self.cancel_swap()
+        stable_until = self._stable_after(offset)
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return
@@ -408,37 +468,64 @@ class PartitionLog:
         self.set_segments(self.segments[:keep])
         end = self.active.truncate_to(offset)
         self.log_end_offset = max(end, self.active.base_offset)
-        self._after_truncation()
+        self._after_truncation(stable_until)
+
+    def _stable_after(self, offset: int) -> int:
+        """Up to where no transaction can be open once the log is cut: as far as now, unless markers that
+        counted as replicated go with it."""
+        return self.last_stable_offset if offset >= self.high_watermark else self.log_start_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
+        self.cancel_swap()
         for segment in self.segments:
             self._doom(segment.mark_deleted())
         self.set_segments([])
         self.log_end_offset = self.log_start_offset = offset
+        self._rebuild = None
+        self._producers.clear()
         self.roll(offset)
-        self._after_truncation()
+        self._after_truncation(offset)
 
-    def _after_truncation(self) -> None:
+    def _after_truncation(self, stable_until: int) -> None:
         end = self.log_end_offset
-        self.recovery_point = min(self.recovery_point, end)
-        self.high_watermark = min(self.high_watermark, end)
+        self.truncations += 1
+        with self._flush_lock:
+            # What takes the place of the records that were cut is not what a flush under way syncs.
+            self.recovery_point = min(self.recovery_point, end)
+            for flush in self._flushes:
+                flush.end = min(flush.end, end)
         self.log_start_offset = min(self.log_start_offset, end)
+        # A log that starts again further on is replicated up to there.
+        self.high_watermark = max(min(self.high_watermark, end), self.log_start_offset)
         self.epochs.truncate_from_end(end)
-        self.rebuild_producer_state()
-        self.producers.on_high_watermark(self.high_watermark)
+        self._rebuild = ProducerRebuild(
+            self._producers, self.segments, self.log_start_offset, end, end, stable_until=stable_until
+        )
+
+    def producer_rebuild(self) -> ProducerRebuild | None:
+        """What is to be read back after a truncation, if anything. Its `run` may be called in a thread;
+        `take_producers` then makes use of it, on the loop."""
+        return self._rebuild
+
+    def take_producers(self, rebuild: ProducerRebuild) -> None:
+        """Take over what `rebuild` has read, or reads now; of an earlier truncation it is of no use."""
+        if self._rebuild is rebuild:
+            self._producers.take_over(rebuild.run())
+            self._producers.on_high_watermark(self.high_watermark)
+            self._rebuild = None
 
     def rebuild_producer_state(self, snapshot_at_most: int | None = None) -> None:
-        """Read back what the log says of its producers.
+        """Read back what the log says of its producers, when it is opened.
 
         After a crash a snapshot past the recovery point is not trusted: `snapshot_at_most` says from where
         on the log itself is read.
         """
         end = self.log_end_offset
-        offset = self.producers.load_latest(end if snapshot_at_most is None else min(snapshot_at_most, end))
-        start = self.log_start_offset if offset is None else offset
-        replay_producers(self.producers, self.headers(start), start)
-        if offset is not None and self.producers.producers:
-            remember_tail(self.producers, self.segments)
+        at_most = end if snapshot_at_most is None else min(snapshot_at_most, end)
+        rebuild = ProducerRebuild(
+            self._producers, self.segments, self.log_start_offset, end, at_most, mend=True
+        )
+        self._producers.take_over(rebuild.run())
 
     def delete_records_before(self, offset: int) -> int:
         """Records below `offset` become unreadable, and whole segments of them go. Returns the new start."""
@@ -450,15 +537,17 @@ class PartitionLog:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
-            self.producers.forget_before(offset)
+            self._producers.forget_before(offset)
             self._drop_segments(self._deletable(self.clock.now_ms(), only_below_start=True))
         return self.log_start_offset
 
-    def apply_retention(self, consumed_offset: int | None = None) -> int:
-        """Delete what the topic's limits let go. Returns the number of segments that went."""
+    def apply_retention(self, consumed_offset: int | None = None, most: int | None = None) -> int:
+        """Delete what the topic's limits allow, `most` segments at a time: their files are renamed here.
+        Returns the number of segments that went."""
         if consumed_offset is not None and consumed_offset > self.log_start_offset:
             self.delete_records_before(min(consumed_offset, self.high_watermark))
-        return self._drop_segments(self._deletable(self.clock.now_ms()))
+        count = self._deletable(self.clock.now_ms())
+        return self._drop_segments(count if most is None else min(count, most))
 
     def _deletable(self, now_ms: int, *, only_below_start: bool = False) -> int:
         if only_below_start:
@@ -480,26 +569,43 @@ class PartitionLog:
         if kept[0].base_offset > self.log_start_offset:
             self.log_start_offset = kept[0].base_offset
             self.epochs.truncate_from_start(self.log_start_offset)
-            self.producers.forget_before(self.log_start_offset)
+            self._producers.forget_before(self.log_start_offset)
         self.set_segments(kept)
         for segment in gone:
             self._doom(segment.mark_deleted())
         self._remove_old_snapshots(self.log_end_offset)
         return count
 
-    def replace_segments(self, old: list[Segment], new_base_offsets: list[int]) -> None:
-        """Swap in rewritten segments: `.cleaned` files become `.swap`, the old go, `.swap` gets the name.
+    def begin_swap(self, base_offsets: list[int]) -> None:
+        """`.cleaned` files become `.swap`. When the directory is synced, a crash is completed by `loading`,
+        and `finish_swap` may follow; until then nothing has changed for readers."""
+        self._swapping = base_offsets
+        rename_segments(self.directory, base_offsets, CLEANED_SUFFIX, SWAP_SUFFIX, self.fs)
 
-        From the first rename on, a crash is completed by `loading`; before it, nothing has changed.
-        """
-        bases = {segment.base_offset for segment in old}
-        rename_segments(self.directory, new_base_offsets, CLEANED_SUFFIX, SWAP_SUFFIX, self.fs)
-        for segment in old:
-            self._doom(segment.mark_deleted())
-        rename_segments(self.directory, new_base_offsets, SWAP_SUFFIX, "", self.fs)
-        new = [self.open_segment(base) for base in new_base_offsets]
-        kept = [segment for segment in self.segments if segment.base_offset not in bases]
+    def finish_swap(self, old: list[Segment]) -> None:
+        """The old segments go, `.swap` gets the name. The directory is to be synced afterwards."""
+        bases, self._swapping = self._swapping, []
+        gone = {segment.base_offset for segment in old}
+        try:
+            renamed = [path for segment in old for path in segment.mark_deleted()]
+            rename_segments(self.directory, bases, SWAP_SUFFIX, "", self.fs)
+            new = [self.open_segment(base) for base in bases]
+        except OSError as error:
+            self.failed = error  # half of it is done: the next start completes it
+            raise
+        kept = [segment for segment in self.segments if segment.base_offset not in gone]
         self.set_segments(sorted([*kept, *new], key=lambda segment: segment.base_offset))
+        self._doom(renamed)
+
+    def cancel_swap(self) -> None:
+        """What was rewritten is of the log as it was: nothing of it may come back, nor after a crash."""
+        bases, self._swapping = self._swapping, []
+        for base in bases:
+            for kind in FILE_KINDS:  # the log first: without it the rest is thrown away at the next start
+                path = os.path.join(self.directory, file_name(base, kind) + SWAP_SUFFIX)
+                if self.fs.exists(path):
+                    self.fs.unlink(path)
+                    self._directory_dirty = True
 
     def open_segment(self, base_offset: int) -> Segment:
         return Segment.open(
@@ -508,7 +614,9 @@ class PartitionLog:
 
     def _doom(self, paths: list[str]) -> None:
         # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
-        self.doomed.add(paths, 0 if self.config.retention_strict else self.config.file_delete_delay_ms)
+        self.delayed_deletes.add(
+            paths, 0 if self.config.retention_strict else self.config.file_delete_delay_ms
+        )
 
     # keeping
 
@@ -518,22 +626,38 @@ class PartitionLog:
             segment.index_interval_bytes = config.index_interval_bytes
 
     def flush(self) -> None:
-        """Sync what was appended before this call. Blocking; may run beside appends, off the loop."""
-        end = self.log_end_offset
-        if end <= self.recovery_point:
-            return
-        unsynced = self.segments[self._floor(self.recovery_point) :]
+        """Sync what was appended before this call. Blocking; may run beside everything else, off the loop."""
+        with self._flush_lock:
+            flush = _Flush(self.log_end_offset)
+            if flush.end <= self.recovery_point:
+                return
+            self._flushes.append(flush)
         try:
-            for segment in unsynced:
-                segment.sync(sealed=segment is not self.segments[-1])
-            if len(unsynced) > 1 or self.recovery_point == self.segments[-1].base_offset:
-                self.fs.fsync_dir(self.directory)
+            self._sync(list(self.segments), self.recovery_point)
         except OSError as error:
             # After a failed sync the kernel may have dropped the pages: what is on disk is unknown.
             self.failed = error
             raise self._storage_error(error) from error
-        self.recovery_point = max(self.recovery_point, end)
-        self.last_flush_ms = self.clock.now_ms()
+        else:
+            with self._flush_lock:
+                self.recovery_point = max(self.recovery_point, flush.end)
+            self.last_flush_ms = self.clock.now_ms()
+        finally:
+            with self._flush_lock:
+                self._flushes.remove(flush)
+
+    def _sync(self, segments: list[Segment], recovery_point: int) -> None:
+        bases = [segment.base_offset for segment in segments]
+        unsynced = segments[max(bisect.bisect_right(bases, recovery_point) - 1, 0) :]
+        for segment in unsynced:
+            segment.sync(sealed=segment is not segments[-1])
+        if len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:
+            self._directory_dirty = False
+            self.fs.fsync_dir(self.directory)
+
+    def check(self) -> None:
+        """Raise InvariantViolated unless memory and files hold together. For tests: it reads all headers."""
+        check_log(self)
 
     def close(self) -> None:
         """Close in order: indexes complete, producer state saved, everything synced."""
@@ -545,3 +669,4 @@ class PartitionLog:
             self.active.sync(sealed=True)
         for segment in self.segments:
             segment.close()
+        self.closed = True

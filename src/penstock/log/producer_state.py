@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import struct
+import weakref
 from collections import deque
 from typing import NamedTuple
 
 import crc32c
 
 from penstock.errors import (
+    ConcurrentTransactions,
     InvalidProducerEpoch,
     OutOfOrderSequenceNumber,
     PenstockError,
@@ -27,6 +29,8 @@ REMEMBERED_BATCHES = 5
 NO_EPOCH = -1
 SNAPSHOT_SUFFIX = ".snapshot"
 _MAX_SEQUENCE = 0x7FFFFFFF
+_EPOCH_PER_TRANSACTION = 2
+"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
@@ -65,6 +69,12 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else -1
 
 
+class VerificationGuard:
+    """Held while a producer's transaction is being verified; a marker of the producer takes it back."""
+
+    __slots__ = ("__weakref__",)
+
+
 class SnapshotError(PenstockError):
     """A producer snapshot that is damaged."""
 
@@ -78,6 +88,7 @@ class ProducerStateManager:
         self._unreplicated: dict[
             int, int
         ] = {}  # first offset -> offset of the marker, above the high watermark
+        self._guards: weakref.WeakValueDictionary[int, VerificationGuard] = weakref.WeakValueDictionary()
 
     # deciding
 
@@ -91,14 +102,23 @@ class ProducerStateManager:
                 return mark
         return None
 
-    def check(self, header: BatchHeader) -> None:
-        """Raise the error Kafka gives unless the batch is the next one of its producer."""
+    def check(self, header: BatchHeader, transaction_version: int = 0) -> None:
+        """Raise the error Kafka gives unless the batch is the next one of its producer.
+
+        With transaction version 2 each transaction has an epoch of its own, so its first batch here has
+        sequence 0, whatever is known of the producer.
+        """
         entry = self.producers.get(header.producer_id)
-        if entry is None or entry.epoch == NO_EPOCH:
-            return  # nothing is known (all its records were deleted): any sequence may start
-        if header.producer_epoch < entry.epoch:
-            self.check_epoch(header)
         first = header.base_sequence
+        starts_at_0 = transaction_version >= _EPOCH_PER_TRANSACTION
+        if entry is None or entry.epoch == NO_EPOCH:
+            if first != 0 and starts_at_0:
+                raise OutOfOrderSequenceNumber(
+                    f"producer {header.producer_id}: sequence {first} of a producer that is not known here,"
+                    " expected 0"
+                )
+            return  # nothing is known (all its records were deleted): any sequence may start
+        self.check_epoch(header)
         if header.producer_epoch != entry.epoch:
             if first != 0:
                 raise OutOfOrderSequenceNumber(
@@ -108,8 +128,6 @@ class ProducerStateManager:
             return
         last = entry.last_sequence
         expected = 0 if last in (-1, _MAX_SEQUENCE) else last + 1
-        if last == -1 and not entry.batches:
-            return  # only markers so far in this epoch: any sequence may start
         if first != expected:
             raise OutOfOrderSequenceNumber(
                 f"producer {header.producer_id}: sequence {first} after {last}, expected {expected}"
@@ -117,9 +135,16 @@ class ProducerStateManager:
 
     def check_epoch(self, header: BatchHeader) -> None:
         entry = self.producers.get(header.producer_id)
-        if entry is not None and header.producer_epoch < entry.epoch:
+        if entry is None or header.producer_epoch == entry.epoch:
+            return
+        if header.producer_epoch < entry.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}"
+            )
+        if entry.txn_first_offset is not None and header.is_transactional:
+            # Or the records of the last transaction would end with this one.
+            raise ConcurrentTransactions(
+                f"producer {header.producer_id} has a transaction of epoch {entry.epoch} that has not ended"
             )
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
@@ -137,6 +162,33 @@ class ProducerStateManager:
                 f" the partition has seen {entry.coordinator_epoch}"
             )
 
+    def has_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> bool:
+        """Whether a marker would change nothing: one like it has come, and nothing was written since."""
+        entry = self.producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.txn_first_offset is None
+            and entry.epoch == epoch
+            and entry.coordinator_epoch >= coordinator_epoch
+        )
+
+    # verifying
+
+    def start_verifying(self, producer_id: int) -> VerificationGuard:
+        """It is asked elsewhere whether the producer's transaction has this partition. The guard lives as
+        long as somebody holds it."""
+        guard = self._guards.get(producer_id)
+        if guard is None:
+            guard = self._guards[producer_id] = VerificationGuard()
+        return guard
+
+    def is_verifying(self, producer_id: int, guard: VerificationGuard) -> bool:
+        """Whether nothing has ended the producer's transaction here since the guard was given."""
+        return self._guards.get(producer_id) is guard
+
+    def stop_verifying(self, producer_id: int) -> None:
+        self._guards.pop(producer_id, None)
+
     # applying
 
     def apply(self, header: BatchHeader) -> None:
@@ -151,6 +203,7 @@ class ProducerStateManager:
 
     def apply_marker(self, header: BatchHeader, kind: str, coordinator_epoch: int) -> AbortedTxn | None:
         """Take note of a transaction marker. Returns the aborted transaction, if it ended one."""
+        self.stop_verifying(header.producer_id)
         entry = self._entry(header.producer_id, header.producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
@@ -207,17 +260,24 @@ class ProducerStateManager:
         entry = self.producers.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return
-        mark = _mark(header)
-        if mark in entry.batches:
-            return
-        entry.batches = deque(
-            sorted([*entry.batches, mark], key=lambda kept: kept.last_offset), maxlen=REMEMBERED_BATCHES
-        )
+        # By its offset: in a snapshot the last one has the time of the producer's last marker.
+        marks = {kept.last_offset: kept for kept in entry.batches} | {header.last_offset: _mark(header)}
+        entry.batches = deque((marks[offset] for offset in sorted(marks)), maxlen=REMEMBERED_BATCHES)
+
+    def empty(self) -> ProducerStateManager:
+        """One that knows nothing yet of the same log."""
+        return ProducerStateManager(self.directory, self._fs)
+
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Know of the log what `other` has read; what is being verified goes on."""
+        self.producers, self.ongoing = other.producers, other.ongoing
+        self._unreplicated = other._unreplicated
 
     def clear(self) -> None:
         self.producers.clear()
         self.ongoing.clear()
         self._unreplicated.clear()
+        self._guards.clear()
 
     # snapshots
 

@@ -6,7 +6,7 @@ producer, so the last batches before the end are looked at once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.errors import InvalidRecord
 from penstock.log.producer_state import ProducerStateManager
@@ -20,7 +20,7 @@ _TAIL_BATCHES = 200
 def batches_from(segments: Sequence[Segment], offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
     """Every batch from the one that holds `offset` on. The first segment is the one that may hold it."""
     for segment in segments:
-        for position, header in segment.from_offset(offset):
+        for position, header in segment.from_offset(offset, mend=False):
             if header.last_offset >= offset:
                 yield segment, position, header
 
@@ -33,17 +33,23 @@ def marker_of(buf: bytes | bytearray | memoryview, start: int = 0) -> tuple[str,
 
 
 def replay_producers(
-    producers: ProducerStateManager, batches: Iterator[tuple[Segment, int, BatchHeader]], start: int
+    producers: ProducerStateManager,
+    batches: Iterable[tuple[Segment, int, BatchHeader]],
+    start: int,
+    *,
+    mend: bool,
 ) -> None:
-    """Apply the batches from offset `start` on; aborted transactions that their index lacks come back."""
+    """Apply the batches from offset `start` on. With `mend`, aborted transactions that their index lacks
+    come back."""
     for segment, position, header in batches:
-        if header.base_offset < start or header.producer_id < 0:
+        # The log may start within a batch, after DeleteRecords: its sequences count all the same.
+        if header.last_offset < start or header.producer_id < 0:
             continue
         if not header.is_control:
             producers.apply(header)
         elif header.count:  # compaction may have emptied it
             aborted = producers.apply_marker(header, *marker_of(segment.batch(position, header)))
-            if aborted is not None and aborted not in segment.txns:
+            if mend and aborted is not None and aborted not in segment.txns:
                 segment.txns.append(aborted)
 
 

@@ -1,4 +1,4 @@
-"""Which segments may go: by age, by size, or because nothing reads them any more.
+"""Which segments may go: by age, by size, by number of records, or because nothing reads them any more.
 
 Pure: facts about the segments and a clock reading in, a number of leading segments out.
 """
@@ -28,6 +28,7 @@ def segments_to_delete(
     """How many segments, oldest first, retention lets go. The active one counts as the last of them;
     the caller starts a new segment first where that one has to go as well."""
     excess = sum(segment.size for segment in segments) - config.retention_bytes
+    log_end_offset = segments[-1].end_offset
 
     def may_go(segment: SegmentFacts, is_active: bool) -> bool:
         if segment.end_offset > high_watermark or (is_active and segment.size == 0):
@@ -37,6 +38,8 @@ def segments_to_delete(
         if "delete" not in config.cleanup_policy:
             return False
         if 0 <= config.retention_ms < now_ms - segment.largest_timestamp:
+            return True
+        if 0 <= config.retention_records <= log_end_offset - segment.end_offset:
             return True
         return config.retention_bytes >= 0 and excess >= segment.size
 

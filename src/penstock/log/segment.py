@@ -41,7 +41,6 @@ def rename_segments(directory: str, bases: Iterable[int], old: str, new: str, fs
             path = os.path.join(directory, file_name(base, kind))
             if fs.exists(path + old):
                 fs.rename(path + old, path + new)
-    fs.fsync_dir(directory)
 
 
 class Segment:
@@ -57,6 +56,7 @@ class Segment:
         "max_timestamp",
         "offset_of_max_timestamp",
         "offsets",
+        "retired",
         "times",
         "txns",
     )
@@ -76,6 +76,7 @@ class Segment:
         self.file = file
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
+        self.retired = False  # out of use; who still reads it does so without indexes
         self._fs = fs
         self.offsets = OffsetIndex(self.path(".index"), base_offset, fs)
         self.times = TimeIndex(self.path(".timeindex"), base_offset, fs)
@@ -118,7 +119,7 @@ class Segment:
     def open(cls, directory: str, base_offset: int, fs: Fs, *, index_interval_bytes: int) -> Segment:
         path = os.path.join(directory, file_name(base_offset, ".log"))
         stat = os.stat(path)
-        file = LogFile(path, fs, stat.st_size)
+        file = LogFile(path, fs, stat.st_size, identity=(stat.st_dev, stat.st_ino))
         segment = cls(
             directory,
             base_offset,
@@ -164,7 +165,7 @@ class Segment:
 
     def _has(self, max_timestamp: int, offset: int) -> bool:
         """Whether the batch that holds `offset` is there, and its newest record is of that time."""
-        for _, header in self.headers(self.offsets.position_for(offset)):
+        for _, header in self.headers(self._start_for(offset, mend=False)):
             if header.last_offset >= offset:
                 return header.max_timestamp == max_timestamp
         return False
@@ -238,21 +239,35 @@ class Segment:
             and header.last_offset_delta >= 0
         )
 
-    def from_offset(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    def from_offset(self, offset: int, *, mend: bool = True) -> Iterator[tuple[int, BatchHeader]]:
         """All batches from one at or before `offset` on; CorruptMessage where the bytes are no batches.
 
-        An index entry that leads to no batch, or too far, is noticed: the index is then built anew.
+        An index entry that leads to no batch, or too far, is noticed: the index is then rebuilt. Off the
+        loop (`mend` is false) all is read from the first byte instead.
         """
-        end = self.offsets.position_for(offset)
-        if end and not self._is_batch(end, offset):
-            logger.warning("%s: an index entry is wrong; the indexes are built anew", self.file.path)
-            self.rebuild_indexes()
-            end = self.offsets.position_for(offset)
+        end = self._start_for(offset, mend)
         for position, header in self.headers(end):
             yield position, header
             end = position + header.size
         if end != self.file.size:
             raise CorruptMessage(f"{self.file.path}: no batch at byte {end}; see penstock log verify")
+
+    def _start_for(self, offset: int, mend: bool) -> int:
+        position = 0
+        if offset > self.base_offset and not self.retired:
+            try:
+                position = self.offsets.position_for(offset)
+            except FileNotFoundError:
+                if not self.retired:
+                    raise
+        if not position or self._is_batch(position, offset):
+            return position
+        # Asked after the look-up: the names of the indexes may just have gone to those of another segment.
+        if self.retired or not mend:
+            return 0
+        logger.warning("%s: an index entry is wrong; rebuilding the indexes", self.file.path)
+        self.rebuild_indexes()
+        return self.offsets.position_for(offset)
 
     def _is_batch(self, position: int, at_most: int) -> bool:
         for _, header in self.headers(position, position + HEADER_SIZE):
@@ -288,15 +303,16 @@ class Segment:
         return self._last()[0]
 
     def timed_batches(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Batches whose newest record is at least that old, oldest offset first."""
-        known = self.times.before(timestamp)
-        if known is not None:
-            found = self.locate(known[1])
-            if found is None or found[1].max_timestamp != known[0]:
-                logger.warning("%s: a time index entry is wrong; the indexes are built anew", self.file.path)
-                self.rebuild_indexes()
-                known = self.times.before(timestamp)
-        for position, header in self.from_offset(self.base_offset if known is None else known[1]):
+        """Batches whose newest record is at least that old, oldest offset first. Also off the loop: where
+        the time index is wrong, all are looked at."""
+        start = self.base_offset
+        try:
+            known = None if self.retired else self.times.before(timestamp)
+        except FileNotFoundError:
+            known = None
+        if known is not None and self._has(*known):
+            start = known[1]
+        for position, header in self.from_offset(start, mend=False):
             if header.max_timestamp >= timestamp:
                 yield position, header
 
@@ -407,13 +423,15 @@ class Segment:
 
         Nothing is closed: a flush may be running, and a slice may be on its way to a socket.
         """
-        self.file.keep_open()
+        self.retired = True
+        self.file.retire()
         renamed = []
         for kind in FILE_KINDS:
             path = self.path(kind)
             if self._fs.exists(path):
                 self._fs.rename(path, path + DELETED_SUFFIX)
                 renamed.append(path + DELETED_SUFFIX)
+        self.file.path = self.path(".log") + DELETED_SUFFIX
         return renamed
 
     def close(self) -> None:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from penstock.metadata.acls import Acl
+from penstock.wire.scram import ScramCredential
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 NO_LEADER = -1
@@ -21,13 +24,15 @@ class BrokerInfo:
     port: int
     rack: str | None = None
     epoch: int = 0
-    peer_host: str | None = None
-    peer_port: int = 0
+    listeners: tuple[tuple[str, str, int], ...] = ()
+    """Name, host and port of each."""
 
-    @property
-    def peer_address(self) -> tuple[str, int]:
-        """Where the other brokers reach it."""
-        return (self.host, self.port) if self.peer_host is None else (self.peer_host, self.peer_port)
+    def address(self, listener: str) -> tuple[str, int] | None:
+        """Where clients of this listener reach it; None where it has no such listener."""
+        for name, host, port in self.listeners:
+            if name == listener:
+                return host, port
+        return None if self.listeners else (self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,21 @@ class TopicImage:
         return max((partition.leader_epoch for partition in self.partitions), default=-1)
 
 
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: sorted pairs of "user", "client-id" or "ip" and a name, None for the default."""
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     """`broker_configs` has the altered settings: under "" those for all brokers, under "1" broker 1's;
-    `group_configs` those of groups, also of groups that do not exist yet.
+    `group_configs` those of groups, also of groups that do not exist yet. `acls` are by the name of their
+    node; `acls` and `quotas` stay the same objects for as long as none of them changes.
 
     `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
     so a topic made again under that name has to start above it. `leaving` are brokers that are shutting down
     and should lead nothing more; `broken` has, for a broker, the partitions whose logs it cannot write.
+    `credentials` are those of SCRAM, by mechanism and user.
     """
 
     cluster_id: str
@@ -80,6 +92,9 @@ class ClusterImage:
     deleted_epochs: Mapping[str, int] = field(default_factory=dict)
     leaving: frozenset[int] = frozenset()
     broken: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    acls: Mapping[str, Acl] = field(default_factory=dict)
+    quotas: Quotas = field(default_factory=dict)
+    credentials: Mapping[tuple[str, str], ScramCredential] = field(default_factory=dict)
     version: int = 0
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
@@ -118,6 +133,12 @@ class ClusterImage:
     def with_broker(self, broker: BrokerInfo) -> ClusterImage:
         return replace(self, brokers={**self.brokers, broker.id: broker}, version=self.version + 1)
 
+    def with_credentials(self, changed: Mapping[tuple[str, str], ScramCredential | None]) -> ClusterImage:
+        """None for those that are deleted."""
+        merged = {**self.credentials, **changed}
+        credentials = {key: one for key, one in merged.items() if one is not None}
+        return replace(self, credentials=credentials, version=self.version + 1)
+
     def with_broker_configs(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
         return replace(self, broker_configs={**self.broker_configs, **changed}, version=self.version + 1)
 
@@ -125,4 +146,17 @@ class ClusterImage:
         configs = {**self.group_configs, **changed}
         return replace(
             self, group_configs={name: one for name, one in configs.items() if one}, version=self.version + 1
+        )
+
+    def with_acls(self, created: Mapping[str, Acl], deleted: Iterable[str] = ()) -> ClusterImage:
+        acls = {**self.acls, **created}
+        for name in deleted:
+            acls.pop(name, None)
+        return replace(self, acls=acls, version=self.version + 1)
+
+    def with_quotas(self, changed: Quotas) -> ClusterImage:
+        """Where nothing is left of an entity's quotas, it has none any more."""
+        quotas = {**self.quotas, **changed}
+        return replace(
+            self, quotas={entity: one for entity, one in quotas.items() if one}, version=self.version + 1
         )

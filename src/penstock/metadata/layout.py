@@ -7,8 +7,8 @@
     /cluster/controller-epoch       its version is the epoch of the newest controller
     /cluster/leaving/1              broker 1 is shutting down and should lead nothing more
     /cluster/broken/1               ephemeral; {"NAME": [0, 2]}: partitions whose logs broker 1 cannot write
-    /brokers/1                      ephemeral; {"host", "port", "rack", "epoch"}; with a listener for
-                                    brokers only, its {"peer_host", "peer_port"} too
+    /brokers/1                      ephemeral; {"host", "port", "rack", "epoch", "listeners"}, the last a list
+                                    of [name, host, port]
     /topics/NAME                    {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
                                     "adding" and "removing" {"0": [3]} while partitions are reassigned
     /topics/NAME/state/0            {"leader", "leader_epoch", "isr"}; the version is the partition epoch
@@ -16,13 +16,18 @@
     /config/topics/NAME             {"retention.ms": "1000", ...}, only what was set
     /config/brokers/1               the same for one broker; /config/brokers/default for all
     /config/groups/NAME             the same for one group, its id quoted as in a URL
-    /acls, /quotas, /credentials    kept for those; mirrored as all else, and nothing is there yet
+    /acls/HASH                      one ACL: [type, name, pattern, principal, host, operation, permission]
+    /quotas/client-id,user=NAME     the quotas of a user, client id, both (as here, of any client id: the
+                                    default has no name) or an ip: {"producer_byte_rate": 1048576.0, ...}
+    /credentials/scram/MECHANISM/USER    {"salt", "stored_key", "server_key", "iterations"}, in hexadecimal
+    /credentials/salt-key           random bytes, of which the salts of unknown users are made
 
 Values are JSON. Each change is one `multi` whose operations carry the versions that the image was read with.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -31,13 +36,23 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from penstock.metadata.acls import Acl
+from penstock.metadata.image import (
+    NO_LEADER,
+    BrokerInfo,
+    ClusterImage,
+    PartitionImage,
+    QuotaEntity,
+    TopicImage,
+)
 from penstock.metadata.store import Check, Create, Delete, Op, Set, Versioned
+from penstock.wire.scram import ScramCredential
 
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/cluster/producer-ids"
 BROKER_EPOCH = "/cluster/broker-epoch"
 CONTROLLER = "/cluster/controller"
+SALT_KEY = "/credentials/salt-key"
 CONTROLLER_EPOCH = "/cluster/controller-epoch"
 
 Versions = Mapping[str, int]
@@ -84,8 +99,31 @@ def broker_config_path(name: str) -> str:
 
 
 def group_config_path(group_id: str) -> str:
-    # Group ids are free text; a dot alone is no name of a node everywhere.
-    return "/config/groups/" + quote(group_id, safe="").replace(".", "%2E")
+    return "/config/groups/" + _quoted(group_id)
+
+
+def acl_name(acl: Acl) -> str:
+    """Of its node: the same ACL is there at most once."""
+    return hashlib.sha256(_acl_value(acl)).hexdigest()[:32]
+
+
+def acl_path(name: str) -> str:
+    return f"/acls/{name}"
+
+
+def quota_path(entity: QuotaEntity) -> str:
+    """A default has no "=": the name of a user or client may be empty."""
+    return "/quotas/" + ",".join(kind if name is None else f"{kind}={_quoted(name)}" for kind, name in entity)
+
+
+def _quoted(name: str) -> str:
+    # Free text; a dot alone is no name of a node everywhere.
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def _quota_entity(name: str) -> QuotaEntity:
+    parts = (part.partition("=") for part in name.split(","))
+    return tuple((kind, unquote(text) if equals else None) for kind, equals, text in parts)
 
 
 def encode(value: Any) -> bytes:
@@ -158,7 +196,21 @@ def put_group_configs(group_id: str, configs: Mapping[str, str], versions: Versi
     return _put_configs(group_config_path(group_id), configs, versions)
 
 
-def _put_configs(path: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
+def create_acls(acls: Mapping[str, Acl]) -> Iterator[Op]:
+    for name, acl in acls.items():
+        yield Create(acl_path(name), _acl_value(acl))
+
+
+def delete_acls(names: Iterable[str], versions: Versions) -> Iterator[Op]:
+    for name in names:
+        yield Delete(acl_path(name), versions[acl_path(name)])
+
+
+def put_quotas(entity: QuotaEntity, values: Mapping[str, float], versions: Versions) -> Iterator[Op]:
+    return _put_configs(quota_path(entity), values, versions)
+
+
+def _put_configs(path: str, configs: Mapping[str, Any], versions: Versions) -> Iterator[Op]:
     if configs and path in versions:
         yield Set(path, encode(dict(configs)), versions[path])
     elif configs:
@@ -167,11 +219,49 @@ def _put_configs(path: str, configs: Mapping[str, str], versions: Versions) -> I
         yield Delete(path, versions[path])
 
 
+def credential_path(mechanism: str, user: str) -> str:
+    return f"/credentials/scram/{mechanism}/{_quoted(user)}"
+
+
+def put_credentials(
+    changed: Mapping[tuple[str, str], ScramCredential | None], versions: Versions
+) -> Iterator[Op]:
+    for (mechanism, user), one in changed.items():
+        value: dict[str, str | int] = {}
+        if one is not None:
+            value = {
+                "salt": one.salt.hex(),
+                "stored_key": one.stored_key.hex(),
+                "server_key": one.server_key.hex(),
+                "iterations": one.iterations,
+            }
+        yield from _put_configs(credential_path(mechanism, user), value, versions)
+
+
+def _read_credential(value: bytes) -> ScramCredential:
+    read = decode(value)
+    salt, stored_key, server_key = (
+        bytes.fromhex(read[name]) for name in ("salt", "stored_key", "server_key")
+    )
+    return ScramCredential(salt, stored_key, server_key, read["iterations"])
+
+
 def broker_value(broker: BrokerInfo) -> bytes:
-    value = {"host": broker.host, "port": broker.port, "rack": broker.rack, "epoch": broker.epoch}
-    if broker.peer_host is not None:
-        value |= {"peer_host": broker.peer_host, "peer_port": broker.peer_port}
+    value: dict[str, Any] = {
+        "host": broker.host,
+        "port": broker.port,
+        "rack": broker.rack,
+        "epoch": broker.epoch,
+    }
+    if broker.listeners:
+        value["listeners"] = broker.listeners
     return encode(value)
+
+
+def _acl_value(acl: Acl) -> bytes:
+    return encode([
+        acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission
+    ])  # fmt: skip
 
 
 def _topic_value(topic: TopicImage) -> bytes:
@@ -212,8 +302,9 @@ class ImageReader:
         partitions: dict[str, set[int]] = {}
         brokers, broker_configs = dict(old.brokers), dict(old.broker_configs)
         group_configs, deleted = dict(old.group_configs), dict(old.deleted_epochs)
-        leaving, broken = set(old.leaving), dict(old.broken)
+        leaving, broken, credentials = set(old.leaving), dict(old.broken), dict(old.credentials)
         cluster_id, controller_id = old.cluster_id, old.controller_id
+        acls, quotas = old.acls, old.quotas
         for path in changed:
             node = nodes.get(path)
             value = None if node is None else node[0]
@@ -231,6 +322,8 @@ class ImageReader:
                     _put(broker_configs, "" if name == "default" else name, value, decode)
                 case ["config", "groups", name]:
                     _put(group_configs, unquote(name), value, decode)
+                case ["credentials", "scram", mechanism, user]:
+                    _put(credentials, (mechanism, unquote(user)), value, _read_credential)
                 case ["deleted", name]:
                     _put(deleted, name, value, lambda v: decode(v)["leader_epoch"])
                 case ["cluster", "id"] if value is not None:
@@ -241,6 +334,13 @@ class ImageReader:
                     leaving.discard(int(broker_id)) if value is None else leaving.add(int(broker_id))
                 case ["cluster", "broken", broker_id]:
                     _put(broken, int(broker_id), value, _read_broken)
+                case ["acls", name]:
+                    # Copied only when one changes: there may be many, and who decides by them compares.
+                    acls = dict(acls) if acls is old.acls else acls
+                    _put(acls, name, value, lambda v: Acl(*decode(v)))  # type: ignore[arg-type]
+                case ["quotas", name]:
+                    quotas = dict(quotas) if quotas is old.quotas else quotas
+                    _put(quotas, _quota_entity(name), value, decode)  # type: ignore[arg-type]
         # A broker alone reads its image before it is registered, and is there all the same.
         live = brokers.keys() if self._alone == NO_LEADER else None
         moved = live is not None and live != old.brokers.keys()
@@ -263,6 +363,9 @@ class ImageReader:
             deleted_epochs=deleted,
             leaving=frozenset(leaving),
             broken=broken,
+            acls=acls,
+            quotas=quotas,
+            credentials=credentials,
             version=old.version + 1,
         )
         return self._image
@@ -346,7 +449,9 @@ def _put(into: dict[Any, Any], key: Any, value: bytes | None, read: Callable[[by
 
 
 def _read_broker(broker_id: int, value: bytes) -> BrokerInfo:
-    return BrokerInfo(broker_id, **decode(value))
+    read = decode(value)
+    listeners = tuple((name, host, port) for name, host, port in read.pop("listeners", ()))
+    return BrokerInfo(broker_id, **read, listeners=listeners)
 
 
 def _read_broken(value: bytes) -> frozenset[tuple[str, int]]:

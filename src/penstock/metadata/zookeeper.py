@@ -15,13 +15,14 @@ import asyncio
 import enum
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
     BadVersionError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     RolledBackError,
@@ -30,6 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
+from kazoo.security import make_digest_acl
 
 from penstock.metadata.store import (
     ANY_VERSION,
@@ -50,6 +52,7 @@ DIRECTORIES = ("brokers", "cluster", "config", "deleted", "topics", "acls", "quo
 """The first parts of all paths. Made when the store is opened; they are never deleted."""
 
 _SEPARATOR = ":"
+_RETRY_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +70,22 @@ class ZooKeeperStore:
     """`open()` first. `nodes` is the tree as of the last answer that came in; it may lag, never go back."""
 
     def __init__(
-        self, hosts: str, *, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+        auth: str | None = None,
     ) -> None:
+        """`auth` is "user:password": who knows them, and nobody else, can read and change the nodes."""
         self._address = hosts
+        self._acl = None if auth is None else [make_digest_acl(*auth.split(":", 1), all=True)]
         self._connection_timeout = connection_timeout_ms / 1000
         self._client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
+            default_acl=self._acl,
+            auth_data=None if auth is None else [("digest", auth)],
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=2, max_delay=1, ignore_expire=False
             ),
@@ -86,6 +98,9 @@ class ZooKeeperStore:
         self._on_session: list[SessionCallback] = []
         self._walk = 0  # which walk over the tree is the newest; watches of older ones are deaf
         self._walking: asyncio.Task[None] | None = None
+        self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
+        self._unannounced: set[str] = set()  # changed in `nodes`, and not yet told to those who watch
+        self._rereads: set[asyncio.Task[None]] = set()
         self._state = SessionState.SUSPENDED
         self._opened = False
         self._closed = False
@@ -100,6 +115,9 @@ class ZooKeeperStore:
         self._client.add_listener(self._listen)
         try:
             await self._loop.run_in_executor(None, self._start)
+        except NoAuthError as error:
+            await self.close()
+            raise self._unavailable("/", error) from None
         except (KazooException, self._client.handler.timeout_exception, OSError) as error:
             await self.close()
             raise StoreUnavailable(
@@ -115,6 +133,22 @@ class ZooKeeperStore:
         self._client.ensure_path("/")
         for name in DIRECTORIES:
             self._client.ensure_path(f"/{name}")
+        if self._acl is not None:
+            self._protect()
+
+    def _protect(self) -> None:
+        """Nodes that were made before there was a password are open to all: from here on they are not."""
+        directories = [f"/{name}" for name in DIRECTORIES] + (["/"] if self._client.chroot else [])
+        for directory in directories:
+            acl, _ = self._client.get_acls(directory)
+            if not any(one.id.scheme == "world" for one in acl):
+                continue
+            children = [] if directory == "/" else self._client.get_children(directory)
+            for path in (*(f"{directory}/{child}" for child in children), directory):
+                try:
+                    self._client.set_acls(path, self._acl)
+                except NoNodeError:
+                    pass  # it went meanwhile
 
     async def close(self) -> None:
         if self._closed:
@@ -124,6 +158,8 @@ class ZooKeeperStore:
         self._on_session.clear()
         if self._walking is not None:
             self._walking.cancel()
+        for task in list(self._rereads):
+            task.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._stop)
 
     def _stop(self) -> None:
@@ -269,10 +305,13 @@ class ZooKeeperStore:
             self._tell(SessionState.LOST if state == KazooState.LOST else SessionState.SUSPENDED)
 
     async def _reconnected(self) -> None:
-        try:
-            await self._mirror()
-        except StoreUnavailable:
-            return  # the connection is gone again; the next one starts over
+        while True:  # cancelled when the connection is gone again: the next one starts over
+            try:
+                await self._mirror()
+                break
+            except StoreUnavailable as error:
+                self._complain(error)
+                await asyncio.sleep(_RETRY_SECONDS)
         self._walking = None
         self._tell(SessionState.CONNECTED)
 
@@ -282,18 +321,12 @@ class ZooKeeperStore:
             await self._ask(self._client.sync_async, "/")
             paths = {*await self._names(), *self.nodes}
             # The watches stay as they are: this only does not wait for them.
-            changed = await asyncio.gather(*(self._refresh(path) for path in paths))
+            await self._all(self._refresh(path) for path in paths)
         except KazooException as error:
             raise self._unavailable("/", error) from error
-        self._notify([path for path in changed if path is not None])
 
-    async def _refresh(self, path: str) -> str | None:
-        """The path, if the node is another than the one that is known."""
-        node = await self.get(path)
-        if self.nodes.get(path) == node:
-            return None
-        self._wrote(path, node)
-        return path
+    async def _refresh(self, path: str) -> None:
+        self._read(path, await self.get(path))
 
     def _tell(self, state: SessionState) -> None:
         self._state = state
@@ -306,82 +339,101 @@ class ZooKeeperStore:
         self._walk += 1
         try:
             await self._ask(self._client.sync_async, "/")
-            await asyncio.gather(*(self._read_directory(name, self._walk) for name in DIRECTORIES))
+            await self._all(self._read_directory(name, self._walk) for name in DIRECTORIES)
         except KazooException as error:
             raise self._unavailable("/", error) from error
 
     async def _read_directory(self, name: str, walk: int) -> None:
         def fired(event: WatchedEvent) -> None:
             if event.type != EventType.NONE:
-                self._later(self._read_directory(name, walk), walk)
+                self._later(lambda: self._read_directory(name, walk), walk)
 
         children = await self._ask(self._client.get_children_async, f"/{name}", fired)
         there = {_here(name, child) for child in children}
-        gone = [path for path in self.nodes if path.startswith(f"/{name}/") and path not in there]
-        self._forget(gone)
         known = self._mirrored(walk)
-        changed = await asyncio.gather(*(self._read_node(path, walk) for path in there if path not in known))
-        self._notify([path for path in changed if path is not None])
+        for path in [path for path in self.nodes if path.startswith(f"/{name}/") and path not in there]:
+            known.discard(path)
+            self._read(path, None)
+        await self._all(self._read_node(path, walk) for path in there if path not in known)
 
-    async def _read_node(self, path: str, walk: int) -> str | None:
-        """The path, if the node is another than the one that is known."""
-        self._mirrored(walk).add(path)
+    async def _read_node(self, path: str, walk: int) -> None:
+        known = self._mirrored(walk)
+        known.add(path)
 
         def fired(event: WatchedEvent) -> None:
-            if event.type == EventType.DELETED:
-                self._later(self._deleted(path, walk), walk)
-            elif event.type != EventType.NONE:
-                self._later(self._reread(path, walk), walk)
+            if event.type != EventType.NONE:
+                self._later(lambda: self._reread(path, walk), walk)
 
         try:
             value, stat = await self._ask(self._client.get_async, _there(path), fired)
         except NoNodeError:
-            self._mirrored(walk).discard(path)
-            return path if self.nodes.pop(path, None) is not None else None
-        if self.nodes.get(path) == (value, stat.version):
-            return None
-        self.nodes[path] = (value, stat.version)
-        return path
+            known.discard(path)
+            self._read(path, None)
+        except BaseException:
+            known.discard(path)  # it has no watch that is known of
+            raise
+        else:
+            self._read(path, (value, stat.version))
 
     async def _reread(self, path: str, walk: int) -> None:
-        changed = await self._read_node(path, walk)
-        if changed is not None:
-            self._notify([changed])
+        """Its watch has fired. It may be deleted, and made again meanwhile: the directory's watch tells, but
+        only of names that it did not have before."""
+        await self._all([self._read_node(path, walk)])
 
-    async def _deleted(self, path: str, walk: int) -> None:
-        # Made again meanwhile? The directory's watch tells, but only of names that it did not have before.
-        self._mirrored(walk).discard(path)
-        await self._reread(path, walk)
+    def _read(self, path: str, node: Versioned | None) -> None:
+        """This is what the node is now; `_all` tells those who watch it."""
+        if self.nodes.get(path) != node:
+            self._wrote(path, node)
+            self._unannounced.add(path)
 
-    def _forget(self, paths: Iterable[str]) -> None:
-        gone = [path for path in paths if self.nodes.pop(path, None) is not None]
-        for path in gone:
-            self._watched[1].discard(path)
-        self._notify(gone)
-
-    _watched: tuple[int, set[str]] = (0, set())
+    async def _all(self, reads: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Every read is done, or has failed, before the first error is raised. What they have changed is
+        announced in any case: nobody would see a change in it later."""
+        try:
+            outcomes = await asyncio.gather(*reads, return_exceptions=True)
+        finally:
+            changed, self._unannounced = self._unannounced, set()
+            self._notify(list(changed))
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     def _mirrored(self, walk: int) -> set[str]:
         """The paths that have a watch in this walk."""
-        if self._watched[0] != walk:
+        if walk > self._watched[0]:
             self._watched = (walk, set())
-        return self._watched[1]
+        return self._watched[1] if walk == self._watched[0] else set()
 
-    def _later(self, work: Any, walk: int) -> None:
+    def _later(self, read: Callable[[], Coroutine[Any, Any, None]], walk: int) -> None:
         """In kazoo's thread: do it on the loop, unless all starts over or ends."""
         loop = self._loop
 
         def start() -> None:
-            if self._closed or walk != self._walk:
-                work.close()
-            else:
-                task = asyncio.ensure_future(work)
-                task.add_done_callback(_drop_connection_errors)
+            if not self._closed and walk == self._walk:
+                task = asyncio.ensure_future(self._until_read(read, walk))
+                self._rereads.add(task)
+                task.add_done_callback(self._rereads.discard)
 
-        if loop is None or loop.is_closed():
-            work.close()
-        else:
+        if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(start)
+
+    async def _until_read(self, read: Callable[[], Coroutine[Any, Any, None]], walk: int) -> None:
+        """A watch fires once: what it told of is read until it is known, or all is read by a later walk."""
+        while not self._closed and walk == self._walk:
+            try:
+                await read()
+                return
+            except (KazooException, StoreUnavailable) as error:
+                self._complain(error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            except Exception:  # the border: a watcher that fails must not end the mirror
+                log.exception("a change of the metadata could not be followed")
+                return
+
+    def _complain(self, error: Exception) -> None:
+        """Where the connection is lost, that is said elsewhere."""
+        if self._client.connected and not self._closed:
+            log.warning("a change of the metadata is read again: %s", error)
 
     def _notify(self, paths: Sequence[str]) -> None:
         if not paths or self._closed:
@@ -413,12 +465,16 @@ class ZooKeeperStore:
 
         call(*args).rawlink(answered)
         try:
-            return await asyncio.wait_for(future, self._connection_timeout)
+            # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with the answer.
+            async with asyncio.timeout(self._connection_timeout):
+                return await future
         except TimeoutError:
             raise StoreUnavailable(self._address, "ZooKeeper does not answer") from None
 
     def _unavailable(self, path: str, error: Exception) -> StoreUnavailable:
         what = "the session is over" if isinstance(error, SessionExpiredError) else type(error).__name__
+        if isinstance(error, NoAuthError):
+            what = "penstock.zookeeper.auth is not that of its nodes"
         return StoreUnavailable(path, f"ZooKeeper at {self._address} cannot be used: {what}")
 
 
@@ -429,10 +485,3 @@ def _there(path: str) -> str:
 
 def _here(directory: str, child: str) -> str:
     return f"/{directory}/{child.replace(_SEPARATOR, '/')}"
-
-
-def _drop_connection_errors(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        error = task.exception()
-        if not isinstance(error, (KazooException, StoreUnavailable)):
-            log.error("a change of the metadata could not be followed", exc_info=error)

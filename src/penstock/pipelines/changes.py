@@ -12,10 +12,11 @@ Pure: the prints of the flows as they run and as the files now say, in; an actio
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import zip_longest
 
+from penstock.pipelines.dependencies import differences, same_keys
 from penstock.pipelines.fingerprint import FlowPrint
 from penstock.pipelines.graph import Kind
 
@@ -61,6 +62,8 @@ def plan_changes(
             why.append(replaced_tables[now.target])
         if why:
             reasons[name] = why
+    for name, said in _why_tables_matter(old, new, reasons).items():
+        reasons.setdefault(name, []).append(said)
     _spread(new, reasons)
     changes = [_change(name, old.get(name), now, reasons.get(name)) for name, now in new.items()]
     changes += [Change(name, Action.STOP, ("it is gone from the files",)) for name in old if name not in new]
@@ -71,18 +74,65 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
     if then is None or now.kind in (Kind.MATERIALIZED_VIEW, *_VIEWS):
         return []
     why = []
+    if not then.target:
+        return _why_state_is_lost(then, now)
     if then.target != now.target or then.kind != now.kind:
         why.append(f"it went into {then.kind} '{then.target}', and now goes into {now.kind} '{now.target}'")
     read, reads = _sources(then, now)
     if read != reads:
         why.append(_difference("its sources", read, reads))
-    if then.state != now.state:
-        why.append(_difference("its state", then.state, now.state))
+    why += _why_state_is_lost(then, now)
     if then.shared != now.shared and now.kind == Kind.STREAMING_TABLE:
         why.append(
             f"'{now.target}' has {'several flows' if now.shared else 'one flow'} now, and is kept another way"
         )
     return why
+
+
+def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
+    """Why the state cannot be gone on with; empty if it can, or if there is none."""
+    if not then.target:
+        return ["what was recorded of it cannot be read"] if now.state else []
+    if then.lineage is None or now.lineage is None:
+        if not then.state and not now.state:
+            return []
+        same = then.plan == now.plan and then.code == now.code and then.conf == now.conf
+        return [] if same else [_RECORDED_TOO_LITTLE]
+    changed = [] if then.query == now.query else differences(then.lineage, now.lineage)
+    return [f"its state was built from something else: {'; '.join(changed)}"] if changed else []
+
+
+def state_can_be_kept(then: FlowPrint, now: FlowPrint) -> bool:
+    """Whether a flow that asks for a rebuild could go on with its state, if somebody wants that: what was
+    counted before stays as it was counted, and what comes now is counted by the new query."""
+    if then.lineage is None or now.lineage is None or then.state != now.state:
+        return False
+    built_alike = replace(then, query=now.query, lineage=now.lineage)
+    return same_keys(then.lineage, now.lineage) and not _why_rebuild(built_alike, now)
+
+
+def _why_tables_matter(
+    old: Mapping[str, FlowPrint], new: Mapping[str, FlowPrint], reasons: Mapping[str, list[str]]
+) -> dict[str, str]:
+    """Flows whose state has in it what tables gave that have another query now."""
+    other = {
+        now.target
+        for name, now in new.items()
+        if name in reasons or (name in old and not _same_query(old[name], now))
+    }
+    return {
+        name: f"'{table}', which its state has been joined with, has changed"
+        for name, now in new.items()
+        if name in old and now.state
+        for table in now.looks_up
+        if table in other
+    }
+
+
+def _same_query(then: FlowPrint, now: FlowPrint) -> bool:
+    if then.query and now.query:
+        return then.query == now.query
+    return then.plan == now.plan
 
 
 def _sources(then: FlowPrint, now: FlowPrint) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -141,17 +191,24 @@ def _change(name: str, then: FlowPrint | None, now: FlowPrint, rebuild: list[str
     if then is None:
         return Change(name, Action.START)
     why = []
-    if then.plan != now.plan:
-        why.append("its query changed, its state fits" if now.state else "its query changed, it has no state")
-    elif then.code != now.code:
+    if now.state and not _same_query(then, now):
+        why.append(_FITS)
+    elif then.plan == now.plan and then.code != now.code:
         why.append("its Python code changed")
-    if then.columns != now.columns and then.plan != now.plan:
+    elif not _same_query(then, now):
+        why.append("its query changed, it has no state")
+    if then.columns != now.columns and not _same_query(then, now):
         why.append(_difference("its columns", then.columns, now.columns))
     if then.conf != now.conf:
         why.append("its settings changed")
     return Change(name, Action.RESTART if why else Action.KEEP, tuple(why))
 
 
+_FITS = "its query changed, its state fits; rows that were written before stay as they are"
+_RECORDED_TOO_LITTLE = (
+    "it has changed since it ran on an earlier version of Penstock, which did not record all that its state "
+    "was built from"
+)
 _VIEWS = (Kind.TEMPORARY_VIEW, Kind.VIEW)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
+
+from penstock.pipelines.dependencies import Kept
 
 _VOLATILE = re.compile(
     r"#\d+L?"  # ids of expressions, new with every analysis
@@ -56,6 +58,14 @@ class PlanNode:
     """`name type` of each column that it gives."""
     children: tuple[PlanNode, ...] = ()
     source: tuple[str, Mapping[str, str]] | None = None
+    table: str = ""
+    """What a leaf that is no stream reads."""
+    detail: Mapping[str, object] = field(default_factory=dict)
+    """Its fields: `Expression`s, tuples of them, and texts of all else."""
+    ids: tuple[tuple[int, str], ...] = ()
+    """Id and name of each column that it gives."""
+    types: Mapping[int, str] = field(default_factory=dict)
+    """Of a leaf's columns, by id."""
 
     def walk(self) -> Iterator[PlanNode]:
         """The nodes from the leaves up, left to right, as Spark numbers stateful operators."""
@@ -83,6 +93,10 @@ class FlowPrint:
     """Tables of the pipeline that it reads as they stand."""
     shared: bool = False
     """Whether other flows go into the same table."""
+    query: str = ""
+    """A digest of the whole query, with what its Python functions do and the settings that change results."""
+    lineage: tuple[Kept, ...] | None = None
+    """All that its state was built from. None where an earlier version of Penstock recorded less."""
     by_cluster: tuple[str, ...] = ()
     """`sources` again, by the cluster's id in place of the brokers' address; an empty text where there is no
     cluster, or it could not be asked."""
@@ -95,7 +109,9 @@ class FlowPrint:
         pairs = tuple((str(key), str(value)) for key, value in data["conf"])
         lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
         by_cluster = tuple(data.get("by_cluster", ()))  # older versions went by the address alone
-        return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster})
+        told = data.get("lineage")
+        lineage = None if told is None else tuple(Kept.from_json(each) for each in told)
+        return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster, "lineage": lineage})
 
     def remembering(self, then: FlowPrint | None) -> FlowPrint:
         """With the clusters that an earlier print knew of the same sources, where they are not known now."""
@@ -143,19 +159,54 @@ def sources_by_cluster(
     return tuple(found)
 
 
+def is_stateful(node: PlanNode) -> bool:
+    """Whether an operator keeps rows, or what it made of them, between micro-batches."""
+    if node.name == "Join":
+        return sum(child.streaming for child in node.children) == 2
+    return bool(_STATEFUL.fullmatch(node.name)) and any(child.streaming for child in node.children)
+
+
 def state_of(optimized: PlanNode) -> tuple[str, ...]:
     """The operators that keep state, each with what decides the shape of that state."""
     found = []
     for node in optimized.walk():
-        if node.name == "Join" and sum(child.streaming for child in node.children) == 2:
+        if not is_stateful(node):
+            continue
+        if node.name == "Join":
             sides = " and ".join("(" + ", ".join(child.output) + ")" for child in node.children)
             found.append(f"{normal(node.text)} of {sides}")
-        elif _STATEFUL.fullmatch(node.name) and any(child.streaming for child in node.children):
+        else:
             text = normal(node.text)
             if node.name.startswith("Dedup"):  # whole rows pass through, and their keys are kept
                 text += " of (" + ", ".join(node.children[0].output) + ")"
             found.append(text.lstrip("~'! "))
     return tuple(found)
+
+
+_OF_NO_MATTER = re.compile(
+    r"spark\.sql\.(shuffle|adaptive|streaming|execution|warehouse|catalog|catalogImplementation|extensions|hive"
+    r"|artifact|ui|codegen|sources|autoBroadcast\w*|broadcast\w*|defaultUrlStreamHandlerFactory|event|files"
+    r"|inMemoryColumnarStorage|parquet|orc|queryExecutionListeners|redaction|repl|session|statistics|thriftServer"
+    r"|ansi|optimizer|cache|debug|maxPlanStringLength|pyspark|python|cbo|scripts|local\w*|pipelines)\b.*"
+)
+_OF_MATTER = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+)
+
+
+def deciding_settings(conf: Mapping[str, str], value: Callable[[str], str]) -> dict[str, str]:
+    """The settings that change what a query gives: those that are known to, as they hold (`value`), and of
+    those that were set all of which the contrary is not known."""
+    chosen = {name: value(name) for name in _OF_MATTER}
+    return chosen | {
+        name: each
+        for name, each in conf.items()
+        if name.startswith("spark.sql.") and not _OF_NO_MATTER.fullmatch(name)
+    }
 
 
 def runs_python(plan: PlanNode) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.clusters import Clusters
 from penstock.pipelines.errors import BadDefinition, PipelineError
+from penstock.pipelines.expressions import digest_of
 from penstock.pipelines.failures import cause
 from penstock.pipelines.fingerprint import (
     FlowPrint,
@@ -22,13 +23,12 @@ from penstock.pipelines.fingerprint import (
     runs_python,
     sources_by_cluster,
     sources_of,
-    state_of,
 )
 from penstock.pipelines.graph import TABLES, VIEWS, FlowDefinition, Graph, Kind, split_name
 from penstock.pipelines.loading import place_of
-from penstock.pipelines.plans import read_plan, tables_read
+from penstock.pipelines.plans import read_query, tables_read
 from penstock.pipelines.project import Project
-from penstock.pipelines.tables import Tables
+from penstock.pipelines.tables import PipelineTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ class Resolution:
 class Resolver:
     """Evaluates flows in one session; also used to evaluate them again when they start."""
 
-    def __init__(self, project: Project, spark: SparkSession, tables: Tables) -> None:
+    def __init__(self, project: Project, spark: SparkSession, tables: PipelineTables) -> None:
         self.project = project
         self.spark = spark
         self.tables = tables
@@ -113,7 +113,9 @@ class Resolver:
         try:
             frame = self.evaluate(flow)
             analysed: Any = frame
-            plan, optimized = read_plan(self.spark, analysed)
+            with self.settings(flow):
+                read = read_query(self.spark, analysed, opaque=digest_of(sorted(content.items())))
+            plan = read.plan
             streams, static = tables_read(self.spark, analysed)
         except BadDefinition as error:
             return _missing(graph, error) or error
@@ -135,7 +137,9 @@ class Resolver:
                 kind=str(dataset.kind),
                 sources=sources_of(plan),
                 by_cluster=sources_by_cluster(plan, clusters.id_of),
-                state=state_of(optimized) if frame.isStreaming else (),
+                state=read.state,
+                query=digest_of(read.query, sorted(dataset.options.items()), dataset.format),
+                lineage=read.lineage,
                 columns=tuple(
                     f"{column.name} {column.dataType.simpleString()}" for column in frame.schema.fields
                 ),

@@ -26,7 +26,7 @@ from penstock.pipelines.project import Project, load_project
 from penstock.pipelines.resolving import Resolution, Resolver
 from penstock.pipelines.state import StateDirectory
 from penstock.pipelines.storage import Storage
-from penstock.pipelines.tables import Tables, wanted_schema
+from penstock.pipelines.tables import PipelineTables, wanted_schema
 from penstock.pipelines.writing import REFRESH_GROUP, Writer
 from penstock.spark.progress import QueryProgress
 
@@ -62,7 +62,7 @@ class Runner:
         self.clock = clock
         self.luck = luck
         storage = Storage(spark)
-        self.tables = Tables(project, spark, storage)
+        self.tables = PipelineTables(project, spark, storage)
         self.resolver = Resolver(project, spark, self.tables)
         self.writer = Writer(self.resolver, self.tables, storage, options.trigger)
         self.flows: dict[str, FlowState] = {}

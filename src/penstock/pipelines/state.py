@@ -123,10 +123,7 @@ class StateDirectory:
     def prints(self) -> dict[str, FlowPrint]:
         """The flows whose checkpoints are in the storage, as they were when they last ran."""
         flows = self._read("flows.json").get("flows", {})
-        try:
-            return {name: FlowPrint.from_json(data) for name, data in flows.items()}
-        except (KeyError, TypeError, ValueError):
-            return {}  # of another version of Penstock: Spark itself still checks the state
+        return {name: _print(data) for name, data in flows.items()}
 
     def write_prints(self, prints: Mapping[str, FlowPrint]) -> None:
         self._write("flows.json", {"flows": {name: print_.to_json() for name, print_ in prints.items()}})
@@ -169,6 +166,14 @@ class StateDirectory:
         scratch = path.with_name(f".{name}.{os.getpid()}")
         scratch.write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
         os.replace(scratch, path)
+
+
+def _print(data: Any) -> FlowPrint:
+    """A print; one of another version of Penstock that cannot be read says nothing of its flow."""
+    try:
+        return FlowPrint.from_json(data)
+    except (KeyError, TypeError, ValueError):
+        return FlowPrint("", "", (), (), (), "")
 
 
 def _is_java(pid: int) -> bool:

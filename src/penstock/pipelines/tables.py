@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_FORMAT = "parquet"
 
 
-class Tables:
+class PipelineTables:
     """The catalog's side of a project's datasets."""
 
     def __init__(self, project: Project, spark: SparkSession, storage: Storage) -> None:

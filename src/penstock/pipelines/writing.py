@@ -12,7 +12,7 @@ from penstock.pipelines.errors import BadDefinition
 from penstock.pipelines.graph import Dataset, FlowDefinition, Graph, Kind
 from penstock.pipelines.resolving import Resolver
 from penstock.pipelines.storage import Storage, latest_checkpoint, next_checkpoint
-from penstock.pipelines.tables import DEFAULT_FORMAT, Tables
+from penstock.pipelines.tables import DEFAULT_FORMAT, PipelineTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,9 @@ REFRESH_GROUP = "penstock-refresh"
 class Writer:
     """Everything that a flow does to the storage."""
 
-    def __init__(self, resolver: Resolver, tables: Tables, storage: Storage, trigger: str | None) -> None:
+    def __init__(
+        self, resolver: Resolver, tables: PipelineTables, storage: Storage, trigger: str | None
+    ) -> None:
         self.project = resolver.project
         self.spark: SparkSession = resolver.spark
         self.resolver = resolver

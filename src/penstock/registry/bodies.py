@@ -365,6 +365,15 @@ def with_version_property(metadata: Json | None, version: int) -> Json:
     return {name: result[name] for name in ("tags", "properties", "sensitive") if name in result}
 
 
+def version_property(metadata: Json | None) -> int | None:
+    """The number that `confluent:version` names; None for what is no number."""
+    text = (metadata or {}).get("properties", {}).get(CONFLUENT_VERSION)
+    try:
+        return int(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
 def without_version_property(metadata: Json | None) -> Json | None:
     if metadata is None or CONFLUENT_VERSION not in metadata.get("properties", {}):
         return metadata

@@ -2,7 +2,6 @@
 
 PenstockError
 └── RegistryError
-    ├── CannotStart          the registry cannot run as it was asked to
     └── RestError            an answer {"error_code", "message"} to a client
         ├── BadRequest … TooLarge          HTTP's own
         ├── NotFound                       404xx
@@ -18,10 +17,6 @@ from penstock.errors import PenstockError
 
 class RegistryError(PenstockError):
     """The root of the registry's errors."""
-
-
-class CannotStart(RegistryError):
-    """The registry cannot run: its topic, its cluster or its port are not as they must be."""
 
 
 class RestError(RegistryError):
@@ -155,10 +150,6 @@ def reference_exists(subject: str, version: int) -> Unprocessable:
     return Unprocessable(f"One or more references exist to the schema {key}.", 42206)
 
 
-def id_does_not_match(message: str) -> Unprocessable:
-    return Unprocessable(message, 42207)
-
-
 def invalid_subject(subject: str) -> Unprocessable:
     return Unprocessable(f"The specified subject '{subject}' is not a valid.", 42208)
 
@@ -175,10 +166,6 @@ def context_not_empty(context: str) -> Unprocessable:
     return Unprocessable(f"The specified context '{context}' is not empty.", 42211)
 
 
-def store_failed(message: str) -> ServerTrouble:
-    return ServerTrouble(message, 50001)
-
-
 def timed_out(message: str) -> ServerTrouble:
     return ServerTrouble(message, 50002)
 
@@ -189,15 +176,3 @@ def forwarding_failed(message: str) -> ServerTrouble:
 
 def leader_unknown(message: str = "Leader not known.") -> ServerTrouble:
     return ServerTrouble(message, 50004)
-
-
-class NoLongerLeader(RegistryError):
-    """Another registry has taken over: what was to be written is not in the topic."""
-
-
-class RecordTooLarge(RegistryError):
-    """The cluster does not take a record of this size."""
-
-
-class StoreUncertain(RegistryError):
-    """The cluster did not say in time whether it took a write."""

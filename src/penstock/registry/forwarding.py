@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from penstock.elected.membership import Identity
 from penstock.registry.errors import forwarding_failed
-from penstock.registry.membership import Identity
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from penstock.registry.bodies import (
     SchemaBody,
     merge_metadata,
     merge_rule_sets,
+    version_property,
     without_version_property,
 )
 from penstock.registry.errors import RestError
@@ -50,12 +51,20 @@ def merged_settings(
 
 
 def understood(
-    schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, strict: bool = True
+    schemas: Schemas,
+    subject: str,
+    body: SchemaBody,
+    *,
+    normalize: bool,
+    strict: bool = True,
+    validate_new: bool = True,
 ) -> Found:
     """The request's schema; 42201 when it is none."""
     assert body.schema is not None
     references = schemas.pin(subject, body.references)
-    parsed = schemas.new(subject, body.schema_type, body.schema, references, strict=strict)
+    parsed = schemas.new(
+        subject, body.schema_type, body.schema, references, strict=strict, validate_new=validate_new
+    )
     if normalize:
         text, references = parsed.normalized(), parsed.normalized_references()
     else:
@@ -70,14 +79,24 @@ def can_look_up(schemas: Schemas, found: Found, entry: StoredSchema) -> bool:
         return False
     if found.rule_set != entry.rule_set:
         return False
-    mine, its = found.metadata, entry.metadata
-    if mine != its and without_version_property(mine) != without_version_property(its):
+    if not _same_metadata(found.metadata, entry):
         return False
     if found.references == entry.references:
         return found.text == entry.schema
     if found.references or entry.schema_type != "AVRO":
         return False
     return found.text == schemas.stored(entry).formatted("resolved")
+
+
+def _same_metadata(mine: Json | None, entry: StoredSchema) -> bool:
+    """But for `confluent:version` where one of them has it; a request that has it means that version."""
+    its = entry.metadata
+    wanted, has = version_property(mine), version_property(its)
+    if (wanted is None) == (has is None):
+        return (mine or None) == (its or None)
+    if wanted is not None and wanted != entry.version:
+        return False
+    return (without_version_property(mine) or None) == (without_version_property(its) or None)
 
 
 def look_up(
@@ -112,20 +131,16 @@ def look_up_anywhere(
     state: State, schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, deleted: bool
 ) -> StoredSchema | None:
     """POST /subjects/{subject}: also as registration would have completed it, and in every context."""
-    names = [subject]
-    if subjects.context_of(subject) == subjects.DEFAULT_CONTEXT:
-        names += state.qualifications(subject)
-    trouble: RestError | None = None
-    for name in names:
+    found = _look_up_completed(state, schemas, subject, body, normalize=normalize, deleted=deleted)
+    if found is not None or subjects.context_of(subject) != subjects.DEFAULT_CONTEXT:
+        return found
+    for name in state.qualifications(subject):
         try:
             found = _look_up_completed(state, schemas, name, body, normalize=normalize, deleted=deleted)
-        except RestError as error:
-            trouble = trouble or error
-            continue
+        except RestError:
+            continue  # its references lead nowhere there, so it is not there
         if found is not None:
             return found
-    if trouble is not None:
-        raise trouble
     return None
 
 

@@ -13,24 +13,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.registry import topic
-from penstock.registry.elector import Elector
-from penstock.registry.errors import CannotStart
-from penstock.registry.forwarding import Forwarder
-from penstock.registry.http.app import Api, application
-from penstock.registry.http.auth import Users
-from penstock.registry.process import (
-    Server,
+from penstock.elected import topic
+from penstock.elected.elector import Elector
+from penstock.elected.errors import CannotStart
+from penstock.elected.process import (
     group_settings,
+    guard,
     identify,
     listen,
     loop_factory,
     soon,
     write_ready,
 )
+from penstock.elected.store import Store
+from penstock.registry.forwarding import Forwarder
+from penstock.registry.http.app import Api, application, render_refusal
+from penstock.registry.http.auth import Users
+from penstock.registry.http.call import TAKEN_TYPES
 from penstock.registry.service import Service
-from penstock.registry.state import State
-from penstock.registry.store import Store
+from penstock.registry.state import DEFAULT_LEVEL, State
+from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,12 @@ class Settings:
     topic: str = "_schemas"
     group: str = "schema-registry"
     advertised_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that requests may ask for, beside the addresses it listens on; see `penstock.web.guard`."""
+    allowed_origins: tuple[str, ...] = ()
     eligible: bool = True
+    compatibility: str = DEFAULT_LEVEL
+    """The level that counts where the topic has none."""
     replication_factor: int = 3
     auth_file: str | None = None
     tls_certificate: str | None = None
@@ -93,6 +100,15 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             scheme="https" if settings.tls_certificate else "http",
             eligible=settings.eligible,
         )
+        allowed = guard(
+            identity,
+            settings.host,
+            settings.allowed_hosts,
+            settings.allowed_origins,
+            types=TAKEN_TYPES,
+            # Confluent's takes it, and some clients that are not Confluent's send none.
+            untyped=True,
+        )
         client = {str(name): str(value) for name, value in settings.client.items()}
         client.setdefault("client.id", f"penstock-registry-{identity.port}")
         cluster_id = await loop.run_in_executor(
@@ -104,7 +120,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
                 timeout=settings.start_timeout,
             ),
         )
-        state = State()
+        state = State(settings.compatibility)
         store = Store(client, settings.topic, f"penstock-registry-{settings.group}-{settings.topic}", state)
         service = Service(
             state, store, identity, write_timeout=settings.write_timeout, leader_wait=settings.leader_wait
@@ -128,7 +144,13 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         )
         failures: list[str] = []
         service.leadership.on_deposed = elector.rejoin
-        server = Server(application(api), certificate=settings.tls_certificate, key=settings.tls_key)
+        server = Server(
+            application(api),
+            allowed,
+            render=render_refusal,
+            certificate=settings.tls_certificate,
+            key=settings.tls_key,
+        )
         try:
             # The group is joined while the topic is read: a leader reads to the end again anyway.
             elector.start()

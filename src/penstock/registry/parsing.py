@@ -19,7 +19,7 @@ from penstock.registry.state import State
 _MAX_DEPTH = 100
 _MAX_RESOLVED = 10_000
 
-_Cached = tuple[str, str, tuple[ResolvedReference, ...], bool]
+_Cached = tuple[str, str, tuple[ResolvedReference, ...], bool, bool]
 
 
 class Schemas:
@@ -39,11 +39,17 @@ class Schemas:
         references: Sequence[Reference],
         *,
         strict: bool = True,
+        validate_new: bool = True,
     ) -> ParsedSchema:
-        """A schema that a client sent; 42201 if it is none, or does not stand on its references."""
+        """A schema that a client sent; 42201 if it is none, or does not stand on its references.
+
+        A new one (`strict`) cannot refer to what was deleted, unless the configuration's `validateNewSchemas`
+        is false; an existing one may.
+        """
         try:
-            resolved = self._resolve(subject, references, [], [_MAX_RESOLVED])
-            return self._parse(schema_type, text, resolved, strict)
+            deleted = not (strict and validate_new)
+            resolved = self._resolve(subject, references, [], [_MAX_RESOLVED], deleted=deleted)
+            return self._parse(schema_type, text, resolved, strict, validate_new)
         except InvalidSchema as error:
             raise _invalid(schema_type, references, error) from error
 
@@ -52,15 +58,20 @@ class Schemas:
         return self.new(entry.subject, entry.schema_type, entry.schema, entry.references, strict=False)
 
     def _parse(
-        self, schema_type: str, text: str, resolved: tuple[ResolvedReference, ...], strict: bool
+        self,
+        schema_type: str,
+        text: str,
+        resolved: tuple[ResolvedReference, ...],
+        strict: bool,
+        validate_new: bool,
     ) -> ParsedSchema:
-        key = (schema_type, text, resolved, strict)
+        key = (schema_type, text, resolved, strict, validate_new)
         with self._lock:
             found = self._parsed.get(key)
             if found is not None:
                 self._parsed.move_to_end(key)
                 return found
-        parsed = parse(schema_type, text, resolved, strict=strict)
+        parsed = parse(schema_type, text, resolved, strict=strict, validate_new=validate_new)
         with self._lock:
             self._parsed[key] = parsed
             while len(self._parsed) > self._size:
@@ -79,7 +90,13 @@ class Schemas:
         return tuple(pinned)
 
     def _resolve(
-        self, parent: str, references: Sequence[Reference], above: list[tuple[str, int]], budget: list[int]
+        self,
+        parent: str,
+        references: Sequence[Reference],
+        above: list[tuple[str, int]],
+        budget: list[int],
+        *,
+        deleted: bool,
     ) -> tuple[ResolvedReference, ...]:
         resolved = []
         for reference in references:
@@ -87,7 +104,7 @@ class Schemas:
             if budget[0] < 0:
                 raise InvalidSchema(f"The references lead to more than {_MAX_RESOLVED} schemas")
             subject = subjects.qualify_with(parent, reference.subject)
-            entry = self._state.find(subject, reference.version, deleted=True)
+            entry = self._state.find(subject, reference.version, deleted=deleted)
             if entry is None:
                 raise InvalidSchema(
                     f'No schema reference found for subject "{reference.subject}" '
@@ -99,7 +116,7 @@ class Schemas:
                 raise InvalidSchema(f"The references lead back to themselves: {way}")
             if len(above) >= _MAX_DEPTH:
                 raise InvalidSchema(f"The references are nested more than {_MAX_DEPTH} deep")
-            below = self._resolve(entry.subject, entry.references, [*above, place], budget)
+            below = self._resolve(entry.subject, entry.references, [*above, place], budget, deleted=deleted)
             resolved.append(
                 ResolvedReference(reference.name, reference.subject, reference.version, entry.schema, below)
             )

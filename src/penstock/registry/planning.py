@@ -105,7 +105,14 @@ def register(
         body = _populated(config, body, undeleted[-1] if undeleted else None, next_version)
     if body.empty:
         raise invalid_schema("Empty schema")
-    found = understood(schemas, subject, body, normalize=normalize and not importing, strict=body.id < 0)
+    found = understood(
+        schemas,
+        subject,
+        body,
+        normalize=normalize and not importing,
+        strict=body.id < 0,
+        validate_new=_validates_new(config),
+    )
 
     schema_id = body.id
     same = state.same_schema(subject, found.digest)
@@ -135,6 +142,10 @@ def register(
     if overwritten is not None and overwritten.id != entry.id:
         records.append(lost_record(state, [overwritten]))
     return Plan(entry, records)
+
+
+def _validates_new(config: Json) -> bool:
+    return config.get("validateNewSchemas") is not False
 
 
 def _check_may_register(state: State, subject: str, body: SchemaBody) -> None:
@@ -225,9 +236,9 @@ def is_compatible(
     """What speaks against a schema after `previous`; nothing is written."""
     if body.empty:
         raise invalid_schema("Empty schema")
-    found = understood(schemas, subject, body, normalize=normalize)
-    parsed: ParsedSchema = found.parsed
     config = state.config_in_scope(subject)
+    found = understood(schemas, subject, body, normalize=normalize, validate_new=_validates_new(config))
+    parsed: ParsedSchema = found.parsed
     return reasons_against(parsed, body.metadata, previous, config, schemas.stored)
 
 

@@ -14,22 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from penstock.registry.errors import (
-    NoLongerLeader,
-    RecordTooLarge,
-    RestError,
-    StoreUncertain,
-    leader_unknown,
-    schema_too_large,
-    timed_out,
-)
-from penstock.registry.leadership import Leadership
-from penstock.registry.membership import Identity
+from penstock.elected.errors import NoLongerLeader, RecordTooLarge, StoreUncertain
+from penstock.elected.leadership import Leadership
+from penstock.elected.membership import Identity
+from penstock.elected.store import Encoded, Store
+from penstock.registry.errors import RestError, leader_unknown, schema_too_large, timed_out
 from penstock.registry.parsing import Schemas
 from penstock.registry.planning import Plan, lost_record
 from penstock.registry.records import Record, encode_value
 from penstock.registry.state import State
-from penstock.registry.store import Encoded, Store
 
 log = logging.getLogger(__name__)
 

@@ -49,7 +49,9 @@ class Context:
 class State:
     """Subjects with their versions, the ids, and the settings."""
 
-    def __init__(self) -> None:
+    def __init__(self, default_level: str = DEFAULT_LEVEL) -> None:
+        self.default_level = default_level
+        """Of compatibility, where none is set: of the server, not of the topic."""
         self.offset = -1
         """Of the last record that was applied."""
         self.ignored = 0
@@ -391,9 +393,9 @@ class State:
         """The configuration that was set for exactly this; the global ones have a default."""
         found = self._configs.get(subject)
         if found is not None:
-            return {"compatibilityLevel": DEFAULT_LEVEL, **found}
+            return {"compatibilityLevel": self.default_level, **found}
         if subject is None or context_of(subject) == subjects.GLOBAL_CONTEXT:
-            return {"compatibilityLevel": DEFAULT_LEVEL}
+            return {"compatibilityLevel": self.default_level}
         return None
 
     def config_in_scope(self, subject: str | None) -> Json:
@@ -404,8 +406,8 @@ class State:
             return {**{name: over_all[name] for name in INHERITED if name in over_all}, **mine}
         for name in self._scopes(subject):
             if name in self._configs:
-                return {"compatibilityLevel": DEFAULT_LEVEL, **self._configs[name]}
-        return {"compatibilityLevel": DEFAULT_LEVEL}
+                return {"compatibilityLevel": self.default_level, **self._configs[name]}
+        return {"compatibilityLevel": self.default_level}
 
     def mode(self, subject: str | None) -> str | None:
         found = self._modes.get(subject)

@@ -1,20 +1,27 @@
-"""Operations that wait: long-polling fetches and acks=all produces, keyed by the partitions they wait for.
+"""Operations that wait: long-polling fetches, acks=all produces and coordinators, keyed by partition.
 
 An append or a new high watermark wakes the waiters of its partition, once in a turn of the loop however
-many appends there were; each waiter has one timer of its own. Completing is the waiter's business.
+many appends there were; each waiter has at most one timer. A waiter is looked at when it begins to wait, when
+it is woken and when its time is over, so that nothing which happened in between is missed. Completing is the
+waiter's business.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 
 Key = tuple[str, int]
 """Topic and partition."""
 
 
+log = logging.getLogger(__name__)
+
+
 class DelayedOperation:
-    """Waits until `is_satisfied`, its time is over, or it is removed; `complete` is called at most once."""
+    """Waits until `is_satisfied`, its time is over, or it is removed; `complete` is called at most once for
+    each `watch`."""
 
     __slots__ = ("keys", "timer", "waiting")
 
@@ -26,28 +33,67 @@ class DelayedOperation:
         """Something happened in partition `key`: is the wait over?"""
         raise NotImplementedError
 
+    def lost(self, key: Key) -> bool:
+        """Partition `key` is gone or has changed hands: is the wait over?"""
+        return True
+
+    def look(self) -> bool:
+        """At the beginning and at the end of the wait: is it over for what has happened by now?"""
+        return any(self.is_satisfied(key) for key in self.keys)
+
     def complete(self, expired: bool) -> None:
         raise NotImplementedError
 
 
+class Watcher:
+    """Hears of whatever happens to a partition, at once, until it is removed."""
+
+    __slots__ = ()
+
+    def changed(self, key: Key) -> None:
+        raise NotImplementedError
+
+    def lost(self, key: Key) -> None:
+        """The partition is gone or has changed hands."""
+        raise NotImplementedError
+
+
 class DelayedOperations:
-    __slots__ = ("_loop", "_scheduled", "_woken", "waiters")
+    __slots__ = ("_loop", "_scheduled", "_watchers", "_woken", "waiters")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._scheduled = False
         self._woken: set[Key] = set()
         self.waiters: dict[Key, dict[DelayedOperation, None]] = {}
+        self._watchers: dict[Key, tuple[Watcher, ...]] = {}
 
-    def watch(self, operation: DelayedOperation, keys: Collection[Key], timeout_ms: int) -> None:
+    def add_watcher(self, key: Key, watcher: Watcher) -> None:
+        self._watchers[key] = (*self._watchers.get(key, ()), watcher)
+
+    def remove_watcher(self, key: Key, watcher: Watcher) -> None:
+        left = tuple(one for one in self._watchers.get(key, ()) if one is not watcher)
+        if left:
+            self._watchers[key] = left
+        else:
+            self._watchers.pop(key, None)
+
+    def watch(self, operation: DelayedOperation, keys: Collection[Key], timeout_ms: float | None) -> None:
+        """Completes `operation` now or later; None for a wait without an end."""
         operation.keys = keys
+        operation.timer = None
         operation.waiting = True
         for key in keys:
             self.waiters.setdefault(key, {})[operation] = None
-        operation.timer = self._loop.call_later(timeout_ms / 1000, self._finish, operation, True)
+        if operation.look():
+            self._finish(operation, False)
+        elif operation.waiting and timeout_ms is not None:
+            operation.timer = self._loop.call_later(timeout_ms / 1000, self._expire, operation)
 
     def wake(self, key: Key) -> None:
         """Something happened in this partition. Cheap when nobody waits for it."""
+        for watcher in self._watchers.get(key, ()):
+            watcher.changed(key)
         if key in self.waiters:
             self._woken.add(key)
             if not self._scheduled:
@@ -55,9 +101,12 @@ class DelayedOperations:
                 self._loop.call_soon(self._check_woken)
 
     def complete_all(self, key: Key) -> None:
-        """The partition is gone or has changed hands: what waits for it is answered with what there is."""
+        """The partition is gone or has changed hands: who waits for it alone gets what there is."""
+        for watcher in self._watchers.get(key, ()):
+            watcher.lost(key)
         for operation in list(self.waiters.get(key, ())):
-            self._finish(operation, False)
+            if operation.waiting and operation.lost(key):
+                self._finish(operation, False)
 
     def remove(self, operation: DelayedOperation) -> None:
         """Nobody wants the outcome any more."""
@@ -80,10 +129,25 @@ class DelayedOperations:
         woken, self._woken = self._woken, set()
         for key in woken:
             for operation in list(self.waiters.get(key, ())):
-                if operation.waiting and operation.is_satisfied(key):
+                if operation.waiting and self._is_over(operation, key):
                     self._finish(operation, False)
+
+    @staticmethod
+    def _is_over(operation: DelayedOperation, key: Key) -> bool:
+        try:
+            return operation.is_satisfied(key)
+        except Exception:  # the border: others wait for this partition too. This one is to see for itself
+            log.exception("%s-%d: an operation that waits failed", *key)
+            return True
+
+    def _expire(self, operation: DelayedOperation) -> None:
+        if operation.waiting:
+            self._finish(operation, not operation.look())
 
     def _finish(self, operation: DelayedOperation, expired: bool) -> None:
         if operation.waiting:
             self.remove(operation)
-            operation.complete(expired)
+            try:
+                operation.complete(expired)
+            except Exception:  # the border: others wait for this partition too
+                log.exception("an operation that waited for %s failed", list(operation.keys)[:3])

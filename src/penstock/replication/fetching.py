@@ -140,5 +140,9 @@ class FetchWait(DelayedOperation):
         self._sizes[key] = size
         return self._missing <= 0
 
+    def look(self) -> bool:
+        """The partitions were read in the turn in which the wait begins, and are read again at its end."""
+        return False
+
     def complete(self, expired: bool) -> None:
         self._on_complete()

@@ -14,12 +14,14 @@ from penstock.errors import (
     KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     PolicyViolation,
     UnknownLeaderEpoch,
 )
 from penstock.log.files import FileSlice
 from penstock.metadata.image import INTERNAL_TOPICS
+from penstock.replication.check import check_partition
 from penstock.replication.progress import Progress, has_caught_up, lagging
 from penstock.replication.selector import Candidate, preferred_replica
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
@@ -123,6 +125,7 @@ class Partition:
         *,
         origin: str = "client",
         allowance: Allowance | None = None,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         image, log = self.image, self.log
         if image.leader != self._broker_id:
@@ -135,7 +138,13 @@ class Partition:
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
         try:
             info = log.append_as_leader(
-                buf, start, end, image.leader_epoch, origin=origin, allowance=allowance
+                buf,
+                start,
+                end,
+                image.leader_epoch,
+                origin=origin,
+                allowance=allowance,
+                transaction_version=transaction_version,
             )
         except KafkaStorageError:
             self.broken_ms = self._now_ms()
@@ -174,6 +183,19 @@ class Partition:
         if isolation_level == READ_COMMITTED:
             return self.log.last_stable_offset
         return self.log.high_watermark
+
+    def check_end_is_known(self) -> None:
+        """OffsetNotAvailable while a new leader cannot say what consumers may read (KIP-207).
+
+        The former leader may have let them read all that this log had when its epoch began. Until the
+        followers have that, the high watermark here may be an earlier one.
+        """
+        log = self.log
+        if self.image.leader == self._broker_id and log.high_watermark < self.epoch_start:
+            raise OffsetNotAvailable(
+                f"the high watermark of {log.topic}-{log.partition} is {log.high_watermark}, before the start"
+                f" {self.epoch_start} of leader epoch {self.image.leader_epoch}"
+            )
 
     def check_fetch(self, wanted: FetchPartition, replica_id: int, *, at_follower: bool = False) -> None:
         """Whether this reader may fetch here at all, and from this offset. `at_follower`: it may where this
@@ -314,12 +336,28 @@ class Partition:
         if progress is None:
             progress = self.progress[replica_id] = Progress(caught_up_ms=self._now_ms())
         progress.fetched(offset, self.log.log_end_offset, self._now_ms())
+        before = self.log.high_watermark, progress.log_start_offset
         progress.log_start_offset = log_start_offset
         progress.broker_epoch = broker_epoch
-        before = self.log.high_watermark
         self._advance()
-        if self.log.high_watermark != before:
+        if (self.log.high_watermark, log_start_offset) != before:
             self._on_change(self.key)
+
+    def is_at_end(self, replica_id: int, offset: int) -> bool:
+        """Whether a follower that fetches from `offset` is in sync and has all that there is."""
+        image = self.image
+        return (
+            offset == self.log.log_end_offset
+            and image.leader == self._broker_id
+            and replica_id in image.isr
+            and self.pending_isr is None
+        )
+
+    def follower_rested(self, replica_id: int, until_ms: int) -> None:
+        """A follower at the end has gone on fetching from there until then, which was not noted."""
+        progress = self.progress.get(replica_id)
+        if progress is not None and until_ms > progress.fetched_ms and progress.log_end_offset >= 0:
+            progress.fetched(progress.log_end_offset, progress.log_end_offset, until_ms)
 
     def announce(self) -> None:
         """Other replicas are in sync now, and with them the high watermark may have moved."""
@@ -385,7 +423,10 @@ class Partition:
         """The controller has not done what it was asked for; it may be asked again."""
         if not self.is_unsure:
             self.pending_isr = None
+            before = self.log.high_watermark
             self._advance()
+            if self.log.high_watermark != before:
+                self._on_change(self.key)  # who waited for the one that did not join
 
     def isr_unanswered(self) -> None:
         """Nobody knows whether it is stored. It counts until the partition has another epoch: the controller
@@ -396,7 +437,7 @@ class Partition:
     # -- truncation from the start
 
     def delete_records_before(self, offset: int) -> int:
-        """Deletes what lies before `offset` (-1: before the high watermark); the new log start offset."""
+        """Deletes what lies before `offset` (-1: before the high watermark), on this replica; that offset."""
         self.check_leader()
         if "delete" not in self.log.config.cleanup_policy:
             raise PolicyViolation("records can be deleted only where cleanup.policy has delete")
@@ -405,4 +446,21 @@ class Partition:
             offset = end
         if not 0 <= offset <= end:
             raise OffsetOutOfRange(f"offset {offset} is not within 0..{end}")
-        return self.log.delete_records_before(offset)
+        self.log.delete_records_before(offset)
+        return offset
+
+    def low_watermark(self, live: Collection[int]) -> int:
+        """The least log start offset of this replica and of those on live brokers, as far as they have said;
+        -1 while one has said nothing."""
+        starts = [self.log.log_start_offset]
+        for replica in self.image.replicas:
+            if replica != self._broker_id and replica in live:
+                one = self.progress.get(replica)
+                starts.append(-1 if one is None else one.log_start_offset)
+        return min(starts)
+
+    # -- for tests
+
+    def check(self, *, whole_image: bool = True) -> None:
+        """Raise InvariantViolated unless its state holds together."""
+        check_partition(self, whole_image=whole_image)

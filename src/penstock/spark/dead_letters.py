@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.client import Cluster
+from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.errors import ApiError
 from penstock.spark.errors import NotDelivered
 from penstock.spark.librdkafka_names import translate
@@ -89,6 +90,7 @@ class DeadLetters:
             quiet = logging.getLogger("penstock.spark.librdkafka")
             quiet.propagate = False
             settings: dict[str, Any] = {
+                "partitioner": KEY_PARTITIONER,
                 **translate(self._kafka),
                 "client.id": "penstock-spark-dead-letters",
                 "enable.idempotence": True,

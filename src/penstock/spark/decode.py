@@ -46,7 +46,7 @@ class Columns(NamedTuple):
     header_counts: Ints
 
 
-class Decoder:
+class BatchDecoder:
     """Decodes batches with the twin that suits how much there is of them."""
 
     def __init__(self, expected: int = 0) -> None:

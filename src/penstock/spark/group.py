@@ -53,10 +53,10 @@ class GroupProgress:
         self._not_before = monotonic()
         self._prefix = options.group_id_prefix
         self._token = token
-        self._group = options.group_id
+        self._group = options.group_id if options.commit_progress else None
         self._committed: Offsets = {}
         self._announced: TopicPartition | None = None
-        self._attempts = _ATTEMPTS
+        self._attempts = _ATTEMPTS if options.commit_progress else 0
         self._told = ""
 
     def token_for(self, wanted: Range) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.spark.errors import BadOption
 
 Translated = dict[str, str]
@@ -57,7 +58,7 @@ _OWN = frozenset({"max.block.ms", "default.api.timeout.ms", "buffer.memory"})
 """Settings that the sink itself obeys: how long to wait for a cluster, how much to hold."""
 
 _PARTITIONERS = {
-    "org.apache.kafka.clients.producer.internals.defaultpartitioner": "murmur2_random",
+    "org.apache.kafka.clients.producer.internals.defaultpartitioner": KEY_PARTITIONER,
     "org.apache.kafka.clients.producer.uniformstickypartitioner": "random",
     "org.apache.kafka.clients.producer.roundrobinpartitioner": "random",
 }

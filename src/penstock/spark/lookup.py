@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -82,9 +83,15 @@ class Lookup:
         named = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
         if absent := sorted(named - topics.keys() - set(accepted)):
             server = self._options.kafka["bootstrap.servers"]
+            near = [
+                other
+                for name in absent
+                for other in difflib.get_close_matches(name, sorted(self._cluster.topics()), n=1)
+            ]
+            meant = f"did you mean {' and '.join(dict.fromkeys(near))}? Else " if near else ""
             raise NoSuchTopic(
-                f"there is no topic {', '.join(absent)} at {server}: create it before the query starts,"
-                " or use subscribePattern for topics that come later"
+                f"there is no topic {', '.join(absent)} at {server}: {meant}create it before the query"
+                " starts, or use subscribePattern for topics that come later"
             )
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -109,12 +116,21 @@ class Lookup:
     ) -> Offsets:
         """The ends, asked for again where one is before `start`: a new leader may not know it yet."""
         wanted = list(partitions)
-        found = self.latest(wanted)
+        found = self._latest_from(wanted, start)
         for _ in range(self._options.offset_retries - 1):
             if not any(found[place] < start.get(place, 0) for place in wanted):
                 break
             self._sleep(self._options.offset_retry_interval_ms / 1000)
-            found = self.latest(wanted)
+            found = self._latest_from(wanted, start)
+        return found
+
+    def _latest_from(self, partitions: list[TopicPartition], start: Mapping[TopicPartition, int]) -> Offsets:
+        """The ends. A `start` past the last stable offset, but in the log, is where an earlier run with
+        read_uncommitted has come to: nothing is lost, and there is nothing to read yet."""
+        found = self.latest(partitions)
+        if before := [place for place in partitions if found[place] < start.get(place, 0)]:
+            written = self.written(before)
+            found |= {place: start[place] for place in before if written[place] >= start[place]}
         return found
 
     def resolve(

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.spark.errors import BadOption, BadRow, Fenced, NotDelivered, SparkError
 from penstock.spark.librdkafka_names import translate
 
@@ -68,6 +70,18 @@ class Rows:
     largest: int
     """No record takes more bytes than this."""
     key_bytes: int
+
+    def identity(self) -> int:
+        """Tells these rows from others, in whatever order they come: by topic, partition and key, and where
+        there is no key by value. Values of rows with a key may differ in their last digits when they are
+        computed again, as sums of floating-point numbers do."""
+        seed = crc32(f"{self.topic}/{self.partition}".encode())
+        if self.keys is None:
+            return sum(crc32(value or b"", seed) for value in self.values)
+        return sum(
+            crc32(value or b"", seed) if key is None else crc32(key, ~seed & 0xFFFFFFFF)
+            for key, value in zip(self.keys, self.values, strict=True)
+        )
 
 
 def split(batch: pa.RecordBatch, layout: Layout) -> Iterator[Rows]:
@@ -183,7 +197,7 @@ class ProducerSettings:
         block_ms = _number(kafka, "max.block.ms", _number(kafka, "default.api.timeout.ms", _DEFAULT_BLOCK_MS))
         settings = {
             "client.id": "penstock-spark",
-            "partitioner": "murmur2_random",
+            "partitioner": KEY_PARTITIONER,
             "enable.idempotence": "true",
             # librdkafka waits this long after its first connection, to the bootstrap address, too.
             "reconnect.backoff.ms": "10",

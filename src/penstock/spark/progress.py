@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.partitioning import KEY_PARTITIONER
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -293,9 +295,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = 
 
 
 def _serve_metrics(watching: Watch, port: int) -> Any:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
+
+    from penstock.web.metrics import serve_metrics
 
     labels = ("pipeline", "flow")
 
@@ -322,8 +326,7 @@ def _serve_metrics(watching: Watch, port: int) -> Any:
 
     registry = CollectorRegistry()
     registry.register(Queries())
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
-    return server
+    return serve_metrics(registry, port)
 
 
 # -- the topic
@@ -373,9 +376,8 @@ class Records:
             try:
                 if producer is None:
                     create_topic(self.settings, self.topic)
-                    producer = Producer(
-                        {"message.timeout.ms": 10_000, "linger.ms": 50, **self.settings}, logger=silent
-                    )
+                    defaults = {"message.timeout.ms": 10_000, "linger.ms": 50, "partitioner": KEY_PARTITIONER}
+                    producer = Producer({**defaults, **self.settings}, logger=silent)
                 failed = self._send(producer, batch)
             except (KafkaException, OSError, ValueError) as error:
                 if not told:

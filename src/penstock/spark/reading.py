@@ -21,7 +21,7 @@ from penstock.errors import (
     UnsupportedForMessageFormat,
 )
 from penstock.spark.batches import Batch, scan
-from penstock.spark.decode import HEADERS, Columns, Decoder, gather
+from penstock.spark.decode import HEADERS, BatchDecoder, Columns, gather
 from penstock.spark.errors import DataGone, LogCut, NotCommitted, SparkError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -63,7 +63,7 @@ def read_range(
     level = cluster.settings.isolation if isolation is None else isolation
     patience = cluster.settings.api_timeout_ms / 1000
     name = f"{topic}-{partition}"
-    build = _Builder(topic, partition, headers, Decoder(end - start))
+    build = _Builder(topic, partition, headers, BatchDecoder(end - start))
     position = start
     max_bytes = cluster.settings.fetch_bytes
     moved = monotonic()
@@ -145,7 +145,7 @@ def _nothing_came(topic: str, partition: int, position: int, end: int, fetched: 
 class _Builder:
     """Makes Arrow batches of decoded records."""
 
-    def __init__(self, topic: str, partition: int, headers: bool, decoder: Decoder) -> None:
+    def __init__(self, topic: str, partition: int, headers: bool, decoder: BatchDecoder) -> None:
         self._topic = topic.encode()
         self._partition = partition
         self._headers = headers

@@ -1,7 +1,7 @@
 """The sink of `format("penstock")`: columns and options of Spark's Kafka sink, batch and streaming.
 
 `delivery=exactly_once`, the default of a streaming query: each task writes its rows of a batch in one Kafka
-transaction together with a mark (`marks.py`); a task that is run again finds the mark and writes nothing. The
+transaction together with a mark (`written_tasks.py`); a task run again finds it and writes nothing. The
 transactional id is that of (query, task), so that of two attempts at most one can commit:
 
     take over the transactional id     an earlier attempt is fenced, its transaction is settled
@@ -13,7 +13,7 @@ transactional id is that of (query, task), so that of two attempts at most one c
 A batch that is run again after a crash must be cut into tasks as before, or what unmarked tasks hold has
 partly been written by others. So in a batch of which an earlier run has written a part, tasks that were
 written compare their rows with their marks, and the others write but leave their transactions open: the
-driver commits those (`settling.py`) when all tasks have come to their end and every mark was confirmed.
+driver commits those (`finish_batch.py`) when all tasks have come to their end and every mark was confirmed.
 Otherwise the batch fails, and nothing of it is doubled.
 
 `delivery=at_least_once`, the default of a batch: no transaction; a task that is run again writes again.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -42,12 +42,11 @@ from pyspark.sql.types import (
 )
 
 from penstock.client import ClientError
+from penstock.client.errors import ClusterTimeout
 from penstock.errors import ApiError
-from penstock.spark import marks
+from penstock.spark import written_tasks as marks
 from penstock.spark.errors import BadOption, BatchChanged, NotDelivered, SparkError, plainly
-from penstock.spark.options import SOURCE_OPTIONS, refuse_slip
-from penstock.spark.producing import Layout, ProducerSettings, Rows, TaskProducer, split
-from penstock.spark.settling import (
+from penstock.spark.finish_batch import (
     State,
     TaskDone,
     WhichBatch,
@@ -56,10 +55,12 @@ from penstock.spark.settling import (
     transactional_id,
     written_by_others,
 )
+from penstock.spark.options import SOURCE_OPTIONS, refuse_slip
+from penstock.spark.producing import Layout, ProducerSettings, Rows, TaskProducer, split
 from penstock.spark.sink_typed import Encoding, encoded, encodings
 
 if TYPE_CHECKING:
-    from penstock.spark.marks import Mark, QueryMarks
+    from penstock.spark.written_tasks import Mark, QueryMarks
 
 DELIVERIES = ("exactly_once", "at_least_once")
 SINK_OPTIONS = (
@@ -90,6 +91,8 @@ class SinkOptions:
     app_version: int | None
     producer: ProducerSettings
     encodings: tuple[Encoding, ...] = ()
+    marks_since: int | None = None
+    """The offset before which there are no marks of this write."""
 
 
 class SinkStreamWriter(DataSourceStreamArrowWriter):
@@ -123,8 +126,8 @@ class SinkBatchWriter(DataSourceArrowWriter):
     """The writer of one batch write."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._options = options
         self._run = str(uuid.uuid4())
+        self._options = options if options.app_id is not None else _once(options, self._run)
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -139,6 +142,23 @@ class SinkBatchWriter(DataSourceArrowWriter):
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         settle(messages, self._options)
+
+
+def _once(options: SinkOptions, run: str) -> SinkOptions:
+    """Of a write that has no name: its marks are needed while it runs, and are deleted after a day."""
+    if options.delivery != "exactly_once":
+        return options
+    topic = f"{options.marks_topic}{marks.ONCE_SUFFIX}"
+    block_ms = str(round(options.producer.block_s * 1000))
+    reader = marks.MarksReader({**options.kafka, "default.api.timeout.ms": block_ms}, topic)
+    try:
+        return replace(options, marks_topic=topic, marks_since=reader.end(run))
+    except ClusterTimeout:
+        return replace(options, marks_topic=topic)  # a task says so, unless the cluster answers by then
+    except (ApiError, ClientError) as error:
+        raise NotDelivered(f"the topic {topic} cannot be used: {error}") from error
+    finally:
+        reader.close()
 
 
 def settle(messages: list[WriterCommitMessage | None], options: SinkOptions) -> None:
@@ -336,6 +356,7 @@ class _Task:
         self._reader = marks.marks_reader(options.kafka, options.marks_topic)
         self._rows = 0
         self._key_bytes = 0
+        self._identity = 0
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> State:
         filled = (batch for batch in batches if batch.num_rows)
@@ -362,12 +383,12 @@ class _Task:
 
     def _wrote_before(self) -> bool:
         """Whether this batch of this task, which is empty now, was not empty once."""
-        found = self._reader.read(self._which.query)
+        found = self._reader.read(self._which.query, self._options.marks_since)
         settled, pending = found.settled.get(self._index), found.open.get(self._index)
         return pending is not None or (settled is not None and settled.batch == self._which.batch)
 
     def _read_settled(self) -> QueryMarks:
-        found = self._reader.read(self._which.query)
+        found = self._reader.read(self._which.query, self._options.marks_since)
         if self._index in found.open:
             # It was settled before take_over came back; a reader that cannot see that may not go on.
             raise NotDelivered(
@@ -392,6 +413,8 @@ class _Task:
         now = self._mark()
         if self._options.rerun_check and not mine.same_rows(now):
             how = f"task {self._index} wrote {mine.rows} rows, and has {now.rows} now"
+            if mine.rows == now.rows:
+                how = f"the {now.rows} rows of task {self._index} are not those that it wrote"
             raise batch_changed(self._which, how)
 
     def _send(
@@ -420,6 +443,7 @@ class _Task:
     def _count(self, rows: Rows) -> None:
         self._rows += len(rows.values)
         self._key_bytes += rows.key_bytes
+        self._identity += rows.identity()
 
     def _mark(self) -> Mark:
-        return marks.Mark(self._which.batch, self._which.run, self._rows, self._key_bytes)
+        return marks.Mark(self._which.batch, self._which.run, self._rows, self._key_bytes, self._identity)

@@ -1,8 +1,8 @@
 """Typed columns: `key` and `value` decoded by the schema ids in the records, or as plain text of one schema.
 
 On the driver `resolve` asks the registry once for the schemas to read with; they go to the tasks with the
-plan, so all tasks of a query give the same types. In a task `Decoder` takes batches of bytes to batches of
-values, and does with what does not decode as `decode.errors` says.
+plan, so all tasks of a query give the same types. In a task `ColumnDecoder` takes batches of bytes to batches
+of values, and does with what does not decode as `decode.errors` says.
 """
 
 from __future__ import annotations
@@ -215,16 +215,16 @@ class Failure(NamedTuple):
     errors: Errors
 
 
-_decoders: dict[TypedColumns, Decoder] = {}
+_decoders: dict[TypedColumns, ColumnDecoder] = {}
 """Spark keeps its workers: connections to the registry and schemas that were read serve many tasks."""
 
 
-def worker_decoder(columns: TypedColumns) -> Decoder:
+def worker_decoder(columns: TypedColumns) -> ColumnDecoder:
     decoder = _decoders.get(columns)
     if decoder is None:
         while len(_decoders) >= _MOST_DECODERS:
             _decoders.pop(next(iter(_decoders))).close()
-        decoder = _decoders[columns] = Decoder(columns)
+        decoder = _decoders[columns] = ColumnDecoder(columns)
     return decoder
 
 
@@ -270,7 +270,7 @@ def _without(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
     return batch.filter(pa.array(keep))
 
 
-class Decoder:
+class ColumnDecoder:
     """Decodes the typed columns of batches, with what it has learnt of schemas."""
 
     def __init__(self, columns: TypedColumns) -> None:

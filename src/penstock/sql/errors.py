@@ -7,6 +7,7 @@ PenstockError
     ├── Clash           types or columns do not fit together
     ├── Exists          the name is taken
     ├── StateLost       a replacement would throw state away, and was not told to
+    ├── NotAllowed      it brings code, and the server was not started to run any
     └── Unavailable     the cluster, the registry or the leading server does not answer now
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.sql.texts import Expanded
+from penstock.sql.language.texts import Expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,10 @@ class Exists(SqlError):
 
 
 class StateLost(SqlError):
+    pass
+
+
+class NotAllowed(SqlError):
     pass
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.registry.client import RegistrySettings
-from penstock.sql.catalog import Catalog, Record
+from penstock.sql.catalog.catalog import Catalog, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class EngineSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     shuffle_partitions: int | None = None
     """Of new queries; None: as many as Spark has cores."""
+    python_functions: bool = False
+    """Whether statements may bring code: Python functions, and what `sender_code` names."""
 
     def client(self) -> dict[str, str]:
         """Settings of a Kafka client."""

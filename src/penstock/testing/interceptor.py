@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.interceptor import Action
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.interceptor import Action
 from penstock.errors import error_for_code, error_for_name
 from penstock.testing.faults import Fault, FaultKind, FaultPlan
 from penstock.wire.api_keys import ApiKey

@@ -19,7 +19,9 @@ class TransactionSettings:
     transactional_id_expiration_ms: int = 7 * _DAY_MS
 
     retry_ms: int = 1_000
-    """When what could not be done (markers to a partition without a leader, a full disk) is tried again."""
+    """When what could not be done (an abort that could not be written, a full disk) is tried again."""
+    markers_retry_ms: int = 100
+    """When markers that are not written yet are asked for again. The host has at most one under way."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionSettings:

@@ -19,13 +19,15 @@ from penstock.errors import (
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionTimeout,
+    InvalidTxnState,
     TransactionAbortable,
 )
 from penstock.transactions.deadlines import Deadlines
-from penstock.transactions.ending import end_v0, end_v2, fenced
+from penstock.transactions.ending import check_not_ending, end_v0, end_v2, fenced
 from penstock.transactions.records import decode_key, decode_value, encode_key, encode_value
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.state import (
+    AT_REST,
     LAST_CLIENT_EPOCH,
     NO_PRODUCER_ID,
     PREPARED,
@@ -59,6 +61,7 @@ class WriteMarkers(NamedTuple):
     coordinator_epoch: int
     commit: bool
     partitions: frozenset[TopicPartition]
+    transaction_version: int = TV_0
 
 
 class _LastEpoch(NamedTuple):
@@ -67,6 +70,10 @@ class _LastEpoch(NamedTuple):
     producer_id: int
     producer_epoch: int
     last: int
+
+
+class Verified(Message):
+    """Of `verify`, for this broker only; it is never encoded. `refused`: the partitions, and why."""
 
 
 class TransactionShard:
@@ -87,6 +94,7 @@ class TransactionShard:
         self._resend_at: dict[str, int] = {}
         self._unwritten: dict[str, set[TopicPartition]] = {}
         self._last_epochs: dict[str, _LastEpoch] = {}
+        self._early_commits: dict[str, Producer] = {}
 
     # -- replay
 
@@ -113,6 +121,7 @@ class TransactionShard:
         self._resend_at.pop(transactional_id, None)
         self._unwritten.pop(transactional_id, None)
         self._last_epochs.pop(transactional_id, None)
+        self._early_commits.pop(transactional_id, None)
 
     def resign(self, error: ApiError) -> list[Reply]:
         return []  # no request ever waits here
@@ -234,19 +243,26 @@ class TransactionShard:
         producer_id: int,
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ApiError]:
-        """Which partitions are not in the producer's transaction; raises where it has none at all."""
-        known = self._checked(transactional_id, producer_id, producer_epoch)
-        return {
+        token: Any,
+    ) -> Outcome:
+        """Answers with `Verified`: the partitions that are not in the producer's transaction, and why."""
+        try:
+            known = self._checked(transactional_id, producer_id, producer_epoch)
+        except ApiError as error:
+            return _refused(token, error)
+        refused = {
             partition: TransactionAbortable("the partition was not added to the transaction")
             for partition in partitions
             if partition not in known.partitions
         }
+        return Outcome(replies=[Reply(token, Verified(refused=refused))])
 
     def _checked(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:
         if not transactional_id:
             raise InvalidRequest("an empty transactional id")
         known = self.transactions.get(transactional_id)
+        if known is not None:
+            check_not_ending(known, Producer(producer_id, producer_epoch))
         if known is None or known.producer_id != producer_id:
             raise InvalidProducerIdMapping(f"{transactional_id} is not of producer {producer_id}")
         if known.producer_epoch != producer_epoch:
@@ -272,6 +288,10 @@ class TransactionShard:
             else:
                 new = end_v2(known, client, request.committed, self._new_producer_id, now_ms)
         except ApiError as error:
+            if isinstance(error, InvalidTxnState):
+                log.warning("EndTxn version %d of %.300r: %s", version, transactional_id, error)
+                if last is not None and self._is_early(transactional_id, known, client, request.committed):
+                    error = ConcurrentTransactions("nothing of the transaction has arrived yet")
             return _refused(token, error)
         outcome = Outcome(replies=[Reply(token, _ended(new))])
         if new is not known:
@@ -281,6 +301,20 @@ class TransactionShard:
                 self._unwritten.pop(transactional_id, None)
                 self._send(transactional_id, new, outcome, now_ms)
         return outcome
+
+    def _is_early(self, transactional_id: str, known: Transaction, client: Producer, commit: bool) -> bool:
+        """Whether this may be the commit of a transaction whose first batch is still to come.
+
+        Java's client (4.1) looks for unsent batches before it takes the lock under which it chooses its next
+        request: a batch that comes in between is overtaken by EndTxn. INVALID_TXN_STATE is fatal for it;
+        asked to try again, it sends the batch first. It gets that chance once for each transaction.
+        """
+        if not commit or known.state not in AT_REST or client != known.successor:
+            return False
+        if self._early_commits.get(transactional_id) == client:
+            return False
+        self._early_commits[transactional_id] = client
+        return True
 
     def _abort(
         self, transactional_id: str, known: Transaction, client_version: int, following: int, now_ms: int
@@ -303,7 +337,8 @@ class TransactionShard:
     # -- markers
 
     def _send(self, transactional_id: str, new: Transaction, outcome: Outcome, now_ms: int) -> None:
-        self._resend_at[transactional_id] = now_ms + self._settings.retry_ms
+        self._resend_at[transactional_id] = now_ms + self._settings.markers_retry_ms
+        self._deadlines.set(transactional_id, now_ms + self._settings.markers_retry_ms)
         remaining = self._unwritten.setdefault(transactional_id, set(new.partitions))
         outcome.actions.append(
             WriteMarkers(
@@ -313,6 +348,7 @@ class TransactionShard:
                 self._coordinator_epoch,
                 new.committing,
                 frozenset(remaining),
+                new.client_version,
             )
         )
 
@@ -372,6 +408,7 @@ class TransactionShard:
                 log.exception("what is due for transactional id %.300r failed", transactional_id)
             if len(outcome.records) >= _RECORDS_AT_A_TIME:
                 break
+        outcome.divide()
         return outcome
 
     def _act(self, transactional_id: str, known: Transaction, outcome: Outcome, now_ms: int) -> None:
@@ -410,10 +447,5 @@ def _may_continue(known: Transaction, expected: Producer) -> bool:
 
 def _ended(transaction: Transaction) -> Message:
     """The answer to EndTxn, with what the producer goes on with."""
-    rotates = transaction.next_producer_id != NO_PRODUCER_ID
-    return Message(
-        throttle_time_ms=0,
-        error_code=0,
-        producer_id=transaction.next_producer_id if rotates else transaction.producer_id,
-        producer_epoch=0 if rotates else transaction.producer_epoch,
-    )
+    producer_id, producer_epoch = transaction.successor
+    return Message(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=producer_epoch)

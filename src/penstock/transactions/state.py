@@ -74,6 +74,13 @@ class Transaction(NamedTuple):
     def committing(self) -> bool:
         return self.state == State.PREPARE_COMMIT
 
+    @property
+    def successor(self) -> tuple[int, int]:
+        """The producer id and epoch with which the client goes on when this transaction has ended."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
 
 def initialized(transaction: Transaction, epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
     """The producer has an epoch, and no transaction."""
@@ -127,11 +134,11 @@ def prepared(
 
 def completed(transaction: Transaction, now_ms: int) -> Transaction:
     """All markers are written."""
-    rotates = transaction.next_producer_id != NO_PRODUCER_ID
+    producer_id, producer_epoch = transaction.successor
     return transaction._replace(
         state=State.COMPLETE_COMMIT if transaction.committing else State.COMPLETE_ABORT,
-        producer_id=transaction.next_producer_id if rotates else transaction.producer_id,
-        producer_epoch=0 if rotates else transaction.producer_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         previous_producer_id=transaction.producer_id,
         next_producer_id=NO_PRODUCER_ID,
         partitions=frozenset(),

@@ -18,9 +18,8 @@ from penstock.errors import (
     UnsupportedForMessageFormat,
 )
 from penstock.wire import compression
-from penstock.wire.walk import check_records
-
-Buffer = bytes | bytearray | memoryview
+from penstock.wire.primitives import Buffer
+from penstock.wire.record_check import check_records
 
 LOG_OVERHEAD = 12  # base offset and length, which the length itself does not count
 HEADER_SIZE = 61

@@ -2,7 +2,8 @@
 
 Messages do not know versions. Decoding sets the fields of the version, and the defaults of those
 that only the newest version has; encoding leaves out what the version does not have and sends
-defaults for what the message does not have. Names are Kafka's (see schema.py for the one rule).
+defaults for what the message does not have. A field that no version has is refused. Names are Kafka's
+(see schema.py for the one rule).
 Readers and writers are generated at the first use of a version, a few milliseconds each.
 """
 
@@ -27,6 +28,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "is_flexible",
+    "prepare",
     "request_header_version",
     "response_header_version",
     "valid_versions",
@@ -38,6 +40,13 @@ def valid_versions(api_key: int) -> range:
     from penstock.wire import schema
 
     return schema.versions(schema.message_name(api_key))
+
+
+def prepare(api_key: int, version: int) -> None:
+    """Makes the codec of an API's requests and responses, which their first use does otherwise: tens of
+    milliseconds, for schemas are read from files and become code."""
+    _api_reader(api_key, version, "request")
+    _api_writer(api_key, version, "response")
 
 
 def decode_request(api_key: int, version: int, buf: Buffer, pos: int = 0, end: int | None = None) -> Message:
@@ -103,4 +112,4 @@ def _reader(name: str, version: int, kind: str) -> Callable[..., Message]:
 def _writer(name: str, version: int, kind: str) -> Callable[[Any], bytes]:
     from penstock.wire import schema, writers
 
-    return writers.writer(schema.load(name, version, kind))
+    return writers.writer(schema.load(name, version, kind), lambda: schema.field_names(name, kind))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 
 from penstock.errors import InvalidRecord, UnsupportedCompressionType
+from penstock.wire.primitives import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-Buffer = bytes | bytearray | memoryview
 
 # snappy-java's stream format: this magic, two int32 versions, then int32-sized raw snappy blocks.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"

@@ -9,8 +9,6 @@ from penstock.wire.api_keys import is_flexible
 from penstock.wire.primitives import Buffer, nullable_string, skip_tags
 
 _REQUEST = struct.Struct(">hhi")
-_RESPONSE = struct.Struct(">i")
-_FLEXIBLE_RESPONSE = struct.Struct(">ix")
 
 
 def parse_request_header(
@@ -36,8 +34,3 @@ def parse_request_header(
     if body > end:
         raise WireError("a request is shorter than its header")
     return api_key, version, correlation_id, client_id, body
-
-
-def response_header(correlation_id: int, flexible: bool) -> bytes:
-    """`flexible` is response_header_version(...) == 1: never for ApiVersions."""
-    return _FLEXIBLE_RESPONSE.pack(correlation_id) if flexible else _RESPONSE.pack(correlation_id)

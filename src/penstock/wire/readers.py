@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.wire.codegen import Source, size_of, smallest_item
 from penstock.wire.message import Message
 from penstock.wire.primitives import too_many_items
 from penstock.wire.schema import LETTER_SIZE, Field, Struct
-from penstock.wire.source import Source, size_of, smallest_item
 
 
 def reader(schema: Struct, newest: Struct, max_items: int) -> Callable[..., Message]:

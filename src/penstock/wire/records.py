@@ -28,7 +28,6 @@ from penstock.wire.batch import (
     MAX_UNPACKED_BYTES,
     TRANSACTIONAL,
     BatchHeader,
-    Buffer,
     check_batch,
     check_compressed,
     payload,
@@ -37,6 +36,7 @@ from penstock.wire.batch import (
     set_log_append_time,
     stamp,
 )
+from penstock.wire.primitives import Buffer
 
 __all__ = [
     "ATTRIBUTES_POSITION",

@@ -13,6 +13,7 @@ import dataclasses
 import importlib
 import pkgutil
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from types import NoneType
@@ -79,6 +80,10 @@ class Struct:
         return next((field for field in self.fields if field.name == name), None)
 
 
+FieldNames = Mapping[str, frozenset[str]]
+"""The names of a struct's fields by its path in the message: "ListOffsetsResponse.topics.partitions"."""
+
+
 def message_name(api_key: int) -> str:
     try:
         return ApiKey(api_key).name.lower()
@@ -121,6 +126,23 @@ def load(name: str, version: int, kind: str) -> Struct:
         if isinstance(item, type) and getattr(getattr(item, "__type__", None), "name", None) == kind:
             return _struct(item, name)
     raise LookupError(f"kio has no {kind} in version {version} of {name}")
+
+
+@cache
+def field_names(name: str, kind: str) -> FieldNames:
+    """The names of the fields of a message and of the structs in it, of all versions together."""
+    names: dict[str, set[str]] = {}
+    for version in versions(name):
+        known = load(name, version, kind)
+        _add_names(names, known, known.name)
+    return {path: frozenset(found) for path, found in names.items()}
+
+
+def _add_names(names: dict[str, set[str]], struct: Struct, path: str) -> None:
+    names.setdefault(path, set()).update(field.name for field in struct.fields)
+    for field in struct.fields:
+        if field.struct is not None:
+            _add_names(names, field.struct, f"{path}.{field.name}")
 
 
 def _struct(entity: Any, message: str) -> Struct:

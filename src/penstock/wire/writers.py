@@ -1,7 +1,9 @@
 """Makes the function that writes one version of one message, from its schema.
 
-Fields that the message has not are sent as their defaults, fields that the version has not are left
-out, and null where the version has no null is a ValueError that names the field.
+Fields that the message does not have are sent as their defaults, fields that the version does not have are
+left out, and null where the version has no null is a ValueError that names the field. A default stands in for
+a field only after the names of the message were compared with the schema: a misspelled field is an
+UnknownField and is never sent as its default. A message with all fields of the version costs no comparison.
 """
 
 from __future__ import annotations
@@ -10,11 +12,18 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from penstock.wire.codegen import Source
 from penstock.wire.message import Message
-from penstock.wire.schema import LETTER_SIZE, Field, Struct
-from penstock.wire.source import Source
+from penstock.wire.schema import LETTER_SIZE, Field, FieldNames, Struct
 
 _PACKED_LENGTHS = 17  # arrays of numbers shorter than this are packed with their length at once
+
+
+class UnknownField(TypeError):
+    """A message has a field that no version of it has: a misspelled name."""
+
+    def __init__(self, struct: str, names: set[str]) -> None:
+        super().__init__(f"{struct} has no field {', '.join(sorted(names))}")
 
 
 def differs(message: Any, defaults: dict[str, Any]) -> bool:
@@ -28,10 +37,20 @@ def null_error(name: str) -> ValueError:
     return ValueError(f"{name} cannot be null in this version")
 
 
-def writer(schema: Struct) -> Callable[[Any], bytes]:
-    """write(message) -> bytes; fields that the message has not are sent as their defaults."""
+def writer(schema: Struct, field_names: Callable[[], FieldNames]) -> Callable[[Any], bytes]:
+    """write(message) -> bytes; fields that the message does not have are sent as their defaults.
+
+    `field_names` gives the names of all versions, by path; it is called when a message has names that this
+    version does not have.
+    """
+
+    def check(message: Any, path: str) -> None:
+        unknown = vars(message).keys() - field_names()[path]
+        if unknown:
+            raise UnknownField(path, unknown)
+
     out = Source()
-    out.names.update(differs=differs, null_error=null_error)
+    out.names.update(differs=differs, null_error=null_error, check=check)
     out.add("out = bytearray()")
     _write_struct(out, schema, "m0", 0, schema.name)
     out.add("return bytes(out)")
@@ -44,6 +63,7 @@ def _write_struct(out: Source, schema: Struct, var: str, level: int, path: str) 
         for field in schema.fields:
             out.add(f"    v{level}_{field.name} = {var}.{field.name}")
         out.add("except AttributeError:")
+        _check_names(out, schema, var, path, "    ")
         for field in schema.fields:
             default = _written_default(out, field)
             out.add(f"    v{level}_{field.name} = getattr({var}, '{field.name}', {default})")
@@ -65,6 +85,12 @@ def _write_struct(out: Source, schema: Struct, var: str, level: int, path: str) 
         else:
             run.append(("x", ""))  # no tagged fields: a zero byte
     _write_run(out, run)
+
+
+def _check_names(out: Source, schema: Struct, var: str, path: str, indent: str = "") -> None:
+    has_all = out.name("K", frozenset(field.name for field in schema.fields).issuperset)
+    out.add(f"{indent}if not {has_all}({var}.__dict__):")
+    out.add(f"{indent}    check({var}, {path!r})")
 
 
 def _written_default(out: Source, field: Field) -> str:
@@ -187,7 +213,14 @@ def _write_tags(out: Source, tagged: list[Field], level: int, path: str) -> None
     for field in tagged:
         flag = f"f{level}_{field.tag}"
         flags.append(flag)
-        out.add(f"{flag} = {_must_be_sent(out, field, f'v{level}_{field.name}')}")
+        value = f"v{level}_{field.name}"
+        if field.struct is not None and not field.is_array and field.default is not None:
+            # One that would not be sent, because all the names that count have their defaults.
+            out.add(f"if {value} is not None:")
+            out.depth += 1
+            _check_names(out, field.struct, value, f"{path}.{field.name}")
+            out.depth -= 1
+        out.add(f"{flag} = {_must_be_sent(out, field, value)}")
     out.add(f"out.append({' + '.join(flags)})")
     for field, flag in sorted(zip(tagged, flags, strict=True), key=lambda pair: pair[0].tag or 0):
         out.add(f"if {flag}:")

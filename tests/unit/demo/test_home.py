@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.demo.topics import DemoConflict, Home
+from penstock.demo.topics import DemoConflict, Home, ReplaySettings
 
 
 def test_a_data_directory_keeps_the_port_that_its_flows_read(tmp_path: Path) -> None:
@@ -19,3 +19,15 @@ def test_a_data_directory_keeps_the_port_that_its_flows_read(tmp_path: Path) -> 
         home.port(9092)
     home.forget()
     assert home.port(9092) == 9092
+
+
+def test_a_replay_goes_on_only_with_the_same_settings_and_partitions(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    settings = ReplaySettings("2013-01-01", 7)
+    assert not home.begin(settings)
+    assert home.begin(settings)
+    with pytest.raises(DemoConflict, match="with seed 7"):
+        home.begin(ReplaySettings("2013-01-01", 8))
+    (home.directory / "replay.json").write_text('{"start": "2013-01-01", "seed": 7}')
+    with pytest.raises(DemoConflict, match="of an earlier version, with partitions by airport"):
+        home.begin(settings)

@@ -9,10 +9,21 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from kafka.partitioner.default import murmur2
 
 from penstock.demo import data
-from penstock.demo.data import AIRPORTS
-from penstock.demo.replay import FLIGHTS, HOUR, WEATHER, Event, Fault, Faults, Replay, broken, timestamp
+from penstock.demo.replay import (
+    FLIGHTS,
+    HOUR,
+    PARTITIONS,
+    WEATHER,
+    Event,
+    Fault,
+    Faults,
+    Replay,
+    broken,
+    timestamp,
+)
 
 START = datetime(2013, 12, 29, tzinfo=UTC)
 
@@ -106,10 +117,10 @@ def test_nothing_is_wrong_when_nothing_is_asked_for(year: data.Year) -> None:
     assert all(event.fault is None and not event.late for event in flights)
 
 
-def test_a_record_has_the_partition_of_its_airport(events: list[Event]) -> None:
+def test_a_record_has_the_partition_that_javas_producer_gives_its_key(events: list[Event]) -> None:
+    assert {event.partition for event in events} == set(range(PARTITIONS))
     for event in events:
-        if event.fault is None:
-            assert event.partition == AIRPORTS[json.loads(event.value)["origin"]]
+        assert event.partition == (murmur2(event.key) & 0x7FFFFFFF) % PARTITIONS
 
 
 @pytest.mark.parametrize("fault", Fault)

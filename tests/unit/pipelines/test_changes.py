@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.pipelines.changes import Action, Backoff, Change, plan_changes, rebuilt_together
+from penstock.pipelines.dependencies import Kept, Part
 from penstock.pipelines.fingerprint import (
     FlowPrint,
     PlanNode,
@@ -20,6 +21,11 @@ from penstock.pipelines.fingerprint import (
 )
 
 RAW = FlowPrint("raw", "streaming table", ("penstock(subscribe=a)",), (), ("v string",), "p1")
+KEY, FILTER, COUNT = (
+    Part("a grouping key", "k", "1"),
+    Part("a filter", "(v > 1)", "2"),
+    Part("an aggregate", "count(1)", "3"),
+)
 COUNTS = FlowPrint(
     "counts",
     "streaming table",
@@ -28,6 +34,8 @@ COUNTS = FlowPrint(
     ("n bigint",),
     "p2",
     reads=("raw",),
+    query="q2",
+    lineage=(Kept("Aggregate", (FILTER, KEY, COUNT)),),
 )
 ALERTS = FlowPrint(
     "alerts", "sink", ("parquet(path=counts)",), (), ("value string",), "p3", reads=("counts",)
@@ -59,19 +67,94 @@ def test_a_stateless_query_that_changed_goes_on_from_its_checkpoint():
     assert "w int" in reasons(changes, "raw")
 
 
-def test_a_filter_before_an_aggregation_keeps_its_state():
-    changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, plan="other")})
+def built_from(*parts: Part, operator: str = "Aggregate") -> FlowPrint:
+    return replace(COUNTS, query="other", lineage=(Kept(operator, parts),))
+
+
+def test_a_change_above_the_state_keeps_it():
+    changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, query="other")})
     assert actions(changes)["counts"] == "restart"
-    assert "its state fits" in reasons(changes, "counts")
+    assert "its state fits; rows that were written before stay as they are" in reasons(changes, "counts")
 
 
 def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
-    changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, plan="other", state=("Aggregate [j]",))})
+    changes = plan_changes(ALL, ALL | {"counts": built_from(FILTER, Part("a grouping key", "j", "9"), COUNT)})
     assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
-    assert reasons(changes, "counts") == "its state changed from Aggregate [k] to Aggregate [j]"
+    assert (
+        reasons(changes, "counts")
+        == "its state was built from something else: a grouping key changed from k to j"
+    )
     assert (
         reasons(changes, "alerts") == "'counts', which it reads, is rebuilt; its sink gets the records again"
     )
+
+
+@pytest.mark.parametrize(
+    "now, said",
+    [
+        pytest.param(built_from(KEY, COUNT), "a filter is gone: (v > 1)", id="a filter that is gone"),
+        pytest.param(
+            built_from(FILTER, Part("a filter", "(v < 9)", "9"), KEY, COUNT),
+            "a filter is new: (v < 9)",
+            id="one more filter",
+        ),
+        pytest.param(
+            built_from(FILTER, COUNT, KEY), "the order or number of aggregates changed: count(1)", id="order"
+        ),
+        pytest.param(
+            built_from(FILTER, KEY, replace(COUNT, digest="9")),
+            "an aggregate changed: count(1)",
+            id="what looks the same and is not",
+        ),
+        pytest.param(
+            built_from(FILTER, KEY, COUNT, operator="Deduplicate"),
+            "it kept the state of Aggregate, and now keeps that of Deduplicate",
+            id="another operator",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rebuild_says_what_the_state_was_built_from_and_is_not_now(now: FlowPrint, said: str):
+    changes = plan_changes(ALL, ALL | {"counts": now})
+    assert actions(changes)["counts"] == "rebuild"
+    assert reasons(changes, "counts") == f"its state was built from something else: {said}"
+
+
+def test_a_query_that_is_the_same_keeps_its_state_however_its_plan_is_made():
+    planned_otherwise = replace(built_from(KEY, FILTER, COUNT), query="q2")
+    assert actions(plan_changes(ALL, ALL | {"counts": planned_otherwise}))["counts"] == "keep"
+
+
+def test_what_an_earlier_version_recorded_is_trusted_only_for_a_query_that_has_not_changed():
+    earlier = COUNTS.to_json()
+    del earlier["lineage"], earlier["query"]
+    then = ALL | {"counts": FlowPrint.from_json(earlier)}
+    assert actions(plan_changes(then, ALL))["counts"] == "keep"
+    for change in ({"plan": "other"}, {"code": "other"}, {"conf": (("a", "b"),)}):
+        changes = plan_changes(then, ALL | {"counts": replace(COUNTS, **change)})
+        assert actions(changes)["counts"] == "rebuild"
+        assert "did not record all that its state was built from" in reasons(changes, "counts")
+    # Without state there is nothing that may not fit.
+    stateless = {"raw": FlowPrint.from_json({**RAW.to_json(), "lineage": None})}
+    changes = plan_changes(stateless, {"raw": replace(RAW, plan="other", lineage=())})
+    assert actions(changes) == {"raw": "restart"}
+
+
+def test_a_print_that_cannot_be_read_is_trusted_by_flows_without_state_alone():
+    unknown = FlowPrint("", "", (), (), (), "")
+    changes = plan_changes({"counts": unknown, "raw": unknown}, {"raw": RAW, "counts": COUNTS})
+    assert actions(changes) == {"raw": "restart", "counts": "rebuild"}
+    assert reasons(changes, "counts") == "what was recorded of it cannot be read"
+
+
+def test_a_table_that_state_was_joined_with_and_that_has_another_query_rebuilds_the_flow():
+    joined = replace(COUNTS, looks_up=("totals",), target="joined", reads=())
+    old, new = {"joined": joined, "totals": TOTALS}, {"joined": joined, "totals": replace(TOTALS, plan="x")}
+    changes = plan_changes(old, new)
+    assert actions(changes) == {"joined": "rebuild", "totals": "restart"}
+    assert reasons(changes, "joined") == "'totals', which its state has been joined with, has changed"
+    stateless = replace(joined, state=(), lineage=())
+    changes = plan_changes(old | {"joined": stateless}, new | {"joined": stateless})
+    assert actions(changes)["joined"] == "keep"
 
 
 def test_another_topic_rebuilds_the_whole_chain():
@@ -136,7 +219,7 @@ def test_a_rebuild_can_be_asked_for_by_flow_or_table():
 
 def test_who_agrees_to_a_rebuild_agrees_to_what_hangs_on_it_and_to_nothing_else():
     new = ALL | {
-        "counts": replace(COUNTS, state=("Aggregate [j]",)),
+        "counts": built_from(KEY),
         "other": replace(RAW, target="other", sources=("x",)),
     }
     old = ALL | {"other": replace(RAW, target="other")}

@@ -92,14 +92,14 @@ def test_requests_are_taken_once(tmp_path: Path):
     state.release()
 
 
-def test_prints_are_kept_and_those_of_another_version_are_forgotten(tmp_path: Path):
+def test_prints_are_kept_and_those_that_cannot_be_read_say_nothing(tmp_path: Path):
     state = StateDirectory(tmp_path, "shop")
     assert state.prints() == {}
     prints = {"a": FlowPrint("t", "streaming table", ("s",), (), ("c int",), "p", conf=(("k", "v"),))}
     state.write_prints(prints)
     assert state.prints() == prints
     (tmp_path / "flows.json").write_text('{"flows": {"a": {"target": "t"}}}')
-    assert state.prints() == {}
+    assert state.prints() == {"a": FlowPrint("", "", (), (), (), "")}
 
 
 def test_a_pipeline_that_never_ran_says_so(tmp_path: Path):

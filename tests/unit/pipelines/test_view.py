@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from penstock.cli.pipeline_view import COLUMNS, LiveTable, event_lines, problems, row
+from penstock.cli.pipelines.view import COLUMNS, LiveTable, event_lines, problems, row
 
 PROGRESS = {
     "processed_rows_per_second": 12.34, "batch_id": 7, "batch_seconds": 0.25, "state_rows": 15, "lag": 3,

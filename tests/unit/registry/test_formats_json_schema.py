@@ -563,3 +563,35 @@ def test_a_pattern_that_could_run_for_years_is_not_tried() -> None:
         {"patternProperties": {evil: {"type": "integer"}}, "properties": {}, "additionalProperties": False}
     )
     assert "TYPE_CHANGED" in " ".join(check(new, old, BACKWARD))
+
+
+def test_the_lenient_policy_keeps_the_rules_that_are_stricter_than_confluents() -> None:
+    """docs/registry.md says so: each of these passes as LENIENT in Confluent's registry."""
+    plain = {"type": "object", "properties": {"a": {"type": "string"}}}
+    for more in (
+        {"required": ["b"]},
+        {"patternProperties": {"^x": {"type": "string"}}},
+        {"propertyNames": {"maxLength": 3}},
+    ):
+        assert check(js({**plain, **more}), js(plain), BACKWARD, policy="LENIENT") != [], more
+
+
+def test_the_lenient_policy_takes_what_the_page_names() -> None:
+    a, b = {"a": {"type": "string"}}, {"b": {"type": "string"}}
+    opened, closed = {"type": "object"}, {"type": "object", "additionalProperties": False}
+    partly = {
+        "type": "object",
+        "patternProperties": {"^x": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    for old, new in (
+        ({**opened, "properties": a}, {**opened, "properties": a | b}),
+        ({**opened, "properties": a}, {**opened, "required": ["b"],
+                                       "properties": a | {"b": {"type": "string", "default": ""}}}),
+        ({**closed, "properties": a | b}, {**closed, "properties": a}),
+        ({**opened, "properties": a}, {**closed, "properties": a}),
+        ({**opened, "properties": a}, {**opened, "properties": a, "additionalProperties": b["b"]}),
+        ({**partly, "properties": a | b}, {**partly, "properties": a}),
+    ):  # fmt: skip
+        assert check(js(new), js(old), BACKWARD) != [], (old, new)
+        assert check(js(new), js(old), BACKWARD, policy="LENIENT") == [], (old, new)

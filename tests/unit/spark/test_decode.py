@@ -16,7 +16,7 @@ from penstock.client import READ_UNCOMMITTED
 from penstock.errors import InvalidRecord
 from penstock.spark import decode, decode_compiled, decode_plain
 from penstock.spark.batches import scan
-from penstock.spark.decode import Columns, Decoder, gather
+from penstock.spark.decode import BatchDecoder, Columns, gather
 from penstock.wire import compression
 from penstock.wire.batch import HEADER_SIZE
 from penstock.wire.records import Record, build_batch, iter_records
@@ -45,8 +45,8 @@ batches = st.lists(
 )
 
 
-def decoder(twin: ModuleType) -> Decoder:
-    made = Decoder()
+def decoder(twin: ModuleType) -> BatchDecoder:
+    made = BatchDecoder()
     made._walker = twin
     return made
 
@@ -168,7 +168,7 @@ def test_a_count_that_cannot_be_is_refused_before_anything_is_made_for_it() -> N
     view = memoryview(bytes(bad))
     found = scan(view, 0, LARGEST, isolation=0, aborted=(), check_crcs=False)
     with pytest.raises(InvalidRecord, match="2147483647 records"):
-        list(Decoder().decode(view, found.batches))
+        list(BatchDecoder().decode(view, found.batches))
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
@@ -188,7 +188,7 @@ def test_damaged_compression_is_refused() -> None:
     view = memoryview(bytes(packed))
     found = scan(view, 0, LARGEST, isolation=0, aborted=(), check_crcs=False)
     with pytest.raises(InvalidRecord, match="gzip"):
-        list(Decoder().decode(view, found.batches))
+        list(BatchDecoder().decode(view, found.batches))
 
 
 def test_header_names_that_are_no_text_get_replacement_characters() -> None:
@@ -199,9 +199,9 @@ def test_header_names_that_are_no_text_get_replacement_characters() -> None:
 
 def test_a_small_read_does_not_load_the_compiler() -> None:
     program = (
-        "import sys; from penstock.spark.decode import Decoder, COMPILE_FROM\n"
-        "Decoder(COMPILE_FROM - 1); print('numba' in sys.modules)\n"
-        "Decoder(1); print('numba' in sys.modules)"
+        "import sys; from penstock.spark.decode import BatchDecoder, COMPILE_FROM\n"
+        "BatchDecoder(COMPILE_FROM - 1); print('numba' in sys.modules)\n"
+        "BatchDecoder(1); print('numba' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "True"]

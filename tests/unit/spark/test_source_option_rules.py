@@ -45,10 +45,17 @@ def test_kafka_options_go_to_the_client_without_their_prefix() -> None:
     options = parse(kafka__security__protocol="SSL", kafka__max__poll__records="5")
     assert options.client_settings == {
         "client.id": "penstock-spark",
+        "isolation.level": "read_committed",
         "bootstrap.servers": "localhost:9092",
         "security.protocol": "SSL",
         "max.poll.records": "5",
     }
+
+
+def test_aborted_transactions_are_read_only_if_that_is_asked_for() -> None:
+    assert parse().client_settings["isolation.level"] == "read_committed"
+    asked = parse(kafka__isolation__level="read_uncommitted")
+    assert asked.client_settings["isolation.level"] == "read_uncommitted"
 
 
 def test_the_group_is_named_or_made_of_a_prefix() -> None:

@@ -16,7 +16,7 @@ from penstock.registry.formats import parse
 from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
 from penstock.spark.options import parse_source_options
 from penstock.spark.reading import ARROW_SCHEMA_WITH_HEADERS
-from penstock.spark.typed import Decoder, TypedColumns, TypedPart, decoded
+from penstock.spark.typed import ColumnDecoder, TypedColumns, TypedPart, decoded
 from penstock.spark.typed_avro import AvroColumn
 from penstock.spark.typed_json import JsonColumn
 from penstock.spark.typed_options import TypedOptions
@@ -172,9 +172,9 @@ def batch(*values: bytes | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA_WITH_HEADERS)
 
 
-def decoder(schema_type: str, schema: str, writer: str, errors: str) -> Decoder:
+def decoder(schema_type: str, schema: str, writer: str, errors: str) -> ColumnDecoder:
     """One that knows the schema of id 1 already."""
-    made = Decoder(columns(schema_type, schema, errors))
+    made = ColumnDecoder(columns(schema_type, schema, errors))
     made._client._by_id[1, ""] = RegisteredSchema(1, schema_type, writer)
     return made
 

@@ -19,7 +19,7 @@ from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
 from penstock.spark.options import parse_source_options
 from penstock.spark.reading import ARROW_SCHEMA
 from penstock.spark.text_values import check_types
-from penstock.spark.typed import Decoder, TypedColumns, TypedPart, ddl, needs_headers, source_ddl
+from penstock.spark.typed import ColumnDecoder, TypedColumns, TypedPart, ddl, needs_headers, source_ddl
 from penstock.spark.typed_options import CSV_TEXT, JSON_TEXT, PartOptions, TypedOptions
 from penstock.spark.typed_text import TextColumn
 
@@ -384,4 +384,4 @@ def test_a_failure_names_its_place_and_reason() -> None:
         schema=ARROW_SCHEMA,
     )  # fmt: skip
     with pytest.raises(DecodeFailed, match=r"^t-3, offset 11: the value does not decode: it is not JSON"):
-        Decoder(TypedColumns(found, (part,))).decode(rows)
+        ColumnDecoder(TypedColumns(found, (part,))).decode(rows)

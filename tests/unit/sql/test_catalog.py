@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.sql import catalog as plans
-from penstock.sql.catalog import Catalog, Function, QueryDef, Record, Relation
+from penstock.sql.catalog import catalog as plans
+from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Record, Relation
 from penstock.sql.errors import Clash, Exists, Unknown
-from penstock.sql.statements import Column
+from penstock.sql.language.statements import Column
 
 ORDERS = Relation(
     "orders", "stream", "orders", (Column("id", "INT", True), Column("item", "STRING")), ("id",)

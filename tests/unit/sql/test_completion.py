@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.sql.completion import Known, candidates
-from penstock.sql.shell import ends, help_text
+from penstock.sql.shell.completion import Known, candidates
+from penstock.sql.shell.shell import ends, help_text
 
 KNOWN = Known(
     relations={

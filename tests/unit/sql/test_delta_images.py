@@ -16,11 +16,11 @@ from deltalake import Field as DeltaField
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
 
-from penstock.sql.catalog import Relation
-from penstock.sql.files import FileImages
-from penstock.sql.images import NotInMemory
-from penstock.sql.pull import Pull
-from penstock.sql.statements import Column
+from penstock.sql.catalog.catalog import Relation
+from penstock.sql.language.statements import Column
+from penstock.sql.pull.delta_files import FileImages
+from penstock.sql.pull.materialized import NotInMemory
+from penstock.sql.pull.plan import Pull
 
 COLUMNS = (Column("k", "STRING"), Column("n", "BIGINT"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sql.expressions import without_alias
+from penstock.sql.language.expressions import without_alias
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from penstock.sql import statements
 from penstock.sql.errors import BadSyntax
-from penstock.sql.parser import parse
-from penstock.sql.statements import (
+from penstock.sql.language import statements
+from penstock.sql.language.parser import parse
+from penstock.sql.language.statements import (
     ControlQuery,
     CreateRelation,
     Describe,

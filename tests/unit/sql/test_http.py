@@ -10,11 +10,13 @@ import time
 import httpx
 import pytest
 
-from penstock.registry.process import Server, listen
-from penstock.sql.errors import Place, Unknown
-from penstock.sql.http import Api
+from penstock.elected.process import listen
+from penstock.sql.errors import NotAllowed, Place, Unknown
+from penstock.sql.language.statements import Describe, Drop, Select, Show
 from penstock.sql.results import Done, Rows
-from penstock.sql.statements import Describe, Drop, Select, Show
+from penstock.sql.server.http import Api
+from penstock.web.guard import Guard
+from penstock.web.server import Server
 
 
 class Numbers:
@@ -87,7 +89,7 @@ class Running:
         self.api = Api(self.engine, self.leads, **self._options)
         with listen("127.0.0.1", 0) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            self._server = Server(self.api.application())
+            self._server = Server(self.api.application(), Guard())
             serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
             await self._server.listening()
             self._started.set()
@@ -248,7 +250,7 @@ def test_more_requests_than_are_allowed_are_told_to_come_later():
 )
 def test_a_bad_body_is_refused_in_words(body, status):
     with Running(Numbers(), max_body_bytes=150_000) as running:
-        answer = running.http.post("/sql", content=body)
+        answer = running.http.post("/sql", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == status
         assert answer.json().keys() == {"error", "message"}
 
@@ -278,3 +280,52 @@ def test_without_a_leader_a_statement_waits_and_is_then_refused():
         status, lines = running.lines("SELECT n FROM t;")
         assert status == 503 and "no server leads" in lines[0]["message"]
         assert running.http.get("/ready").status_code == 503
+
+
+@pytest.mark.parametrize(
+    "headers, expected",
+    [
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({}, 415),
+        ({"content-type": "application/json", "origin": "http://evil.example"}, 403),
+        ({"content-type": "application/json", "origin": "null"}, 403),
+        ({"content-type": "application/json", "sec-fetch-site": "cross-site"}, 403),
+        ({"content-type": "application/json", "host": "evil.example"}, 403),
+    ],
+)
+def test_a_statement_that_a_web_page_could_send_is_not_run(headers, expected):
+    class Untouched(Numbers):
+        def execute(self, statement, properties):
+            raise AssertionError("it was run")
+
+    with Running(Untouched()) as running:
+        answer = running.http.post("/sql", content=b'{"sql": "DROP STREAM s;"}', headers=headers)
+        assert answer.status_code == expected
+        assert answer.json()["message"] and "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/info", "/ready", "/metrics", "/queries", "/relations", "/nowhere"])
+def test_nothing_is_told_to_a_page_under_a_rebound_name(path):
+    with Running(Numbers()) as running:
+        answer = running.http.get(path, headers={"host": "evil.example"})
+        assert answer.status_code == 403 and "--allow-host evil.example" in answer.text
+
+
+def test_a_page_of_the_server_may_send_statements():
+    with Running(Numbers()) as running:
+        answer = running.http.post(
+            "/sql",
+            json={"sql": "DROP STREAM s;"},
+            headers={"origin": running.url, "sec-fetch-site": "same-origin"},
+        )
+        assert answer.status_code == 200
+
+
+def test_what_the_server_does_not_allow_is_403():
+    class Strict(Numbers):
+        def execute(self, statement, properties):
+            raise NotAllowed("this server does not run Python functions")
+
+    with Running(Strict()) as running:
+        assert running.lines("DROP STREAM s;")[0] == 403

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.sql.literals import UNSURE, reader
+from penstock.sql.language.literals import UNSURE, reader
 
 PLAIN = [
     ("TINYINT", "-128", -128),

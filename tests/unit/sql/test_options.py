@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sql.creating import Options
+from penstock.sql.catalog.declare import Options
 from penstock.sql.errors import Clash, Unknown
-from penstock.sql.parser import parse
-from penstock.sql.properties import PROPERTIES, check_property
-from penstock.sql.statements import CreateRelation
+from penstock.sql.language.parser import parse
+from penstock.sql.language.properties import PROPERTIES, check_property
+from penstock.sql.language.statements import CreateRelation
 
 
 def options(text: str) -> Options:

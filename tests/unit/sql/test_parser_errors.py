@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.sql.errors import BadSyntax, Place, SqlError
-from penstock.sql.parser import parse
+from penstock.sql.language.parser import parse
 
 CASES = [
     ("CREAT STREAM x", 1, 1, "expected a statement, not `CREAT`; did you mean `CREATE`?"),

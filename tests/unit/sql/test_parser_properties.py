@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.sql.errors import SqlError
-from penstock.sql.keywords import FIRST_WORDS, KEYWORDS
-from penstock.sql.parser import is_complete, parse
-from penstock.sql.rewrite import to_spark
-from penstock.sql.statements import Query, Statement
+from penstock.sql.language.keywords import FIRST_WORDS, KEYWORDS
+from penstock.sql.language.parser import is_complete, parse
+from penstock.sql.language.spark_text import to_spark
+from penstock.sql.language.statements import Query, Statement
 
 WORDS = [
     *KEYWORDS, "a", "b", "t", "`x-y`", "'s'", '"d"', "$$ b; $$", "${v}", "${n}", "1", "2.5", "1e3", "10L",

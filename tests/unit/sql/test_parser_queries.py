@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sql.parser import parse
-from penstock.sql.statements import Query, Select, Span
+from penstock.sql.language.parser import parse
+from penstock.sql.language.statements import Query, Select, Span
 
 
 def query(text: str) -> Query:

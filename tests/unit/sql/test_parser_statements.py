@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sql.parser import is_complete, parse
-from penstock.sql.statements import (
+from penstock.sql.language.parser import is_complete, parse
+from penstock.sql.language.statements import (
     ControlQuery,
     CreateFunction,
     CreateRelation,

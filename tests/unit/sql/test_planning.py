@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sql.catalog import Relation
+from penstock.sql.catalog.catalog import Relation
+from penstock.sql.continuous.planning import KEEP, TIME, Shape, key_columns, output_names, shape, split_list
 from penstock.sql.errors import Clash
-from penstock.sql.parser import parse
-from penstock.sql.planning import KEEP, TIME, Shape, key_columns, output_names, shape, split_list
-from penstock.sql.statements import Column, CreateRelation, Query, Select
+from penstock.sql.language.parser import parse
+from penstock.sql.language.statements import Column, CreateRelation, Query, Select
 
 CLICKS = Relation("clicks", "stream", "clicks", (Column("page", "STRING"), Column("n", "INT")))
 VIEWS = Relation("views", "stream", "views", (Column("page", "STRING"),), options={"watermark": "5 minutes"})
 PAGES = Relation("pages", "table", "pages", (Column("page", "STRING"), Column("title", "STRING")), ("page",))
 FILES = Relation("files", "table", None, (Column("page", "STRING"),), ("page",), path="/tables/files")
-ALL = {each.name: each for each in (CLICKS, VIEWS, PAGES, FILES)}
+TAPS = Relation("taps", "stream", "taps", (Column("page", "STRING"),))
+ALL = {each.name: each for each in (CLICKS, VIEWS, PAGES, FILES, TAPS)}
 
 
 def query_of(text: str) -> Query:
@@ -83,7 +84,11 @@ def test_how_late_records_may_be() -> None:
     tumbling = (
         "CREATE {} t AS SELECT page, COUNT(*) AS n FROM {} WINDOW TUMBLING (SIZE 1 MINUTE{}) GROUP BY page"
     )
-    assert planned(tumbling.format("TABLE", "clicks", "")).watermarks == {}
+    # Without one the windows of a table would be kept as state for ever.
+    assert planned(tumbling.format("TABLE", "clicks", "")).watermarks == {"clicks": "24 hours"}
+    by_spark = "CREATE TABLE t AS SELECT window(at, '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY 1"
+    assert planned(by_spark).watermarks == {"clicks": "24 hours"}
+    assert planned("CREATE TABLE t AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page").watermarks == {}
     assert planned(tumbling.format("STREAM", "clicks", "")).watermarks == {"clicks": "24 hours"}
     assert planned(tumbling.format("TABLE", "views", "")).watermarks == {"views": "5 minutes"}
     grace = planned(tumbling.format("TABLE", "views", ", GRACE PERIOD 10 SECONDS"))
@@ -92,6 +97,26 @@ def test_how_late_records_may_be() -> None:
         "CREATE STREAM s AS SELECT c.n FROM clicks c JOIN views v WITHIN 1 HOUR ON c.page = v.page"
     )
     assert joined.watermarks == {"clicks": "24 hours", "views": "5 minutes"}
+
+
+def test_each_source_has_the_grace_of_what_reads_it_and_of_several_the_longest() -> None:
+    joined = (
+        "CREATE STREAM s AS SELECT c.page, COUNT(*) AS n FROM clicks c JOIN {} ON c.page = v.page {} "
+        "GROUP BY c.page"
+    )
+    window = "WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD {})"
+    within = "views v WITHIN 1 HOUR GRACE PERIOD {}"
+    both = joined.format(within.format("10 MINUTES"), window.format("30 SECONDS"))
+    assert planned(both).watermarks == {"clicks": "10 MINUTES", "views": "10 MINUTES"}
+    other = joined.format(within.format("10 SECONDS"), window.format("2 MINUTES"))
+    assert planned(other).watermarks == {"clicks": "2 MINUTES", "views": "10 SECONDS"}
+    # What says nothing has the relation's own, or the longest that is said at all.
+    silent = joined.format("views v WITHIN 1 HOUR", window.format("30 SECONDS"))
+    assert planned(silent).watermarks == {"clicks": "30 SECONDS", "views": "5 minutes"}
+    taps = silent.replace("views v", "taps v")
+    assert planned(taps).watermarks == {"clicks": "30 SECONDS", "taps": "30 SECONDS"}
+    inner = "CREATE STREAM s AS SELECT page, COUNT(*) AS n FROM (SELECT * FROM views) v {} GROUP BY page"
+    assert planned(inner.format(window.format("30 SECONDS"))).watermarks == {"views": "30 SECONDS"}
 
 
 def test_having_is_a_column_where_rows_can_go() -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.sql.printing import JsonLines, Tables, error_text
+from penstock.sql.shell.printing import JsonLines, TextTables, error_text
 
 ANSWER = [
     {"statement": "SELECT"},
@@ -21,7 +21,7 @@ ANSWER = [
 
 def shown(lines, **options):
     out = io.StringIO()
-    tables = Tables(out, **options)
+    tables = TextTables(out, **options)
     for line in lines:
         tables.line(line)
     tables.flush()
@@ -64,7 +64,7 @@ def test_what_is_wider_than_the_terminal_goes_on_below(monkeypatch):
 
 def test_rows_of_a_push_query_are_shown_as_they_come():
     out = io.StringIO()
-    tables = Tables(out, terminal=True)
+    tables = TextTables(out, terminal=True)
     tables.line({"statement": "SELECT"})
     tables.line({"columns": [["n", "INT"]], "live": True})
     tables.line({"row": [7]})

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.sql.pull import plan
-from penstock.sql.statements import Query, Source
+from penstock.sql.language.statements import Query, Source
+from penstock.sql.pull.plan import plan
 
 COLUMNS = (
     ("region", "STRING"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.sql.errors import SqlError
-from penstock.sql.selecting import _MOST_STARTS, _Push
+from penstock.sql.server.selecting import _MOST_STARTS, _Push
 
 LATE = "Python worker failed to connect back."
 

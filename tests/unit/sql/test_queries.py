@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
-from penstock.sql.catalog import QueryDef, Relation
-from penstock.sql.queries import Queries
+import pytest
+
+from penstock.sql.catalog.catalog import QueryDef, Relation
+from penstock.sql.continuous import running
+from penstock.sql.continuous.queries import Queries
 
 
 def definition(name: str) -> QueryDef:
@@ -31,7 +34,8 @@ class Slow:
     def error(self) -> Exception | None:
         return None
 
-    def stop(self) -> None:
+    def stop(self, *, settle: bool = True) -> None:
+        self.settled = settle
         self.stopped.set()
 
 
@@ -95,3 +99,32 @@ def test_a_query_that_nobody_has_begun_to_start_is_stopped_at_once() -> None:
             queries.stop(f"q{number}")  # or the test's time is over: a wait for a start takes a minute
     finally:
         queries.close()
+
+
+@pytest.mark.parametrize("settle", [True, False])
+def test_a_query_whose_server_was_replaced_leaves_its_transactions_to_the_successor(
+    settle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transactions of both have the same ids: whoever ends those of a cut-off batch fences the other."""
+    monkeypatch.setattr(running, "_IDLE_SECONDS", 0.0)
+
+    class InTheMiddleOfABatch:
+        id = "q"
+        isActive = True
+        lastProgress: ClassVar[dict[str, Any]] = {}
+        status: ClassVar[dict[str, Any]] = {"isTriggerActive": True}
+
+        def stop(self) -> None:
+            self.isActive = False
+
+    settled: list[str] = []
+    streaming = running.Streaming(InTheMiddleOfABatch(), lambda: None, settled.append, list, [])
+    queries = Queries(lambda _: streaming)
+    queries.start(definition("q"))
+    deadline = time.monotonic() + 60
+    while queries.status(definition("q")).state != "RUNNING":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    queries.stop_all(settle=settle)
+    queries.close()
+    assert settled == (["q"] if settle else [])

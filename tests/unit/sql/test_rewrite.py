@@ -7,9 +7,9 @@ import re
 import pytest
 
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.parser import parse
-from penstock.sql.rewrite import Rewritten, to_spark
-from penstock.sql.statements import Query, Select
+from penstock.sql.language.parser import parse
+from penstock.sql.language.spark_text import Rewritten, to_spark
+from penstock.sql.language.statements import Query, Select
 
 
 def query(text: str) -> Query:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.sql.spark_types import from_words, words
+from penstock.sql.catalog.spark_types import from_words, words
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import InvalidGroupId, InvalidProducerEpoch, ProducerFenced
 from penstock.transactions.state import TV_0
 from penstock.wire.api_keys import ApiKey

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import (
     ApiError,
     InvalidProducerEpoch,
@@ -52,12 +52,10 @@ async def _finish(
     results = []
     for transaction, one in zip(transactions, begun, strict=True):
         if isinstance(one, asyncio.Future):
-            code = 0
             try:
-                await one
+                one = _codes(transaction, await one)
             except ApiError as error:
-                code = _code(context, error.code)
-            one = dict.fromkeys(_partitions(transaction), code)
+                one = dict.fromkeys(_partitions(transaction), _code(context, error.code))
         results.append(_result(transaction, one))
     return _answer(context, results)
 
@@ -77,20 +75,25 @@ def _begin(broker: Broker, context: RequestContext, transaction: Message) -> Cod
     transactional_id = transaction.transactional_id
     producer = transaction.producer_id, transaction.producer_epoch
     try:
-        if transaction.verify_only:
-            shard = broker.transactions.shard_for(transactional_id)
-            refused = shard.verify_partitions(transactional_id, *producer, wanted)
-            return {key: refused[key].code if key in refused else 0 for key in wanted}
         client_version = TV_2 if context.version >= _BATCHED else TV_0
         answer = broker.transactions.call(
             transactional_id,
-            lambda shard, token, now: shard.add_partitions(
-                transactional_id, *producer, frozenset(wanted), client_version, token, now
+            lambda shard, token, now: (
+                shard.verify_partitions(transactional_id, *producer, wanted, token)
+                if transaction.verify_only
+                else shard.add_partitions(
+                    transactional_id, *producer, frozenset(wanted), client_version, token, now
+                )
             ),
         )
     except ApiError as error:
         return dict.fromkeys(wanted, _code(context, error.code))
-    return answer if isinstance(answer, asyncio.Future) else dict.fromkeys(wanted, 0)
+    return answer if isinstance(answer, asyncio.Future) else _codes(transaction, answer)
+
+
+def _codes(transaction: Message, answer: Message) -> Codes:
+    refused: dict[TopicPartition, ApiError] = answer.refused if transaction.verify_only else {}
+    return {key: refused[key].code if key in refused else 0 for key in _partitions(transaction)}
 
 
 def _transactions(context: RequestContext, request: Message) -> list[Message]:
@@ -146,4 +149,4 @@ def error_response(context: RequestContext, request: Message, code: int) -> Mess
     return _answer(context, results, code)
 
 
-register(ApiKey.ADD_PARTITIONS_TO_TXN, range(6), handle, error_response)
+register(ApiKey.ADD_PARTITIONS_TO_TXN, range(6), handle, error_response, concurrent=True)

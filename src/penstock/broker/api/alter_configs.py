@@ -3,7 +3,8 @@
 2  flexible
 
 The old way: the settings that are given replace all that were. Clients since Kafka 2.3 use
-IncrementalAlterConfigs; Kafka 4 still serves this one. Left out: broker loggers (INVALID_REQUEST).
+IncrementalAlterConfigs; Kafka 4 still serves this one. Left out: client metrics (INVALID_REQUEST); broker
+loggers, as in Kafka.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.controller import AlterConfigsResult, AlterResource, ConfigOp
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

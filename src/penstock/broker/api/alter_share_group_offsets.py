@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (key 91), version 0 (KIP-932).
 
 Moves the start offset of a share group that has no members (else NON_EMPTY_GROUP); what was in flight is
-forgotten. The group goes on there.
+forgotten. The group continues there; it is created where it does not exist. Each partition has an answer.
 Left out: nothing.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.broker import share_admin
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.share import admin as share_admin
 from penstock.coordinator import Outcome, Reply
 from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
 from penstock.groups.share.state_records import SharePartitionKey
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
     group_id = request.group_id
     try:
-        broker.groups.shard_for(group_id).share.find(group_id).check_delete()
+        broker.groups.shard_for(group_id).share.check_alter(group_id)
     except ApiError as error:
         return _refused(error.code, error.message)
     responses = [await _topic(broker, group_id, topic) for topic in request.topics]

@@ -13,8 +13,8 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.broker import features
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import APIS, Api, register
+from penstock.broker.api_table import APIS, Api, register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import InvalidRequest
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

@@ -2,21 +2,25 @@
 
 2  flexible   3  THROTTLING_QUOTA_EXCEEDED
 
-When it is answered, the new partitions have their logs and leaders. Left out: throttling.
+When it is answered, the new partitions have their logs and leaders.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.security.throttle import QUOTA_EXCEEDED, admitted
 from penstock.controller import PartitionsSpec
+from penstock.errors import ThrottlingQuotaExceeded
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+
+_STRICT_SINCE = 3
 
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
@@ -28,13 +32,23 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
         )
         for topic in request.topics
     ]
-    results = await broker.controller.create_partitions(specs, request.validate_only)
+    specs, throttled = admitted(
+        broker, context, specs, lambda spec: _added(broker, spec), strict=context.version >= _STRICT_SINCE
+    )
+    results = await broker.controller.create_partitions(specs, request.validate_only) if specs else []
     await broker.caught_up()
     answers = []
     for result in results:
         code, message = (0, None) if result.error is None else (result.error.code, result.error.message)
         answers.append(Message(name=result.name, error_code=code, error_message=message))
+    code = ThrottlingQuotaExceeded.code
+    answers += [Message(name=spec.name, error_code=code, error_message=QUOTA_EXCEEDED) for spec in throttled]
     return Message(throttle_time_ms=0, results=answers)
+
+
+def _added(broker: Broker, spec: PartitionsSpec) -> int:
+    topic = broker.image.topics.get(spec.name)
+    return 0 if topic is None else max(0, spec.count - len(topic.partitions))
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:

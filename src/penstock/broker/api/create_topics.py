@@ -4,23 +4,27 @@
    in the answer (KIP-525)   6  THROTTLING_QUOTA_EXCEEDED   7  topic id (KIP-516)
 
 One topic's failure does not touch the others. When it is answered the topic has its logs and its leader.
-Left out: versions 0 and 1, and throttling. The timeout is not needed: nothing waits for other brokers.
+Left out: versions 0 and 1. The timeout is not needed: nothing waits for other brokers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.security.throttle import QUOTA_EXCEEDED, admitted
 from penstock.config import describe_topic
 from penstock.controller import CreateTopicResult, TopicSpec
+from penstock.errors import ThrottlingQuotaExceeded
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+
+_STRICT_SINCE = 6
 
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
@@ -34,9 +38,20 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
         )
         for topic in request.topics
     ]
-    results = await broker.controller.create_topics(specs, request.validate_only)
+    strict = context.version >= _STRICT_SINCE
+    specs, throttled = admitted(broker, context, specs, lambda spec: _partitions(broker, spec), strict=strict)
+    results = await broker.controller.create_topics(specs, request.validate_only) if specs else []
     await broker.caught_up()
-    return Message(throttle_time_ms=0, topics=[_result(broker, result) for result in results])
+    topics = [_result(broker, result) for result in results]
+    topics += [_failed(spec.name, ThrottlingQuotaExceeded.code, QUOTA_EXCEEDED) for spec in throttled]
+    return Message(throttle_time_ms=0, topics=topics)
+
+
+def _partitions(broker: Broker, spec: TopicSpec) -> int:
+    if spec.assignments:
+        return len(spec.assignments)
+    count: int = broker.config.num_partitions if spec.num_partitions < 1 else spec.num_partitions
+    return count
 
 
 def _result(broker: Broker, result: CreateTopicResult) -> Message:

@@ -3,45 +3,89 @@
 2  flexible
 
 Moves the log start offset up to an offset, or with -1 to the high watermark. A partition whose
-cleanup.policy is only compact refuses with POLICY_VIOLATION, as Kafka does. The answer comes when the new
-start is on disk: what a client was told is deleted does not come back after a crash.
-Left out: nothing. The timeout is for followers, of which there are none.
+cleanup.policy is only compact refuses with POLICY_VIOLATION, an internal topic with INVALID_TOPIC_EXCEPTION,
+as Kafka does. The answer comes when the new start is on disk here and every replica on a live broker has
+reported it, so that what a client was told is deleted does not come back after a crash or an election;
+REQUEST_TIMED_OUT when that takes longer than the request's timeout.
+Left out: nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.errors import ApiError, KafkaStorageError, UnknownTopicOrPartition
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.errors import ApiError, InvalidTopicException, KafkaStorageError
+from penstock.metadata.image import INTERNAL_TOPICS
+from penstock.replication.delayed import Key
+from penstock.replication.deleting import DeleteWait
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
+_NO_LOW_WATERMARK = -1
+
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
-    topics = []
+    begun: dict[Key, DeleteWait | ApiError] = {}
     for topic in request.topics:
-        partitions = []
         for item in topic.partitions:
-            code, low_watermark = 0, -1
+            key = (topic.name, item.partition_index)
             try:
-                partition = broker.partitions.get((topic.name, item.partition_index))
-                if partition is None:
-                    raise UnknownTopicOrPartition()
-                low_watermark = partition.delete_records_before(item.offset)
+                begun[key] = _delete(broker, key, item.offset)
             except ApiError as error:
-                code = error.code
-            partitions.append(_result(item.partition_index, low_watermark, code))
-        topics.append(Message(name=topic.name, partitions=partitions))
+                begun[key] = error
     try:
         await broker.with_logs(broker.logs.checkpoint_log_starts)
     except OSError as error:
         raise KafkaStorageError(f"the new log start could not be written: {error.strerror}") from error
-    return Message(throttle_time_ms=0, topics=topics)
+    waits = ((key, one) for key, one in begun.items() if isinstance(one, DeleteWait))
+    await asyncio.gather(*(_reached(broker, key, one, request.timeout_ms) for key, one in waits))
+    return Message(
+        throttle_time_ms=0,
+        topics=[
+            Message(
+                name=topic.name,
+                partitions=[
+                    _outcome(item.partition_index, begun[topic.name, item.partition_index])
+                    for item in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _delete(broker: Broker, key: Key, offset: int) -> DeleteWait:
+    if key[0] in INTERNAL_TOPICS:
+        raise InvalidTopicException(f"records of the internal topic {key[0]} cannot be deleted")
+    partition = broker.partitions.get(key)
+    if partition is None:
+        raise broker.topics.missing(key)
+    return DeleteWait(partition, partition.delete_records_before(offset), lambda: broker.image.brokers)
+
+
+async def _reached(broker: Broker, key: Key, one: DeleteWait, timeout_ms: int) -> None:
+    """Returns when all replicas have it, when the time is over, or when the lead has changed hands."""
+    if one.is_satisfied(key):
+        return
+    done = asyncio.Event()
+    one.on_complete = done.set
+    broker.delayed.watch(one, [key], max(timeout_ms, 0))
+    try:
+        await done.wait()
+    finally:
+        broker.delayed.remove(one)
+
+
+def _outcome(index: int, one: DeleteWait | ApiError) -> Message:
+    error = one if isinstance(one, ApiError) else one.error()
+    low_watermark = _NO_LOW_WATERMARK if isinstance(one, ApiError) else one.low_watermark
+    return _result(index, low_watermark, 0 if error is None else error.code)
 
 
 def _result(index: int, low_watermark: int, code: int) -> Message:
@@ -52,7 +96,7 @@ def error_response(context: RequestContext, request: Message, code: int) -> Mess
     topics = [
         Message(
             name=topic.name,
-            partitions=[_result(item.partition_index, -1, code) for item in topic.partitions],
+            partitions=[_result(item.partition_index, _NO_LOW_WATERMARK, code) for item in topic.partitions],
         )
         for topic in request.topics
     ]

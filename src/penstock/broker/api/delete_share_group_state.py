@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.broker.share_state_requests import answer, changed, refused
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.share.state_requests import answer, changed, refused
 from penstock.errors import error_for_code
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

@@ -3,17 +3,18 @@
 3  TOPIC_DELETION_DISABLED   4  flexible   5  messages, THROTTLING_QUOTA_EXCEEDED   6  topics by id (KIP-516)
 
 When it is answered, the topic is gone for every client; its files go after file.delete.delay.ms.
-Left out: version 0, throttling.
+Left out: version 0.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.security.throttle import QUOTA_EXCEEDED, admitted
 from penstock.controller import TopicRef
-from penstock.errors import InvalidRequest, TopicDeletionDisabled
+from penstock.errors import InvalidRequest, ThrottlingQuotaExceeded, TopicDeletionDisabled
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
@@ -21,11 +22,16 @@ from penstock.wire.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
+_STRICT_SINCE = 5
+
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
-    refs = _refs(context, request)
+    refs, throttled = admitted(
+        broker, context, _refs(context, request), lambda ref: _partitions(broker, ref),
+        strict=context.version >= _STRICT_SINCE,
+    )  # fmt: skip
     try:
-        results = await broker.controller.delete_topics(refs)
+        results = await broker.controller.delete_topics(refs) if refs else []
     except TopicDeletionDisabled as error:
         # Clients from before version 3 do not know that error.
         code = error.code if context.version >= 3 else InvalidRequest.code
@@ -36,7 +42,16 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
                 None if result.error is None else result.error.message)
         for result in results
     ]  # fmt: skip
+    responses += [
+        _result(ref.name, ref.topic_id, ThrottlingQuotaExceeded.code, QUOTA_EXCEEDED) for ref in throttled
+    ]
     return Message(throttle_time_ms=0, responses=responses)
+
+
+def _partitions(broker: Broker, ref: TopicRef) -> int:
+    image = broker.image
+    topic = image.topics_by_id.get(ref.topic_id) if ref.name is None else image.topics.get(ref.name)
+    return 0 if topic is None else len(topic.partitions)
 
 
 def _refs(context: RequestContext, request: Message) -> list[TopicRef]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.api_table import register
 from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import UnsupportedEndpointType
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -28,8 +28,8 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
         raise UnsupportedEndpointType()
     image = broker.image
     brokers = [
-        Message(broker_id=one.id, host=one.host, port=one.port, rack=one.rack, is_fenced=False)
-        for one in image.brokers.values()
+        Message(broker_id=node, host=host, port=port, rack=rack, is_fenced=False)
+        for node, host, port, rack in broker.endpoints(image.brokers, context.listener)
     ]
     return Message(
         throttle_time_ms=0,

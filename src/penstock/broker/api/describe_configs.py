@@ -4,16 +4,16 @@
 
 Topics, brokers and groups; the broker resource without a name has what was altered for all brokers. Values of
 sensitive settings are null.
-Left out: version 0 (no sources); broker loggers and client metrics, which do not exist here
-(INVALID_REQUEST).
+There are no broker loggers and no client metrics here: their resources have no settings.
+Left out: version 0 (no sources).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.config import (
     ConfigEntry,
     describe_broker,
@@ -28,7 +28,7 @@ from penstock.wire.codec import Message
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
@@ -47,7 +47,7 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
 
 
 def _describe(broker: Broker, resource: Message) -> list[ConfigEntry]:
-    names = resource.configuration_keys
+    names = resource.configuration_keys or None  # none named: all, as Kafka reads it
     if resource.resource_type == TOPIC:
         broker.check_topic_name(resource.resource_name)
         topic = broker.image.topics.get(resource.resource_name)
@@ -59,13 +59,39 @@ def _describe(broker: Broker, resource: Message) -> list[ConfigEntry]:
             return describe_broker_defaults(broker.config.dynamic_default, names)
         if resource.resource_name != str(broker.id):
             raise InvalidRequest(f"this is broker {broker.id}, not {resource.resource_name}")
-        return describe_broker(broker.config, names)
+        return describe_broker(broker.config, names, advertised=_advertised(broker))
+    if resource.resource_type == BROKER_LOGGER:
+        check_broker_id(broker, resource.resource_name)
+        return []
+    if resource.resource_type == CLIENT_METRICS:
+        if resource.resource_name == "":
+            raise InvalidRequest("Client metrics subscription name must not be empty")
+        return []
     if resource.resource_type == GROUP:
         if resource.resource_name == "":
             raise InvalidRequest("Group name must not be empty")
         configs = broker.image.group_configs.get(resource.resource_name, {})
         return describe_group(broker.config, configs, names)
     raise InvalidRequest(f"there are no resources of type {resource.resource_type} here")
+
+
+def check_broker_id(broker: Broker, name: str) -> None:
+    """For resources that belong to one broker, which alone can answer for them."""
+    if not name.isdecimal():
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+    if name != str(broker.id):
+        raise InvalidRequest(f"Unexpected broker id, expected {broker.id} but received {name}")
+
+
+def _advertised(broker: Broker) -> str | None:
+    """Where clients are sent, with the ports that are really bound."""
+    known = broker.image.brokers.get(broker.id)
+    if known is None:
+        return None
+    return ",".join(
+        f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+        for name, host, port in known.listeners
+    )
 
 
 def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> Message:

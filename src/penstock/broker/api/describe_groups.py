@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.api_table import register
 from penstock.broker.authorized import NOT_ASKED
-from penstock.broker.context import RequestContext
-from penstock.broker.group_calls import GROUP_OPERATIONS, Step, ask_each
-from penstock.broker.registry import register
+from penstock.broker.coordinators.group_calls import GROUP_OPERATIONS, Step, ask_each
+from penstock.broker.net.context import RequestContext
 from penstock.groups.shard import dead_group
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

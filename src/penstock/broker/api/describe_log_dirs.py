@@ -12,8 +12,8 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import KafkaStorageError
 from penstock.log.partition_log import PartitionLog
 from penstock.wire.api_keys import ApiKey

@@ -1,16 +1,16 @@
 """DescribeProducers (key 61), version 0 (KIP-664).
 
-The idempotent and transactional producers that a partition remembers, with their last sequence and the
-start of an open transaction. Left out: nothing.
+The idempotent and transactional producers that a replica remembers, with their last sequence and the start of
+an open transaction. Any replica answers, as in Kafka: `find-hanging` asks brokers for what they host.
+Left out: nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.errors import ApiError, UnknownTopicOrPartition
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -23,12 +23,9 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
     for topic in request.topics:
         partitions = []
         for index in topic.partition_indexes:
-            try:
-                partition = broker.partitions.get((topic.name, index))
-                if partition is None:
-                    raise UnknownTopicOrPartition()
-                partition.check_leader()
-            except ApiError as error:
+            partition = broker.partitions.get((topic.name, index))
+            if partition is None:
+                error = broker.topics.missing((topic.name, index))
                 partitions.append(_failed(index, error.code, error.message))
                 continue
             producers = [

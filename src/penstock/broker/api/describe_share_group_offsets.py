@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker import share_admin
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.share import admin as share_admin
 from penstock.errors import ApiError, UnknownTopicOrPartition
 from penstock.groups.share.state_records import SharePartitionKey
 from penstock.wire.api_keys import ApiKey

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.api_table import register
 from penstock.broker.authorized import NOT_ASKED, TOPIC_OPERATIONS
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.net.context import RequestContext
 from penstock.broker.topic_messages import why_unknown
 from penstock.errors import InvalidRequest
 from penstock.metadata.image import TopicImage

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.controller.balance import PREFERRED, UNCLEAN, plan_elections
 from penstock.errors import ApiError, ElectionNotNeeded, InvalidRequest
 from penstock.metadata.image import ClusterImage

@@ -3,17 +3,18 @@
 2  PRODUCER_FENCED (KIP-588)   3  flexible   4  TRANSACTION_ABORTABLE (KIP-890)
 5  transaction version 2: every end bumps the epoch; the answer has producer id and epoch to go on with
 
-The answer says that the end is decided and written down. On partitions of this broker the markers are there
-by then too.
+The answer says that the end is decided and written down. It waits a little for the markers too
+(`add.partitions.to.txn.retry.backoff.max.ms`): the client could not begin its next transaction earlier.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import InvalidProducerEpoch, ProducerFenced
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -22,11 +23,25 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
-    version = context.version
-    return broker.transactions.call(
+def handle(
+    broker: Broker, context: RequestContext, request: Message
+) -> Message | Coroutine[Any, Any, Message]:
+    version, host = context.version, broker.transactions
+    answer = host.call(
         request.transactional_id, lambda shard, token, now: shard.end_txn(request, version, token, now)
     )
+    if isinstance(answer, asyncio.Future) or host.is_ending(request.transactional_id):
+        return _ended(broker, request.transactional_id, answer)
+    return answer
+
+
+async def _ended(broker: Broker, transactional_id: str, answer: Message | asyncio.Future[Message]) -> Message:
+    decided = await answer if isinstance(answer, asyncio.Future) else answer
+    if broker.transactions.is_ending(transactional_id):
+        await broker.transactions.ended(
+            transactional_id, broker.config.add_partitions_to_txn_retry_backoff_max_ms
+        )
+    return decided
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:

@@ -9,7 +9,7 @@ A fetch waits up to max_wait_ms for min_bytes, woken by appends. The first parti
 at least one batch, however large (KIP-74). Records go from the file to the socket with sendfile.
 A consumer that names its rack is sent to a follower there, where replica.selector.class says so; followers
 serve consumers of version 11 and later up to their high watermark.
-Followers that are behind are slowed where leader.replication.throttled.rate says so. Left out: client quotas.
+Followers that are behind are slowed where leader.replication.throttled.rate says so.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.fetch_lookup import Results, encode, find, forgotten, is_there, partitions_asked
+from penstock.broker.api_table import register
+from penstock.broker.fetch_lookup import Find, Results, encode, forgotten, is_there, lookup, partitions_asked
 from penstock.broker.fetch_sessions import FINAL_EPOCH, FetchSession, SessionKey
-from penstock.broker.registry import register
-from penstock.broker.writer import Chunk
+from penstock.broker.follower_sessions import FollowerSession
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.writer import Chunk
+from penstock.broker.security.throttle import who
 from penstock.errors import (
     ApiError,
     FetchSessionIdNotFound,
@@ -58,46 +60,51 @@ def handle(
     version = context.version
     request = parse_fetch(buf, pos, end, version)
     by_id = version >= 13
+    find = lookup(broker, context, request.replica_id >= 0)
     asked = partitions_asked(request.topics)
     session: FetchSession | None = None
     if version >= 7:
         try:
             session = broker.sessions.find(request, by_id)
             if session is not None:
-                broker.sessions.update(session, asked, forgotten(request), partial(is_there, broker))
+                if session.follower is not None and session.follower.replica_id != request.replica_id:
+                    raise FetchSessionIdNotFound(f"session {session.id} is another reader's")
+                broker.sessions.update(session, asked, forgotten(request), partial(is_there, find))
         except ApiError as error:
-            return encode(broker, version, error.code, 0, {})
+            return encode(broker, version, context.listener, error.code, 0, {})
+    params = _params(broker, context, request)
+    if session is not None and session.follower is not None:
+        if not session.partitions:
+            broker.sessions.close(session)
+        return session.follower.fetch(find, version, params, request.max_wait_ms, asked, forgotten(request))
     if session is None:
-        wanted = [(key, find(broker, key), partition) for key, partition in asked.items()]
+        wanted = [(key, find(key), partition) for key, partition in asked.items()]
     else:
         if not session.partitions:
             broker.sessions.close(session)
-        wanted = [(key, find(broker, key), cached.wanted) for key, cached in session.partitions.items()]
-    params = FetchParams(
-        request.replica_id,
-        request.isolation_level,
-        min(request.max_bytes, broker.config.fetch_max_bytes),
-        min(request.min_bytes, broker.config.fetch_max_bytes),
-        request.replica_epoch,
-        at_follower=version >= 11 and request.replica_id == CONSUMER and broker.membership is not None,
-        tell_high_watermark=request.replica_id >= 0 and _by_rack(broker),
-        throttle=None
-        if request.replica_id < 0 or broker.membership is None
-        else broker.membership.leader_throttle,
-    )
+        wanted = [(key, find(key), cached.wanted) for key, cached in session.partitions.items()]
 
     def respond(results: Results) -> list[Chunk]:
         if session is not None:
-            return encode(broker, version, 0, session.id if session.partitions else 0, session.tell(results))
+            return encode(
+                broker,
+                version,
+                context.listener,
+                0,
+                session.id if session.partitions else 0,
+                session.tell(results),
+            )
         if version < 7 or request.session_epoch == FINAL_EPOCH or not asked:
-            return encode(broker, version, 0, 0, results)
+            return encode(broker, version, context.listener, 0, 0, results)
         if not all(isinstance(found, Partition) for _, found, _ in wanted):
-            return encode(broker, version, 0, 0, results)
+            return encode(broker, version, context.listener, 0, 0, results)
         created = broker.sessions.create(asked.items(), by_id, request.replica_id >= 0)
         if created is None:
-            return encode(broker, version, 0, 0, results)
+            return encode(broker, version, context.listener, 0, 0, results)
         created.tell(results)
-        return encode(broker, version, 0, created.id, results)
+        if request.replica_id >= 0:
+            created.follower = FollowerSession(broker, created, request.replica_id, request.replica_epoch)
+        return encode(broker, version, context.listener, 0, created.id, results)
 
     results: Results = {}
     if request.rack_id and request.replica_id == CONSUMER and _by_rack(broker):
@@ -114,7 +121,30 @@ def handle(
         return respond(results)
     if params.tell_high_watermark and session is not None and session.is_behind(results):
         return respond(results)
-    return _wait(broker, params, wanted, results, request.max_wait_ms, respond)
+    return _wait(broker, params, wanted, results, request.max_wait_ms, respond, find)
+
+
+def _params(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchParams:
+    max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+    if broker.quotas.is_active:
+        if request.replica_id >= 0:
+            context.is_from_follower = True
+        elif (most := broker.quotas.most_fetched(who(context))) is not None:
+            max_bytes = min(max_bytes, most)
+    return FetchParams(
+        request.replica_id,
+        request.isolation_level,
+        max_bytes,
+        min(request.min_bytes, broker.config.fetch_max_bytes),
+        request.replica_epoch,
+        at_follower=context.version >= 11
+        and request.replica_id == CONSUMER
+        and broker.membership is not None,
+        tell_high_watermark=request.replica_id >= 0 and _by_rack(broker),
+        throttle=None
+        if request.replica_id < 0 or broker.membership is None
+        else broker.membership.leader_throttle,
+    )
 
 
 def _by_rack(broker: Broker) -> bool:
@@ -143,7 +173,13 @@ def _send_to_followers(broker: Broker, rack: str, wanted: Wanted, results: Resul
 
 
 def _wait(
-    broker: Broker, params: FetchParams, wanted: Wanted, results: Results, max_wait_ms: int, respond: Respond
+    broker: Broker,
+    params: FetchParams,
+    wanted: Wanted,
+    results: Results,
+    max_wait_ms: int,
+    respond: Respond,
+    find: Find,
 ) -> asyncio.Future[list[Chunk]]:
     answer: asyncio.Future[list[Chunk]] = broker.loop.create_future()
     found: dict[Key, tuple[Partition, FetchPartition]] = {}
@@ -159,11 +195,16 @@ def _wait(
     def complete() -> None:
         if answer.done():
             return
-        # Topics may have come and gone in the meantime.
-        again = [(key, find(broker, key), request) for key, _, request in wanted]
+        # Topics may have come and gone in the meantime, and permissions too.
+        again = [(key, find(key), request) for key, _, request in wanted]
         results.clear()
-        read(params, again, results)
-        answer.set_result(respond(results))
+        try:
+            read(params, again, results)
+            found = respond(results)
+        except Exception as error:  # noqa: BLE001 - the border: the dispatcher logs it and answers
+            answer.set_exception(error)
+        else:
+            answer.set_result(found)
 
     wait = FetchWait(params, found, sizes, complete)
     broker.delayed.watch(wait, found, max_wait_ms)

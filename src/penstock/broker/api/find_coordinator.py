@@ -11,55 +11,56 @@ Left out: nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.coordination import ShardHost
+    from penstock.broker.coordinators.shard_host import ShardHost
 
 _MANY_KEYS_SINCE = 4
-_COORDINATORS = {0: "groups", 1: "transactions", 2: "share_state"}
+_COORDINATORS: dict[int, Callable[[Broker], ShardHost[Any]]] = {
+    0: lambda broker: broker.groups,
+    1: lambda broker: broker.transactions,
+    2: lambda broker: broker.share.states,
+}
 _SHARE, _SHARE_SINCE = 2, 6
 _SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]{1,10}", re.DOTALL)
 
 
 async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
     if context.version < _MANY_KEYS_SINCE:
-        found = await _find(broker, context.version, request.key_type, request.key)
+        found = await _find(broker, context, request.key_type, request.key)
         return Message(throttle_time_ms=0, coordinators=[], **found.__dict__)
-    found_all = [
-        await _find(broker, context.version, request.key_type, key) for key in request.coordinator_keys
-    ]
+    found_all = [await _find(broker, context, request.key_type, key) for key in request.coordinator_keys]
     return Message(throttle_time_ms=0, coordinators=found_all)
 
 
-async def _find(broker: Broker, version: int, key_type: int, key: str) -> Message:
+async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Message:
     try:
-        host = _host(broker, version, key_type)
+        host = _host(broker, context.version, key_type)
         if key_type == _SHARE and not _SHARE_KEY.fullmatch(key):
             raise InvalidRequest("the key of a share partition is group:topic id:partition")
         await host.ensure_topic()
-        node = broker.image.brokers.get(host.leader_of(key))
-        if node is None:
-            raise CoordinatorNotAvailable("its broker is not there")
+        found = broker.endpoints((host.leader_of(key),), context.listener)
+        if not found:
+            raise CoordinatorNotAvailable("its broker is not there, or has no listener of this name")
     except ApiError as error:
         return _failed(key, error.code, error.message)
-    return Message(key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=None)
+    ((node, address, port, _),) = found
+    return Message(key=key, node_id=node, host=address, port=port, error_code=0, error_message=None)
 
 
 def _host(broker: Broker, version: int, key_type: int) -> ShardHost[Any]:
     if key_type not in _COORDINATORS or (key_type == _SHARE and version < _SHARE_SINCE):
         raise InvalidRequest(f"coordinator type {key_type}")
-    host: ShardHost[Any] | None = getattr(broker, _COORDINATORS[key_type], None)
-    if host is None:
-        raise CoordinatorNotAvailable("this broker has no coordinator of that type")
-    return host
+    return _COORDINATORS[key_type](broker)
 
 
 def _failed(key: str, code: int, message: str | None = None) -> Message:

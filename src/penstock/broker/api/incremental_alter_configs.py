@@ -3,7 +3,9 @@
 1  flexible
 
 Sets, deletes, appends to and subtracts from single settings of topics, brokers and groups; a resource is
-altered as a whole or not at all. Left out: broker loggers and client metrics (INVALID_REQUEST).
+altered as a whole or not at all. Broker settings that Kafka has and Penstock does not use, and unknown ones,
+are accepted without effect, with a warning in the log. There are no broker loggers here (INVALID_CONFIG).
+Left out: client metrics (INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.api.alter_configs import answer, error_response
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.controller import AlterResource, ConfigOp
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

@@ -2,17 +2,17 @@
 
 0  client metrics only   1  any types, those of the request or all
 
-Topics, brokers, and groups that have settings of their own. There are no client metrics here, so version 0
-lists nothing; other types get UNSUPPORTED_VERSION.
-Left out: broker loggers.
+Topics, brokers, the loggers of each broker, and groups that have settings of their own. There are no client
+metrics here, so version 0 lists nothing; other types get UNSUPPORTED_VERSION.
+Left out: nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
 from penstock.errors import UnsupportedVersion
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -20,8 +20,8 @@ from penstock.wire.codec import Message
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
-_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
-_KNOWN = (_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP)
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
+_KNOWN = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
 def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
@@ -31,6 +31,7 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
     names = {
         _TOPIC: sorted(image.topics),
         _BROKER: sorted(map(str, image.brokers)),
+        _BROKER_LOGGER: sorted(map(str, image.brokers)),
         _CLIENT_METRICS: [],
         _GROUP: sorted(image.group_configs),
     }

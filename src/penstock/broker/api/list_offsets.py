@@ -4,6 +4,9 @@
 8  -4, earliest local offset (KIP-405)   9  -5, latest tiered offset (KIP-1005)   10  timeout
 11  -6, earliest offset to be tiered (KIP-1023)
 
+Until a new leader's followers have what it had when its epoch began, it cannot say what consumers may read,
+and answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before (KIP-207), as Kafka does.
+
 Left out: version 0 (a list of offsets; no client in use sends it); tiered storage, so -4 is the earliest
 offset and -5 and -6 find nothing. The timeout is for remote reads, of which there are none.
 """
@@ -11,12 +14,22 @@ offset and -5 and -6 find nothing. The timeout is for remote reads, of which the
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.errors import ApiError, InvalidRequest, UnsupportedVersion
-from penstock.replication.partition import Partition
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.time_search import Search, run_all, searches_for
+from penstock.errors import (
+    ApiError,
+    InvalidRequest,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    UnsupportedVersion,
+)
+from penstock.replication.delayed import Key
+from penstock.replication.partition import CONSUMER, Partition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -31,7 +44,26 @@ Found = tuple[int, int, int]
 _NOTHING: Found = (-1, -1, -1)
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(
+    broker: Broker, context: RequestContext, request: Message
+) -> Message | Coroutine[Any, Any, Message]:
+    searches = searches_for(broker.partitions, request.topics, MAX_TIMESTAMP)
+    if not searches:
+        return _respond(broker, context, request, {})
+    return _search(broker, context, request, searches)
+
+
+async def _search(
+    broker: Broker, context: RequestContext, request: Message, searches: dict[Key, Search]
+) -> Message:
+    """By time: indexes, and records that may not be in memory, of any number of partitions."""
+    await broker.in_thread(run_all, searches.values())
+    return _respond(broker, context, request, searches)
+
+
+def _respond(
+    broker: Broker, context: RequestContext, request: Message, searches: dict[Key, Search]
+) -> Message:
     named = Counter(
         (topic.name, item.partition_index) for topic in request.topics for item in topic.partitions
     )
@@ -50,7 +82,10 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
                 if partition is None:
                     raise broker.topics.missing(key)
                 partition.check_leader(item.current_leader_epoch)
-                timestamp, offset, epoch = _find(partition, item.timestamp, request)
+                timestamp, offset, epoch = _find(partition, item.timestamp, request, searches.get(key))
+            except OffsetNotAvailable as error:
+                code = error.code if context.version >= 5 else LeaderNotAvailable.code
+                partitions.append(_failed(item.partition_index, code))
             except ApiError as error:
                 partitions.append(_failed(item.partition_index, error.code))
             else:
@@ -67,22 +102,25 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
     return Message(throttle_time_ms=0, topics=topics)
 
 
-def _find(partition: Partition, timestamp: int, request: Message) -> Found:
+def _find(partition: Partition, timestamp: int, request: Message, search: Search | None) -> Found:
     log = partition.log
     bound = partition.upper_bound(request.isolation_level, request.replica_id)
     match timestamp:
         case -1:
+            if request.replica_id == CONSUMER:
+                partition.check_end_is_known()
             return -1, bound, partition.image.leader_epoch
         case -2 | -4:
             return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
         case -5 | -6:
             return _NOTHING
-        case -3:
-            found = log.max_timestamp_offset()
-        case _:
-            found = log.offset_for_timestamp(timestamp)
+    if search is None or search.partition is not partition:
+        raise NotLeaderOrFollower("the partition came here while the offset was looked up")
+    found = search.result()
     # What a reader may not read yet, it is not told of.
     if found is None or found.offset >= bound:
+        if request.replica_id == CONSUMER:
+            partition.check_end_is_known()
         return _NOTHING
     return found.timestamp, found.offset, found.leader_epoch
 

@@ -15,17 +15,20 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.api_table import register
 from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.security.guard import TopicAccess
 from penstock.broker.topic_messages import failed_topic, topic_message, why_unknown
 from penstock.controller import TopicSpec
 from penstock.errors import (
     ApiError,
     InvalidRequest,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicId,
 )
+from penstock.metadata.acls import Operation
 from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_request, encode_response
@@ -39,17 +42,35 @@ def handle(
     broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
 ) -> bytes | Coroutine[Any, Any, bytes]:
     cache = broker.metadata_cache
-    cache_key = (context.version, bytes(memoryview(buf)[pos:end]))
+    cache_key = (context.version, bytes(memoryview(buf)[pos:end]), context.listener)
     known = cache.get(broker.image.version, cache_key)
     if known is not None:
         return known
     request = parse(cache_key[1], 0, len(cache_key[1]), context.version)
-    missing = _to_create(broker, context.version, request)
-    if missing:
-        return _create_first(broker, context.version, request, missing)
-    answer = _answer(broker, context.version, request, {})
+    message = handle_message(broker, context, request)
+    if not isinstance(message, Message):
+        return _encoded_later(context.version, message)
+    answer = encode_response(ApiKey.METADATA, context.version, message)
     cache.put(broker.image.version, cache_key, answer)
     return answer
+
+
+async def _encoded_later(version: int, message: Coroutine[Any, Any, Message]) -> bytes:
+    return encode_response(ApiKey.METADATA, version, await message)
+
+
+def handle_message(
+    broker: Broker, context: RequestContext, request: Message
+) -> Message | Coroutine[Any, Any, Message]:
+    missing = _to_create(broker, context.version, request)
+    if not missing:
+        return _answer(broker, context, request, {})
+    denied: list[str] = []
+    if broker.authorizer is not None:
+        access = TopicAccess.of(broker.authorizer, context)
+        if not access.may_on_cluster(Operation.CREATE):
+            denied = [name for name in missing if not access.may(TopicAccess.CREATE, name)]
+    return _create_first(broker, context, request, missing, denied)
 
 
 def _wants_all(version: int, request: Message) -> bool:
@@ -73,24 +94,30 @@ def _to_create(broker: Broker, version: int, request: Message) -> list[str]:
     ]
 
 
-async def _create_first(broker: Broker, version: int, request: Message, names: list[str]) -> bytes:
+async def _create_first(
+    broker: Broker, context: RequestContext, request: Message, names: list[str], denied: list[str]
+) -> Message:
+    codes = dict.fromkeys(denied, TopicAuthorizationFailed.code)
+    specs = [TopicSpec(name) for name in names if name not in codes]
     try:
-        results = await broker.controller.create_topics([TopicSpec(name) for name in names])
+        results = await broker.controller.create_topics(specs) if specs else []
     except ApiError as error:
-        return _answer(broker, version, request, dict.fromkeys(names, error.code))
+        return _answer(broker, context, request, dict.fromkeys(names, error.code) | codes)
     await broker.caught_up()
-    codes = {result.name: result.error.code for result in results if result.error is not None}
+    codes |= {result.name: result.error.code for result in results if result.error is not None}
     # Somebody else was quicker: what counts is that it is there.
     codes = {name: code for name, code in codes.items() if code != TopicAlreadyExists.code}
-    return _answer(broker, version, request, codes)
+    return _answer(broker, context, request, codes)
 
 
-def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int]) -> bytes:
-    image = broker.image
+def _answer(broker: Broker, context: RequestContext, request: Message, codes: dict[str, int]) -> Message:
+    image, version = broker.image, context.version
+    endpoints = broker.endpoints(image.brokers, context.listener)
+    missing = image.brokers.keys() - {endpoint[0] for endpoint in endpoints}
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     topics = []
     if _wants_all(version, request):
-        topics = [topic_message(topic, operations) for topic in image.topics.values()]
+        topics = [topic_message(topic, operations, missing) for topic in image.topics.values()]
     else:
         seen: set[object] = set()
         for wanted in request.topics:
@@ -101,7 +128,7 @@ def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int
             seen.add(label)
             found = image.topics_by_id.get(label) if by_id else image.topics.get(label)
             if found is not None:
-                topics.append(topic_message(found, operations))
+                topics.append(topic_message(found, operations, missing))
             elif by_id:
                 topics.append(failed_topic(None, wanted.topic_id, UnknownTopicId.code))
             else:
@@ -110,11 +137,10 @@ def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int
     cluster_operations = NOT_ASKED
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
         cluster_operations = CLUSTER_OPERATIONS
-    message = Message(
+    return Message(
         throttle_time_ms=0,
         brokers=[
-            Message(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
-            for one in image.brokers.values()
+            Message(node_id=node, host=host, port=port, rack=rack) for node, host, port, rack in endpoints
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -122,7 +148,6 @@ def _answer(broker: Broker, version: int, request: Message, codes: dict[str, int
         cluster_authorized_operations=cluster_operations,
         error_code=0,
     )
-    return encode_response(ApiKey.METADATA, version, message)
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:
@@ -136,4 +161,4 @@ def parse(buf: Any, pos: int, end: int, version: int) -> Message:
     return decode_request(ApiKey.METADATA, version, buf, pos, end)
 
 
-register(ApiKey.METADATA, range(14), handle, error_response, parse=parse)
+register(ApiKey.METADATA, range(14), handle, error_response, parse=parse, handle_message=handle_message)

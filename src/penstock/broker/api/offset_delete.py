@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.group_calls import ask
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.coordinators.group_calls import ask
+from penstock.broker.net.context import RequestContext
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 

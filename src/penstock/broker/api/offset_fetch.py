@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.group_calls import Step, ask_each
-from penstock.broker.registry import register
-from penstock.groups.offsets_requests import fetch_error, fetched
+from penstock.broker.api_table import register
+from penstock.broker.coordinators.group_calls import Step, ask_each
+from penstock.broker.net.context import RequestContext
+from penstock.groups.offsets.requests import fetch_error, fetched
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 

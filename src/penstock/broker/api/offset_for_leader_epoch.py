@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.errors import ApiError, UnknownTopicOrPartition
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.errors import ApiError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -26,9 +26,10 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
         partitions = []
         for item in topic.partitions:
             try:
-                partition = broker.partitions.get((topic.topic, item.partition))
+                key = (topic.topic, item.partition)
+                partition = broker.partitions.get(key)
                 if partition is None:
-                    raise UnknownTopicOrPartition()
+                    raise broker.topics.missing(key)
                 partition.check_leader(item.current_leader_epoch)
                 epoch, end_offset = partition.end_of_epoch(item.leader_epoch)
                 partitions.append(_result(item.partition, 0, epoch, end_offset))

@@ -12,7 +12,8 @@ work. How much of it is unpacked to check compressed batches is limited too (`lo
 A duplicate within the last five batches of a producer is answered as the success it was. acks=0 gets no
 answer; an error closes the connection instead, as Kafka does, for the client to notice.
 A transactional batch needs a transactional id, and a partition that is in its transaction; from version 12 on
-the partition is put there (KIP-890, `broker.transactions`).
+the partition is put there (KIP-890, `broker.transactions`). Batches of a producer are appended in the order
+in which they came, also where the first has to wait for that.
 """
 
 from __future__ import annotations
@@ -22,23 +23,32 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from penstock.broker.context import RequestContext
-from penstock.broker.dispatch import CloseConnection
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.dispatch import CloseConnection
 from penstock.broker.produce_wait import Appended, wait
-from penstock.broker.registry import register
-from penstock.broker.transactions import Verification, is_transactional, needed_verification, verify
+from penstock.broker.security.guard import TopicAccess
+from penstock.broker.transactions.verification import (
+    Refused,
+    Verification,
+    for_producers,
+    is_transactional,
+    needed_verification,
+    transaction_version,
+)
 from penstock.errors import (
     ApiError,
     InvalidRecord,
     InvalidRequest,
     InvalidRequiredAcks,
     NotLeaderOrFollower,
+    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnsupportedForMessageFormat,
 )
 from penstock.log.validate import Allowance
-from penstock.replication.delayed import Key
+from penstock.transactions.state import TV_2
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.produce import (
     PartitionResult,
@@ -64,16 +74,27 @@ def handle(
     if len(request.topics) != 1 or len(request.topics[0][2]) != 1:
         _refuse_repeated(request)
         allowance = Allowance()
-    refused: Mapping[Key, ApiError] | None = None
+    access = None
+    if broker.authorizer is not None:
+        access = TopicAccess.of(broker.authorizer, context)
+        if request.transactional_id is not None and not access.may_write_as(request.transactional_id):
+            raise TransactionalIdAuthorizationFailed()
+    refused: Refused | None = None
     if request.transactional_id is not None:
         asked = needed_verification(broker, request, buf, version)
-        found = verify(broker, asked) if isinstance(asked, Verification) else asked
-        if isinstance(found, Coroutine):
-            # It takes another broker, or replicas, to say so; and the buffer is the connection's.
-            copy = bytearray(memoryview(buf)[pos:end])
-            return _verified(broker, context, copy, allowance, found)
-        refused = found
-    return _append(broker, context, request, buf, allowance, refused)
+        if isinstance(asked, Verification):
+            order, verifier = broker.transactions.append_order, broker.transactions.verifier
+            ahead = order.ahead(asked.producer, asked.partitions)
+            found = None if ahead else verifier.verify(asked)
+            if found is None or not isinstance(found, Mapping):
+                # It takes another broker, or replicas, to say so; and the buffer is the connection's.
+                copy = bytearray(memoryview(buf)[pos:end])
+                appending = _verified(broker, context, copy, allowance, asked, ahead, found, access)
+                return _answered(order.run(asked.producer, asked.partitions, appending))
+            refused = found
+        else:
+            refused = asked
+    return _append(broker, context, request, buf, allowance, refused, access)
 
 
 async def _verified(
@@ -81,11 +102,22 @@ async def _verified(
     context: RequestContext,
     buf: bytearray,
     allowance: Allowance | None,
-    verification: Coroutine[Any, Any, Mapping[Key, ApiError]],
-) -> bytes | None:
-    refused = await verification
+    asked: Verification,
+    ahead: list[asyncio.Task[Any]],
+    verification: Coroutine[Any, Any, Refused] | None,
+    access: TopicAccess | None,
+) -> bytes | asyncio.Future[bytes] | None:
+    """Append when those that came earlier have, and the partitions are known to be in the transaction."""
+    if ahead:
+        await asyncio.wait(ahead)
+    found = broker.transactions.verifier.verify(asked) if verification is None else verification
+    refused = found if isinstance(found, Mapping) else await found
     request = parse_produce(buf, 0, len(buf), context.version)
-    answer = _append(broker, context, request, buf, allowance, refused)
+    return _append(broker, context, request, buf, allowance, refused, access)
+
+
+async def _answered(appending: asyncio.Task[bytes | asyncio.Future[bytes] | None]) -> bytes | None:
+    answer = await appending
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
@@ -95,21 +127,26 @@ def _append(
     request: ProduceRequest,
     buf: bytearray,
     allowance: Allowance | None,
-    refused: Mapping[Key, ApiError] | None,
+    refused: Refused | None,
+    access: TopicAccess | None,
 ) -> bytes | asyncio.Future[bytes] | None:
     version, acks = context.version, request.acks
     topics: list[TopicResult] = []
     unfinished: Appended = []
     leaders: set[int] = set()
     known = broker.topics.partitions
+    of_transactions = transaction_version(version)
     for name, topic_id, partitions in request.topics:
         if topic_id is not None:
             topic = broker.image.topics_by_id.get(topic_id)
             name = None if topic is None else topic.name
+        denied = access is not None and name is not None and not access.may(TopicAccess.WRITE, name)
         results: list[PartitionResult] = []
         for index, start, stop in partitions:
             partition = known.get((name, index))  # type: ignore[arg-type]
             try:
+                if denied:
+                    raise TopicAuthorizationFailed()
                 if partition is None or stop <= start or version < 3:
                     raise _refusal(broker, version, name, index)
                 if refused is not None:
@@ -117,8 +154,12 @@ def _append(
                         raise refused[partition.key]
                 elif is_transactional(buf, start, stop):
                     raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
-                info = partition.append(buf, start, stop, acks, allowance=allowance)
+                info = partition.append(
+                    buf, start, stop, acks, allowance=allowance, transaction_version=of_transactions
+                )
             except ApiError as error:
+                if refused is not None:
+                    error = for_producers(error, knows_concurrent=of_transactions >= TV_2)
                 if acks == 0:
                     raise CloseConnection(f"{error} for {name}-{index} of a produce with acks=0") from None
                 result = PartitionResult(
@@ -136,12 +177,13 @@ def _append(
             results.append(result)
         topics.append((name, topic_id, results))
     if unfinished and acks != 0:
-        return wait(broker, version, request, topics, unfinished)
+        return wait(broker, context, request, topics, unfinished)
     if acks == 0:
         for partition, _, _ in unfinished:
             broker.flush(partition)
         return None
-    return encode_produce_response(version, topics, 0, broker.endpoints(leaders) if leaders else ())
+    endpoints = broker.endpoints(leaders, context.listener) if leaders else ()
+    return encode_produce_response(version, topics, 0, endpoints)
 
 
 def _refuse_repeated(request: ProduceRequest) -> None:

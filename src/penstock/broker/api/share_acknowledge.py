@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.broker.share_requests import (
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.share.requests import (
     acknowledge,
     acknowledgements_of,
     by_topic,
@@ -64,7 +64,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
         error_message=None,
         acquisition_lock_timeout_ms=broker.share.config(group_id).record_lock_duration_ms,
         responses=by_topic(results),
-        node_endpoints=endpoints(broker, results.values()),
+        node_endpoints=endpoints(broker, context.listener, results.values()),
     )
 
 

@@ -5,17 +5,19 @@
 Acquires records for a member of a share group, within its share session: epoch 0 opens one, -1 closes it.
 Acknowledgements in the request are carried out first. Waits up to max_wait_ms for min_bytes, woken by appends
 and by records that others release. A request that renews locks fetches nothing.
-Left out: version 0, as in Kafka 4.1; batch_size, a hint: neighbours are told in one batch of any size.
+`max_records` is a soft limit, over all partitions: record batches are not divided. What is acquired is
+answered in batches of `batch_size` records or a few more.
+Left out: version 0, as in Kafka 4.1.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.broker.share_fetching import Results, fetch, partition_result
-from penstock.broker.share_requests import (
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.share.fetching import Results, fetch, partition_result
+from penstock.broker.share.requests import (
     acknowledge,
     acknowledgements_of,
     by_topic,
@@ -57,7 +59,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
         error_message=None,
         acquisition_lock_timeout_ms=broker.share.config(group_id).record_lock_duration_ms,
         responses=by_topic(results),
-        node_endpoints=endpoints(broker, results.values()),
+        node_endpoints=endpoints(broker, context.listener, results.values()),
     )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.group_calls import GROUP_OPERATIONS
-from penstock.broker.registry import register
+from penstock.broker.api_table import register
+from penstock.broker.coordinators.group_calls import GROUP_OPERATIONS
+from penstock.broker.net.context import RequestContext
 from penstock.errors import ApiError
 from penstock.groups.share.group import not_described
 from penstock.wire.api_keys import ApiKey

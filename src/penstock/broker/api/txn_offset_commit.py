@@ -13,14 +13,13 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.broker.transactions import Verification, unverified, verify
+from penstock.broker.api_table import register
+from penstock.broker.net.context import RequestContext
+from penstock.broker.transactions.verification import Refused, Verification
 from penstock.coordinator import Producer
-from penstock.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotEnoughReplicas
+from penstock.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotEnoughReplicas
 from penstock.groups.group import Caller
-from penstock.groups.offsets_requests import commit_error
-from penstock.replication.delayed import Key
+from penstock.groups.offsets.requests import commit_error
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -36,34 +35,32 @@ def handle(
     version, groups = context.version, broker.groups
     groups.shard_for(request.group_id)  # raises where the group is coordinated elsewhere
     offsets = (groups.topic.name, groups.partition_of(request.group_id))
-    asked = unverified(
-        broker,
+    refused = broker.transactions.verifier.verify(
         Verification(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),
             [offsets],
             add=version >= _ADDS,
             abortable=version >= _KNOWS_ABORTABLE,
-        ),
+        )
     )
-    refused = verify(broker, asked) if isinstance(asked, Verification) else asked
-    if isinstance(refused, Coroutine):
-        return _verified(broker, context, request, refused)
-    return _commit(broker, context, request, refused)
+    if isinstance(refused, Mapping):
+        return _commit(broker, context, request, refused)
+    return _verified(broker, context, request, refused)
 
 
 async def _verified(
     broker: Broker,
     context: RequestContext,
     request: Message,
-    verification: Coroutine[Any, Any, Mapping[Key, ApiError]],
+    verification: Coroutine[Any, Any, Refused],
 ) -> Message:
     answer = _commit(broker, context, request, await verification)
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def _commit(
-    broker: Broker, context: RequestContext, request: Message, refused: Mapping[Key, ApiError]
+    broker: Broker, context: RequestContext, request: Message, refused: Refused
 ) -> Message | asyncio.Future[Message]:
     for error in refused.values():
         if isinstance(error, NotEnoughReplicas):

@@ -4,7 +4,10 @@
 
 Coordinators send it to the leaders of a transaction's partitions, and an operator to end a transaction that
 hangs because its coordinator no longer knows it (KIP-664: `penstock transactions abort`). With transaction
-version 2 a marker has a higher epoch than the records that it ends: one that does not is refused.
+version 2 a marker has a higher epoch than the records that it ends: one that does not is refused. A marker
+that the partition has already is answered as the success it was.
+A broker has one connection for its markers. When it has made another, requests of the earlier one are late:
+they are not handled, and that connection is closed.
 """
 
 from __future__ import annotations
@@ -13,25 +16,26 @@ import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from penstock.broker.context import RequestContext
-from penstock.broker.registry import register
-from penstock.broker.transactions import append_marker, marker_batch
+from penstock.broker.api_table import register
+from penstock.broker.cluster.peers import CLIENT_ID_OF_PEERS
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.dispatch import CloseConnection
+from penstock.broker.transactions.markers import MARKERS_TIMEOUT_MS, Marker, write_marker
 from penstock.coordinator import Producer
-from penstock.errors import ApiError, InvalidProducerEpoch, RequestTimedOut, UnknownTopicOrPartition
+from penstock.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.replication.producing import ProduceWait
-from penstock.transactions.state import TV_2
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
-_TIMEOUT_MS = 30_000
-
 
 def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+    if (context.client_id or "").startswith(CLIENT_ID_OF_PEERS) and broker.server.is_replaced(context):
+        raise CloseConnection("the broker has made another connection since")
     waiting: dict[Key, tuple[Partition, int]] = {}
     codes = [
         {
@@ -51,7 +55,7 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
         if not done.done():
             done.set_result(_answer(request, codes))
 
-    broker.delayed.watch(ProduceWait(waiting, replicated), list(waiting), _TIMEOUT_MS)
+    broker.delayed.watch(ProduceWait(waiting, replicated), list(waiting), MARKERS_TIMEOUT_MS)
     return done
 
 
@@ -61,22 +65,18 @@ def _write(broker: Broker, marker: Message, key: Key, waiting: dict[Key, tuple[P
         partition = broker.partitions.get(key)
         if partition is None:
             raise UnknownTopicOrPartition()
-        producer = Producer(marker.producer_id, marker.producer_epoch)
-        if marker.transaction_version >= TV_2:
-            _check_newer(partition, producer)
-        batch = marker_batch(broker, producer, marker.transaction_result, marker.coordinator_epoch)
-        info = append_marker(broker, partition, batch, producer, marker.transaction_result)
+        ended = Marker(
+            Producer(marker.producer_id, marker.producer_epoch),
+            marker.transaction_result,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+        )
+        offset = write_marker(broker, partition, ended)
     except ApiError as error:
         return error.code
-    if not partition.is_replicated(info.last_offset):
-        waiting[key] = (partition, info.last_offset)
+    if not partition.is_replicated(offset):
+        waiting[key] = (partition, offset)
     return 0
-
-
-def _check_newer(partition: Partition, producer: Producer) -> None:
-    entry = partition.log.producers.producers.get(producer.producer_id)
-    if entry is not None and entry.txn_first_offset is not None and entry.epoch >= producer.epoch:
-        raise InvalidProducerEpoch(f"the transaction has epoch {entry.epoch}, the marker {producer.epoch}")
 
 
 def _answer(request: Message, codes: list[dict[Key, int]]) -> Message:
@@ -104,4 +104,4 @@ def error_response(context: RequestContext, request: Message, code: int) -> Mess
     return _answer(request, [defaultdict(lambda: code) for _ in request.markers])
 
 
-register(ApiKey.WRITE_TXN_MARKERS, range(1, 3), handle, error_response)
+register(ApiKey.WRITE_TXN_MARKERS, range(1, 3), handle, error_response, concurrent=True)

@@ -56,17 +56,22 @@ def advance(
     if updated != old:
         out.append(records.member_record(group_id, updated))
     raised = updated.topics != old.topics or updated.regex != old.regex or group.epoch == 0
+    unknown = None if updated.regex in group.regexes else updated.regex
+    # A pattern that comes with this heartbeat is resolved with the next one, as by Kafka, which resolves it
+    # beside: the topics that the member names are not waited for.
+    new = unknown if updated.regex != old.regex else None
+    looks = raised or unknown is not None or around.view.topics is not group.seen_topics
     epoch, regexes = group.epoch, group.regexes
     members: dict[str, Member] = {}
-    if raised or around.view.topics is not group.seen_topics or epoch > group.assignment_epoch:
+    if looks or epoch > group.assignment_epoch:
         # Not with every heartbeat: a group may have thousands.
         members = {name: member for name, member in group.members.items() if name != replaced}
         members[updated.member_id] = updated
-    if raised or around.view.topics is not group.seen_topics:
-        resolved = resolve(group, members, around, out)
+    if looks:
+        resolved = resolve(group, members, around, out, later=new)
         subscribed = _names(group, members, resolved)
         metadata_hash = hash_of(subscribed, around.view)
-        if metadata_hash != group.metadata_hash:
+        if metadata_hash != group.metadata_hash or _matches_differ(regexes, resolved):
             raised = True
         elif not raised and resolved == regexes and not around.work.is_over:
             # Only where nothing had to be written: what is on its way to the log may not arrive there. And
@@ -79,10 +84,10 @@ def advance(
     target = group.target.get(replaced or updated.member_id, NOTHING)
     if epoch > group.assignment_epoch:
         targets = _assign(group, members, regexes, around, updated.member_id, replaced)
-        for member_id, new in targets.items():
+        for member_id, wanted in targets.items():
             known = target if member_id == updated.member_id else group.target.get(member_id, NOTHING)
-            if new != known or (member_id not in group.target and replaced is None):
-                out.append(records.target_record(group_id, member_id, new))
+            if wanted != known or (member_id not in group.target and replaced is None):
+                out.append(records.target_record(group_id, member_id, wanted))
         out.append(records.target_epoch_record(group_id, epoch))
         target = targets[updated.member_id]
         target_epoch = epoch
@@ -107,11 +112,19 @@ def raise_epoch(group: ConsumerGroup, epoch: int, metadata_hash: int) -> list[St
 
 
 def resolve(
-    group: ConsumerGroup, members: Mapping[str, Member], around: Surroundings, out: list[StateRecord]
+    group: ConsumerGroup,
+    members: Mapping[str, Member],
+    around: Surroundings,
+    out: list[StateRecord],
+    *,
+    later: str | None = None,
 ) -> dict[str, ResolvedRegex]:
-    """The patterns in use with what they match now; records for those that match something else, or ended."""
+    """The patterns in use with what they match now; records for those that match something else, or ended.
+
+    Without the one that is for `later`.
+    """
     resolved: dict[str, ResolvedRegex] = {}
-    for pattern in sorted({member.regex for member in members.values() if member.regex}):
+    for pattern in sorted({member.regex for member in members.values() if member.regex} - {later}):
         known = group.regexes.get(pattern)
         before = frozenset[str]() if known is None else known.topics
         topics = around.patterns.matching(pattern, around.view, before, around.work)
@@ -143,6 +156,14 @@ def removal(group_id: str, member_id: str) -> list[StateRecord]:
         records.tombstone(records.TARGET_MEMBER, group_id, member_id),
         records.tombstone(records.MEMBER, group_id, member_id),
     ]
+
+
+def _matches_differ(before: Mapping[str, ResolvedRegex], now: Mapping[str, ResolvedRegex]) -> bool:
+    """Whether a pattern matches other topics than before; others may have named all of them already."""
+    return any(
+        found.topics != (before[pattern].topics if pattern in before else frozenset())
+        for pattern, found in now.items()
+    )
 
 
 def _names(

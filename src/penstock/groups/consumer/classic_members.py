@@ -21,8 +21,8 @@ from penstock.errors import (
     UnknownServerError,
     WireError,
 )
-from penstock.groups.classic_join import new_member_id
-from penstock.groups.classic_member import join_error, sync_answer
+from penstock.groups.classic.join import new_member_id
+from penstock.groups.classic.member import join_error, sync_answer
 from penstock.groups.consumer import migration
 from penstock.groups.consumer.advance import advance
 from penstock.groups.consumer.assignors import NOTHING

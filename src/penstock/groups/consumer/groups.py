@@ -21,7 +21,7 @@ from penstock.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
-from penstock.groups.classic import ClassicGroup
+from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer import migration, records
 from penstock.groups.consumer.advance import Surroundings, advance, removal, removed
 from penstock.groups.consumer.assignors import NOTHING, Partitions

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from penstock.coordinator import Outcome, StateRecord
 from penstock.errors import GroupIdNotFound, RebalanceInProgress, WireError
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.classic_member import ClassicMember, join_error, sync_answer
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.member import ClassicMember, join_error, sync_answer
 from penstock.groups.consumer import records
 from penstock.groups.consumer.assignors import NOTHING, Partitions
 from penstock.groups.consumer.embedded import (

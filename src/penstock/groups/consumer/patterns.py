@@ -1,7 +1,8 @@
 """The patterns of a shard, and the topics that each matches. Forgotten and made again as needed.
 
 Each name is matched once with each pattern: a new topic costs one match. What is more than a turn's work is
-left for the next one, as Kafka resolves patterns beside the heartbeats that bring them.
+left for the next one. A pattern is resolved with the heartbeat after the one that brings it (`advance`), as
+Kafka resolves patterns beside heartbeats.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from penstock.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
+    InvalidGroupId,
     InvalidRequest,
     UnknownMemberId,
 )
@@ -325,12 +326,21 @@ class ShareGroups:
     def add_partitions(
         self, group_id: str, added: Mapping[UUID, tuple[str, frozenset[int]]]
     ) -> list[StateRecord]:
-        """These partitions have share state of the group now."""
-        group = self.find(group_id)
+        """These partitions have share state of the group now, which is created with the first of them."""
+        group, is_new = self._group(group_id, create=True)
         known = dict(group.initialized)
         for topic, (name, numbers) in added.items():
             known[topic] = (name, numbers | known[topic][1] if topic in known else numbers)
-        return [] if known == group.initialized else [records.state_partitions_record(group_id, known)]
+        if known == group.initialized:
+            return []
+        created = [records.group_record(group_id, group.epoch, group.metadata_hash)] if is_new else []
+        return [*created, records.state_partitions_record(group_id, known)]
+
+    def check_alter(self, group_id: str) -> None:
+        """NonEmptyGroup while there are members; GroupIdNotFound for a group of another type. May be new."""
+        if not group_id:
+            raise InvalidGroupId("The group id must not be empty.")
+        self._group(group_id, create=True)[0].check_delete()
 
 
 def _subscribed(members: Mapping[str, ShareMember]) -> set[str]:

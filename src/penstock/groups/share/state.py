@@ -155,7 +155,6 @@ class ShareStateShard:
         answer = Message(
             error_code=0,
             state_epoch=state.state_epoch,
-            leader_epoch=state.leader_epoch,
             start_offset=state.start_offset,
             state_batches=[
                 Message(first_offset=first, last_offset=last, delivery_state=delivery, delivery_count=count)
@@ -183,7 +182,9 @@ class ShareStateShard:
 
     def snapshot_all(self, token: Any, now_ms: int) -> Outcome:
         """Everything written again: what lies before it in the log is not needed any more."""
-        return _written(token, [_snapshot(key, state, now_ms) for key, state in self.states.items()])
+        out = _written(token, [_snapshot(key, state, now_ms) for key, state in self.states.items()])
+        out.divide()
+        return out
 
 
 def _snapshot(key: SharePartitionKey, state: ShareState, now_ms: int) -> StateRecord:

@@ -44,12 +44,19 @@ DIFFERENT_TYPE = "Incompatible because of different schema type"
 
 
 def parse(
-    schema_type: str, text: str, references: Sequence[ResolvedReference] = (), *, strict: bool = True
+    schema_type: str,
+    text: str,
+    references: Sequence[ResolvedReference] = (),
+    *,
+    strict: bool = True,
+    validate_new: bool = True,
 ) -> ParsedSchema:
     """Understand a schema.
 
     `strict` is for schemas that come in new. What is in the topic already was taken by some registry
-    once and must stay readable: pass False, and names and default values are believed.
+    once and must stay readable: pass False, and names and default values are believed. `validate_new` is
+    Confluent's `validateNewSchemas`: without it, names and default values of new Avro schemas are believed,
+    and nothing else.
     """
     if strict and len(text) > MAX_CHARS:
         raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are taken")
@@ -59,7 +66,7 @@ def parse(
         raise InvalidSchema("The schema holds half of a surrogate pair, which is no character") from None
     parser = _parser(schema_type)
     try:
-        return parser(text, tuple(references), strict)
+        return parser(text, tuple(references), strict and (validate_new or schema_type != "AVRO"))
     except RecursionError:
         raise InvalidSchema("The schema is nested too deeply") from None
 

@@ -7,7 +7,6 @@ is refused unless it says the same as the first: references may share what they 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -408,27 +407,6 @@ def _same_named(x: Named, y: Named) -> bool:
 
 def _same_default(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and a == b)
-
-
-def named_types(schema: AvroType) -> Iterator[Named]:
-    """Every named type inside, each once."""
-    seen: set[int] = set()
-    todo: list[AvroType] = [schema]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Named):
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-            yield item
-            if isinstance(item, Record):
-                todo.extend(f.type for f in item.fields or ())
-        elif isinstance(item, Array):
-            todo.append(item.items)
-        elif isinstance(item, Map):
-            todo.append(item.values)
-        elif isinstance(item, Union):
-            todo.extend(item.branches)
 
 
 def _props(value: dict[str, Any], reserved: frozenset[str]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ import functools
 import re
 from typing import ClassVar
 
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from penstock.registry.formats import protoc
+from penstock.registry.formats.protobuf_compile import Compiled, compile_proto
 from penstock.registry.formats.protobuf_options import OptionReader
 from penstock.registry.formats.protobuf_rules import incompatibilities
 from penstock.registry.formats.protobuf_text import Printer, Spelling
@@ -35,13 +36,11 @@ _NOTHING = {"name", "syntax", "edition", "source_code_info"}
 class ProtobufSchema(ParsedSchema):
     schema_type: ClassVar[str] = "PROTOBUF"
 
-    def __init__(
-        self, source: str, files: list[FileDescriptorProto], references: tuple[Reference, ...]
-    ) -> None:
-        *self.imported, main = files
-        self._spelling = Spelling(main, source)
-        self._options = OptionReader(files)
-        for file in files:
+    def __init__(self, compiled: Compiled, references: tuple[Reference, ...]) -> None:
+        *self.imported, main = compiled.files
+        self._spelling = Spelling(main, compiled.source, compiled.unknown)
+        self._options = OptionReader(compiled.files)
+        for file in compiled.files:
             file.ClearField("source_code_info")
         self.raw: FileDescriptorProto = main
         self.references = references
@@ -94,10 +93,10 @@ def _parse(text: str, references: tuple[ResolvedReference, ...]) -> ProtobufSche
             files[reference.name] = _source(reference.schema, reference.references)
     source = _source(text, references)
     main = next(name for name in (_MAIN, *(f"default{i}.proto" for i in range(10_000))) if name not in files)
-    compiled = FileDescriptorSet.FromString(protoc.compile_files({**files, main: source}, main))
-    if {field.name for field, _ in compiled.file[-1].ListFields()} <= _NOTHING:
+    compiled = compile_proto({**files, main: source}, main)
+    if {field.name for field, _ in compiled.files[-1].ListFields()} <= _NOTHING and not compiled.unknown:
         raise InvalidSchema("Could not parse Protobuf - the schema defines nothing")
-    return ProtobufSchema(source, list(compiled.file), tuple(reference.reference for reference in references))
+    return ProtobufSchema(compiled, tuple(reference.reference for reference in references))
 
 
 def _source(text: str, references: tuple[ResolvedReference, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -21,6 +21,9 @@ _ESCAPES = {
     "'": "\\'",
     '"': '\\"',
 }
+Place = tuple[int, int]
+"""A line and a column of the source."""
+_NOWHERE: Place = (0, 0)
 _DOTTED = frozenset({"features", "feature_support"})
 
 
@@ -55,18 +58,33 @@ class OptionReader:
                 bare.ClearField("source_code_info")
                 self._pool.Add(bare)
 
-    def texts(self, options: Any, *, normalize: bool, extensions: bool = True) -> list[str]:
-        """Each option that is set, as it is written behind `option` or in brackets."""
+    def texts(
+        self,
+        options: Any,
+        *,
+        normalize: bool,
+        extensions: bool = True,
+        place: Callable[[int, int], Place] | None = None,
+        unknown: Iterable[tuple[Place, str, str]] = (),
+    ) -> list[str]:
+        """Each option that is set, as it is written behind `option` or in brackets.
+
+        place     where the source has the nth option of this number: they keep its order
+        unknown   place, name and value of options that no file defines
+        """
         found = [
-            (name, text)
-            for name, is_custom, text in self._entries(options, normalize)
+            (place(number, index) if place is not None else _NOWHERE, name, text)
+            for number, index, name, is_custom, text in self._entries(options, normalize)
             if extensions or not is_custom or name.startswith("(confluent.")
         ]
+        found += [each for each in unknown if extensions or each[1].startswith("(confluent.")]
         if normalize:
-            found.sort(key=lambda entry: entry[0].strip("()"))
-        return [f"{name} = {text}" for name, text in found]
+            found.sort(key=lambda entry: entry[1].strip("()"))
+        elif place is not None:
+            found.sort(key=lambda entry: entry[0])
+        return [f"{name} = {text}" for _, name, text in found]
 
-    def _entries(self, options: Any, normalize: bool) -> Iterator[tuple[str, bool, str]]:
+    def _entries(self, options: Any, normalize: bool) -> Iterator[tuple[int, int, str, bool, str]]:
         if self._pool is not None:
             options = self._as_defined(options)
         for field, value in options.ListFields():
@@ -74,13 +92,14 @@ class OptionReader:
                 continue
             name = f"({field.full_name})" if field.is_extension else field.name
             values = list(value) if field.is_repeated else [value]
-            for item in values:
+            for index, item in enumerate(values):
                 if field.name in _DOTTED and not field.is_extension:
                     for inner, below in item.ListFields():
                         if not inner.is_extension:
-                            yield f"{name}.{inner.name}", False, _value(inner, below, normalize)
+                            text = _value(inner, below, normalize)
+                            yield field.number, index, f"{name}.{inner.name}", False, text
                 else:
-                    yield name, field.is_extension, _value(field, item, normalize)
+                    yield field.number, index, name, field.is_extension, _value(field, item, normalize)
 
     def _as_defined(self, options: Any) -> Any:
         assert self._pool is not None
@@ -122,10 +141,10 @@ def _aggregate(message: Any, normalize: bool) -> str:
         if not field.is_repeated:
             entries.append((name, _value(field, value, normalize)))
         elif field.message_type is not None and field.message_type.GetOptions().map_entry:
-            entries.append((name, _list([_map_entry(field, k, value[k], normalize) for k in sorted(value)])))
+            entries.append((name, listed([_map_entry(field, k, value[k], normalize) for k in sorted(value)])))
         else:
             items = [_value(field, item, normalize) for item in value]
-            entries.append((name, items[0] if normalize and len(items) == 1 else _list(items)))
+            entries.append((name, items[0] if normalize and len(items) == 1 else listed(items)))
     if normalize:
         entries.sort()
     return (
@@ -139,7 +158,7 @@ def _map_entry(field: FieldDescriptor, key: Any, value: Any, normalize: bool) ->
     return "{\n" + indented(lines) + "}"
 
 
-def _list(items: list[str]) -> str:
+def listed(items: list[str]) -> str:
     return "[\n" + indented(",\n".join(items)) + "]"
 
 

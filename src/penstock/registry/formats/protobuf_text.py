@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import (
@@ -20,7 +21,7 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
-from penstock.registry.formats.protobuf_options import OptionReader, indented, quote
+from penstock.registry.formats.protobuf_options import OptionReader, Place, indented, quote
 from penstock.registry.formats.schema import InvalidSchema
 
 Path = tuple[int, ...]
@@ -35,6 +36,9 @@ _LABELS = {
     FieldDescriptorProto.LABEL_REQUIRED: "required ",
     FieldDescriptorProto.LABEL_REPEATED: "repeated ",
 }
+_LAST: Place = (1 << 31, 0)
+# Where descriptor.proto has the options of an element.
+_FILE, _MESSAGE, _FIELD, _ONEOF, _ENUM, _VALUE, _SERVICE, _METHOD, _RANGE = 8, 7, 8, 2, 3, 3, 3, 4, 3
 _MAX_FIELD = 1 << 29
 _MAX_ENUM = (1 << 31) - 1
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -42,12 +46,31 @@ _TYPE_NAME = re.compile(r"\.?[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z
 
 
 class Spelling:
-    """How the source wrote the names of types, found through the places that protoc recorded."""
+    """How the source wrote the names of types and in which order the options, found through the places that
+    protoc recorded; and the options that it did not see."""
 
-    def __init__(self, file: FileDescriptorProto, source: str) -> None:
+    def __init__(
+        self,
+        file: FileDescriptorProto,
+        source: str,
+        unknown: Mapping[Path, list[tuple[Place, str, str]]] | None = None,
+    ) -> None:
+        self.unknown = unknown or {}
         self._lines = source.encode().split(b"\n")
         self._spans = {tuple(place.path): list(place.span) for place in file.source_code_info.location}
+        self._starts: dict[Path, Place] | None = None
         self._tabbed: dict[int, list[int]] = {}
+
+    def option(self, path: Path, index: int) -> Place:
+        """Where an option is that may be repeated."""
+        if self._starts is None:
+            self._starts = {}
+            for below, span in self._spans.items():
+                # `option (a).b = 1` has its place in `(a)`.
+                for length in range(2, len(below) + 1):
+                    start = (span[0], span[1])
+                    self._starts[below[:length]] = min(start, self._starts.get(below[:length], start))
+        return self._starts.get((*path, index)) or self._starts.get(path) or _LAST
 
     def has(self, path: Path) -> bool:
         return path in self._spans
@@ -107,10 +130,10 @@ class Printer:
         if file.package:
             parts.append(f"package {_checked(file.package, _TYPE_NAME)};\n")
         parts.append(_block(self._imports()))
-        parts.append(_block([f"option {text};\n" for text in self._option_texts(file.options)]))
+        parts.append(_block(self._statements(file.options, (), _FILE)))
         grouped = _groups(file.extension)
         types = [self._message(m, (4, i)) for i, m in enumerate(file.message_type) if m.name not in grouped]
-        types += [self._enum(e) for e in file.enum_type]
+        types += [self._enum(e, (5, i)) for i, e in enumerate(file.enum_type)]
         parts.append(_block(types))
         if self._extensions:
             parts.append(_block(self._extends(file.extension, (7,))))
@@ -141,11 +164,21 @@ class Printer:
             lines = sorted(set(lines), key=lambda line: (order.index(line[0]), line[1]))
         return [f"import {kind}{quote(name)};\n" for kind, name in lines]
 
-    def _option_texts(self, options: Any) -> list[str]:
-        return self._options.texts(options, normalize=self._normalize, extensions=self._extensions)
+    def _option_texts(self, options: Any, path: Path, field: int) -> list[str]:
+        """Of the element with this path, whose options are this field of it."""
+        spelling, source = self._spelling, self._source
+        return self._options.texts(
+            options,
+            normalize=self._normalize,
+            extensions=self._extensions,
+            place=(lambda number, index: spelling.option((*path, field, number), index))
+            if spelling
+            else None,
+            unknown=source.unknown.get(path, ()) if source is not None else (),
+        )
 
-    def _statements(self, options: Any) -> list[str]:
-        return [f"option {text};\n" for text in self._option_texts(options)]
+    def _statements(self, options: Any, path: Path, field: int) -> list[str]:
+        return [f"option {text};\n" for text in self._option_texts(options, path, field)]
 
     def _message(self, message: DescriptorProto, path: Path) -> str:
         return f"message {_checked(message.name)} {{" + self._body(message, path) + "}\n"
@@ -174,22 +207,23 @@ class Printer:
                     texts.append(waiting.pop(0)[1])
                 made += 1
             texts.append(self._field(field, (*path, 2, i), entries, groups, path, in_oneof=is_member))
-        oneofs = [self._oneof(message, index, texts) for index, texts in in_oneof.items()]
+        oneofs = [self._oneof(message, index, path, texts) for index, texts in in_oneof.items()]
         if self._normalize:
             first: dict[int, int] = {}
             for _, field in fields:  # by number
                 if field.HasField("oneof_index"):
                     first.setdefault(field.oneof_index, field.number)
-            oneofs = [self._oneof(message, i, in_oneof[i]) for i in sorted(in_oneof, key=lambda i: first[i])]
+            order = sorted(in_oneof, key=lambda i: first[i])
+            oneofs = [self._oneof(message, i, path, in_oneof[i]) for i in order]
         types = [text for _, text in waiting]
-        types += [self._enum(enum) for enum in message.enum_type]
+        types += [self._enum(enum, (*path, 4, i)) for i, enum in enumerate(message.enum_type)]
         extending = self._extends(message.extension, (*path, 6), groups, path) if self._extensions else []
         blocks = [
             self._reserved(message.reserved_range, message.reserved_name, _MAX_FIELD, 1),
-            self._statements(message.options),
+            self._statements(message.options, path, _MESSAGE),
             plain,
             oneofs,
-            self._extension_ranges(message) if self._extensions else [],
+            self._extension_ranges(message, path) if self._extensions else [],
             extending,
             types,
         ]
@@ -205,9 +239,10 @@ class Printer:
                 entries += 1
         return found
 
-    def _oneof(self, message: DescriptorProto, index: int, fields: list[str]) -> str:
+    def _oneof(self, message: DescriptorProto, index: int, path: Path, fields: list[str]) -> str:
         oneof = message.oneof_decl[index]
-        body = _block([indented(text) for text in self._statements(oneof.options)])
+        options = self._statements(oneof.options, (*path, 8, index), _ONEOF)
+        body = _block([indented(text) for text in options])
         return f"oneof {_checked(oneof.name)} {{{body}{_block([indented(text) for text in fields])}}}\n"
 
     def _field(
@@ -224,14 +259,14 @@ class Printer:
         if field.type == FieldDescriptorProto.TYPE_GROUP and local in groups:
             group, index = groups[local]
             label = "" if in_oneof else _LABELS[field.label]
-            head = f"{label}group {_checked(group.name)} = {field.number}{self._field_options(field)}"
+            head = f"{label}group {_checked(group.name)} = {field.number}{self._field_options(field, path)}"
             return f"{head} {{{self._body(group, (*scope, 3, index) if scope else (4, index))}}}\n"
         if self._is_map(field, entries):
             key, value = sorted(entries[local].field, key=lambda f: f.number)
             kind = f"map<{_SCALARS[key.type]}, {self._type(value, path)}>"
         else:
             kind = self._label(field, in_oneof) + self._type(field, path)
-        return f"{kind} {_checked(field.name)} = {field.number}{self._field_options(field)};\n"
+        return f"{kind} {_checked(field.name)} = {field.number}{self._field_options(field, path)};\n"
 
     def _is_map(self, field: FieldDescriptorProto, entries: dict[str, DescriptorProto]) -> bool:
         entry = entries.get(field.type_name.rpartition(".")[2])
@@ -258,8 +293,8 @@ class Printer:
         written = self._spelling.name((*path, 6)) if self._spelling else None
         return written or _checked(str(field.type_name), _TYPE_NAME)
 
-    def _field_options(self, field: FieldDescriptorProto) -> str:
-        texts = self._option_texts(field.options)
+    def _field_options(self, field: FieldDescriptorProto, path: Path) -> str:
+        texts = self._option_texts(field.options, path, _FIELD)
         extra = []
         if field.HasField("default_value"):
             extra.append(f"default = {_default(field)}")
@@ -270,17 +305,19 @@ class Printer:
             texts.sort(key=lambda text: text.partition(" = ")[0].strip("()"))
         return _brackets(texts)
 
-    def _enum(self, enum: EnumDescriptorProto) -> str:
-        values = list(enum.value)
+    def _enum(self, enum: EnumDescriptorProto, path: Path) -> str:
+        values = list(enumerate(enum.value))
         if self._normalize:
             # The first value is the default of a closed enum and must stay where it is; zero in an open one.
-            values[1:] = sorted(values[1:], key=lambda value: (value.number, value.name))
+            values[1:] = sorted(values[1:], key=lambda item: (item[1].number, item[1].name))
         lines = [
-            f"{_checked(v.name)} = {v.number}{_brackets(self._option_texts(v.options))};\n" for v in values
+            f"{_checked(v.name)} = {v.number}"
+            f"{_brackets(self._option_texts(v.options, (*path, 2, i), _VALUE))};\n"
+            for i, v in values
         ]
         body = [
             *self._reserved(enum.reserved_range, enum.reserved_name, _MAX_ENUM, 0),
-            *self._statements(enum.options),
+            *self._statements(enum.options, path, _ENUM),
             *lines,
         ]
         return f"enum {_checked(enum.name)} {{{_block([indented(text) for text in body])}}}\n"
@@ -294,16 +331,14 @@ class Printer:
         lines = [f"reserved {_span(start, end, largest - exclusive)};\n" for start, end in spans]
         return lines + [f"reserved {_checked(n) if self._edition else quote(n)};\n" for n in words]
 
-    def _extension_ranges(self, message: DescriptorProto) -> list[str]:
-        ranges = (
-            sorted(message.extension_range, key=lambda r: r.start)
-            if self._normalize
-            else message.extension_range
-        )
+    def _extension_ranges(self, message: DescriptorProto, path: Path) -> list[str]:
+        ranges = list(enumerate(message.extension_range))
+        if self._normalize:
+            ranges.sort(key=lambda item: item[1].start)
         return [
             f"extensions {_span(r.start, r.end - 1, _MAX_FIELD - 1)}"
-            f"{_brackets(self._option_texts(r.options))};\n"
-            for r in ranges
+            f"{_brackets(self._option_texts(r.options, (*path, 5, i), _RANGE))};\n"
+            for i, r in ranges
         ]
 
     def _extends(
@@ -330,7 +365,7 @@ class Printer:
         return result
 
     def _service(self, service: ServiceDescriptorProto, path: Path) -> str:
-        body = _block([indented(text) for text in self._statements(service.options)])
+        body = _block([indented(text) for text in self._statements(service.options, path, _SERVICE)])
         calls = [self._call(method, (*path, 2, i)) for i, method in enumerate(service.method)]
         return f"service {_checked(service.name)} {{{body}{_block([indented(text) for text in calls])}}}\n"
 
@@ -340,7 +375,7 @@ class Printer:
         gives = (spelled.name((*path, 3)) if spelled else None) or _checked(method.output_type, _TYPE_NAME)
         takes = f"stream {takes}" if method.client_streaming else takes
         gives = f"stream {gives}" if method.server_streaming else gives
-        options = self._statements(method.options)
+        options = self._statements(method.options, path, _METHOD)
         body = " {\n" + "".join(indented(text) for text in options) + "}" if options else ""
         return f"rpc {_checked(method.name)} ({takes}) returns ({gives}){body};\n"
 

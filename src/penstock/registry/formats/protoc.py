@@ -31,7 +31,18 @@ _SAFE_NAME = re.compile(
     r"(?!/)(?:[A-Za-z0-9_@+=,~ -][A-Za-z0-9_.@+=,~ -]*/)*[A-Za-z0-9_@+=,~ -][A-Za-z0-9_.@+=,~ -]*\Z"
 )
 
+_PLACED = re.compile(r"(.+?):(\d+):(\d+): (.*)")
+_MOST_ERRORS = 1 << 20
+
 _NOISE = re.compile(r"^[IW]\d{4} |^WARNING: |: warning: ")
+
+
+class Refused(InvalidSchema):
+    """What protoc said: (file, line and column from 0, message) for each error that has a place."""
+
+    def __init__(self, message: str, placed: list[tuple[str, tuple[int, int], str]]) -> None:
+        super().__init__(message)
+        self.placed = placed
 
 
 def include_path() -> list[str]:
@@ -75,7 +86,7 @@ def compile_files(files: Mapping[str, str], main: str) -> bytes:
                 ) from None
         code = _compiler.run(directory, main)
         if code != 0:
-            raise InvalidSchema(_first_errors(Path(directory, "errors"), main))
+            raise _refused(Path(directory, "errors"), main)
         return Path(directory, "out").read_bytes()
 
 
@@ -83,15 +94,19 @@ def _is_safe(name: str) -> bool:
     return len(name) <= 500 and _SAFE_NAME.match(name) is not None
 
 
-def _first_errors(path: Path, main: str) -> str:
-    """What protoc said, without the rest of a long list."""
+def _refused(path: Path, main: str) -> Refused:
+    """What protoc said, in words without the rest of a long list."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        lines = file.read(20_000).splitlines()
+        lines = file.read(_MOST_ERRORS).splitlines()
     lines = [line.removeprefix("files/") for line in lines if not _NOISE.search(line)]
+    found = [match for line in lines if (match := _PLACED.match(line)) is not None]
+    placed = [(m[1], (int(m[2]) - 1, int(m[3]) - 1), m[4]) for m in found]
     shown = list(dict.fromkeys(line.removeprefix(f"{main}:").strip() for line in lines))
     if len(shown) > 5:
         shown = [*shown[:5], "…"]
-    return "Could not parse Protobuf - " + ("; ".join(shown)[:2000] or "protoc gave no reason")
+    return Refused(
+        "Could not parse Protobuf - " + ("; ".join(shown)[:2000] or "protoc gave no reason"), placed
+    )
 
 
 class _Compiler:

@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from penstock.elected.errors import ElectedError
 from penstock.registry import rendering
 from penstock.registry.errors import HttpError, RegistryError, RestError, ServerTrouble, unknown_route
 from penstock.registry.forwarding import Forwarder
 from penstock.registry.http.auth import Users
 from penstock.registry.http.call import (
     JSON_TYPES,
-    TAKEN_TYPES,
     V1_JSON,
     Answer,
     Call,
@@ -36,6 +36,7 @@ from penstock.registry.http.metrics import Metrics
 from penstock.registry.http.routes import Router
 from penstock.registry.service import Service, rest_error
 from penstock.registry.subjects import DEFAULT_CONTEXT
+from penstock.web.guard import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +105,13 @@ class Api:
             route_path = next(iter(methods.values())).path
             if route is None:
                 raise _wrong_method(methods)
-            body = await self._body(headers, receive, wanted=bool(route.body))
+            body = await self._body(headers, receive)
             call = Call(self, method, _target(scope), segments, query, headers, body, values)
             self._replace_alias(call)
             answer = await route.handler(call)
         except RestError as error:
             answer = _error(error)
-        except RegistryError as error:
+        except (RegistryError, ElectedError) as error:
             answer = _error(rest_error(error))
         except Exception:
             log.exception("%s %s failed", method, scope["path"])
@@ -159,7 +160,7 @@ class Api:
             self._accepted[accept] = _negotiate(accept.decode("latin-1"))
         return self._accepted[accept]
 
-    async def _body(self, headers: dict[str, str], receive: Receive, *, wanted: bool) -> bytes:
+    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
         length = headers.get("content-length", "")
         declared = int(length) if length.isdecimal() and len(length) < 20 else 0
         parts, size = [], 0
@@ -177,10 +178,6 @@ class Api:
                 "Request Entity Too Large",
                 f"The request body has more than the {self._max_body_bytes} bytes that are taken",
             )
-        if wanted and "content-type" in headers:
-            kind = headers["content-type"].partition(";")[0].strip().lower()
-            if kind not in TAKEN_TYPES:
-                raise HttpError(415, "Unsupported Media Type")
         return b"".join(parts)
 
     def _replace_alias(self, call: Call) -> None:
@@ -212,6 +209,11 @@ def application(api: Api) -> Starlette:
     app.router.redirect_slashes = False
     app.router.default = api
     return app
+
+
+def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
+    """What the guard in front of the registry refuses, in Confluent's shape."""
+    return dump({"error_code": refusal.status, "message": refusal.message}), V1_JSON
 
 
 def _guarded(
@@ -269,7 +271,11 @@ def _negotiate(accept: str) -> str | None:
                     quality = float(parameter[2:])
                 except ValueError:
                     quality = 0.0
-        chosen = V1_JSON if name in ("*/*", "application/*", "") else name if name in JSON_TYPES else None
+        # As in Jersey, a wildcard takes any subtype; old clients write `*` (Java's URLConnection).
+        if name in ("*", "application/*", "") or name.startswith("*/"):
+            chosen: str | None = V1_JSON
+        else:
+            chosen = name if name in JSON_TYPES else None
         if chosen is not None and quality > best_quality:
             best, best_quality = chosen, quality
     return best

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from pathlib import Path
 
-from penstock.registry.errors import CannotStart
+from penstock.elected.errors import CannotStart
 
 
 class Users:

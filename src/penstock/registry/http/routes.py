@@ -89,6 +89,7 @@ ROUTES = (
     Route("GET", "/contexts", "List contexts.", settings.contexts, ("contextPrefix", *PAGE)),
     Route("DELETE", "/contexts/{context}", "Delete an empty context.", settings.delete_context),
     Route("GET", "/v1/metadata/id", "The clusters that this registry belongs to.", settings.cluster_id),
+    Route("GET", "/v1/metadata/deployment", "Attributes of this deployment: none.", settings.deployment),
     Route("GET", "/v1/metadata/version", "The version of this registry.", settings.server_version),
 )  # fmt: skip
 

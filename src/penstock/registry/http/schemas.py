@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+from penstock.elected.errors import StoreUncertain
 from penstock.registry import planning, rendering, subjects
 from penstock.registry.bodies import schema_body
-from penstock.registry.errors import RestError, StoreUncertain, schema_not_found, version_not_found
+from penstock.registry.errors import RestError, schema_not_found, version_not_found
 from penstock.registry.formats import SCHEMA_TYPES, Reference
 from penstock.registry.http.call import Answer, Call
 from penstock.registry.records import StoredSchema, reference_json

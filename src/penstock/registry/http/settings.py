@@ -97,5 +97,10 @@ async def server_version(call: Call) -> Answer:
     return Answer({"version": __version__, "commitId": ""})
 
 
+async def deployment(call: Call) -> Answer:
+    # Confluent's cloud names itself here; a registry of one's own has no attributes.
+    return Answer({"attributes": []})
+
+
 async def root(call: Call) -> Answer:
     return Answer({})

@@ -1,0 +1,60 @@
+"""The table of APIs that this broker serves; ApiVersions is read off it.
+
+Each file in `broker/api` makes one `register` call. An API is advertised because it is registered.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.wire.api_keys import ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    key: ApiKey
+    versions: range
+    handle: Callable[..., Any]
+    """handle(broker, context, request), or handle(broker, context, buf, pos, end) where there is a `parse`.
+
+    Returns the answer (a message, the encoded body, or its chunks), a future of it, or a coroutine.
+    """
+    error_response: Callable[..., Any]
+    """error_response(context, request, code): the answer that puts this error wherever the shape has room."""
+    parse: Callable[[Any, int, int, int], Any] | None = None
+    """parse(buf, pos, end, version), for the APIs that read their request by hand and in place."""
+    concurrent: bool = False
+    """Whether later requests of the connection are begun while this one waits."""
+    handle_message: Callable[..., Any] | None = None
+    """handle(broker, context, request) beside a `parse`: what is called where an authorizer is on."""
+
+
+APIS: dict[int, Api] = {}
+
+
+def register(
+    key: ApiKey,
+    versions: range,
+    handle: Callable[..., Any],
+    error_response: Callable[..., Any],
+    *,
+    parse: Callable[[Any, int, int, int], Any] | None = None,
+    concurrent: bool = False,
+    handle_message: Callable[..., Any] | None = None,
+) -> Api:
+    api = Api(key, versions, handle, error_response, parse, concurrent, handle_message)
+    if APIS.setdefault(int(key), api) is not api:
+        raise ValueError(f"{key.name} is registered twice")
+    return api
+
+
+def load_apis() -> dict[int, Api]:
+    """Every API of `broker/api`, by key."""
+    package = importlib.import_module("penstock.broker.api")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"penstock.broker.api.{module.name}")
+    return APIS

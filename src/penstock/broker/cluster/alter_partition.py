@@ -1,0 +1,176 @@
+"""Keeps the in-sync replicas of what is led here true: asks the controller to let followers in and out.
+
+Nothing changes here before the controller has stored it: then the new image says so. A leader that cannot
+reach the controller keeps its in-sync replicas, and what they do not have is not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from penstock.broker.cluster.peers import PeerUnavailable
+from penstock.controller.change_log import some_of
+from penstock.errors import ApiError, error_for_code
+from penstock.replication.delayed import Key
+from penstock.replication.partition import Partition
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+VERSION = 3
+_TIMEOUT_MS = 10_000
+_RETRY_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class InSyncReplicas:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._wishes: dict[Key, Partition] = {}
+        self._refused: dict[Key, int] = {}  # with this partition epoch, until the next check
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._failing = False
+
+    def check(self) -> None:
+        """Look at everything that is led here: who has fallen behind, and who has caught up."""
+        config, live = self._broker.config, self._live()
+        self._refused.clear()
+        for partition in list(self._broker.partitions.values()):
+            if partition.is_leader and len(partition.image.replicas) > 1:
+                isr = partition.wanted_isr(config.replica_lag_time_max_ms, live)
+                if isr is not None:
+                    self._ask(partition, isr)
+
+    def follower_fetched(self, partition: Partition, replica_id: int) -> None:
+        """A follower may have caught up; it need not wait for the next check."""
+        image = self._broker.controller.image
+        if partition.may_join(replica_id) and replica_id in image.brokers and replica_id not in image.leaving:
+            now = partition.image
+            isr = tuple(one for one in now.replicas if one in now.isr or one == replica_id)
+            known = {replica_id, self._broker.id}.issubset(isr)  # half of a change may have come in
+            if known and self._refused.get(partition.key) != now.partition_epoch:
+                self._ask(partition, isr)
+
+    def _ask(self, partition: Partition, isr: tuple[int, ...]) -> None:
+        partition.ask_for_isr(isr)
+        self._wishes[partition.key] = partition
+        if self._task is None and not self._closed:
+            self._task = self._broker.loop.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while self._wishes and not self._closed:
+                # An image that came in since has answered the others.
+                wishes = {key: one for key, one in self._wishes.items() if one.pending_isr is not None}
+                self._wishes = {}
+                if not wishes:
+                    break
+                asked = {key: one.image.partition_epoch for key, one in wishes.items()}
+                try:
+                    refused = await self._send(wishes)
+                    self._failing = False
+                except (PeerUnavailable, ApiError) as error:
+                    if not self._failing:
+                        log.info("the in-sync replicas stay for now: %s", error)
+                        self._failing = True
+                    await self._again(wishes)
+                    continue
+                except Exception:  # the border: what was asked for must not be pending for ever
+                    log.exception("the controller could not be asked")
+                    await self._again(wishes)
+                    continue
+                for key, partition in refused.items():
+                    # With another epoch, what is asked for now is something else.
+                    if partition.image.partition_epoch == asked[key]:
+                        self._refused[key] = asked[key]
+                        partition.isr_refused()
+        finally:
+            self._task = None
+
+    async def _again(self, wishes: dict[Key, Partition]) -> None:
+        """The answer is lost, and what was asked for may be stored: ask until an image tells."""
+        for partition in wishes.values():
+            partition.isr_unanswered()
+        await asyncio.sleep(_RETRY_SECONDS)
+        lag, live = self._broker.config.replica_lag_time_max_ms, self._live()
+        for key, partition in wishes.items():
+            if partition.is_unsure and self._broker.partitions.get(key) is partition:
+                isr = partition.wanted_isr(lag, live)
+                if isr is not None:
+                    partition.ask_for_isr(isr)
+                    self._wishes[key] = partition
+
+    def _live(self) -> Set[int]:
+        image = self._broker.controller.image
+        return image.brokers.keys() - image.leaving
+
+    async def _send(self, wishes: dict[Key, Partition]) -> dict[Key, Partition]:
+        """Those that were refused; they are looked at again with the next check."""
+        broker = self._broker
+        topics: dict[str, list[Partition]] = {}
+        for partition in wishes.values():
+            topics.setdefault(partition.key[0], []).append(partition)
+        images = broker.controller.image.topics
+        request = Message(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            topics=[
+                Message(
+                    topic_id=images[name].id,
+                    partitions=[_wish(broker, partition) for partition in partitions],
+                )
+                for name, partitions in topics.items()
+                if name in images
+            ],
+        )
+        controller = broker.controller.image.controller_id
+        if controller == broker.id:
+            assert broker.membership is not None
+            answer = await broker.membership.alter_partition(request)
+        else:
+            answer = await broker.peers.call(
+                controller, ApiKey.ALTER_PARTITION, VERSION, request, timeout_ms=_TIMEOUT_MS
+            )
+        if answer.error_code:
+            raise error_for_code(answer.error_code)()
+        by_id = {topic.id: topic.name for topic in images.values()}
+        refused: dict[Key, Partition] = dict(wishes)
+        told: dict[int, list[str]] = {}
+        for topic in answer.topics:
+            for result in topic.partitions:
+                key = (by_id.get(topic.topic_id, ""), result.partition_index)
+                if key not in wishes:
+                    continue
+                if result.error_code:
+                    told.setdefault(result.error_code, []).append(f"{key[0]}-{key[1]}")
+                else:
+                    del refused[key]  # the image that says so is on its way
+        for code, names in told.items():
+            log.info("the controller answers %s: %s", error_for_code(code).kafka_name, some_of(names))
+        return refused
+
+    def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _wish(broker: Broker, partition: Partition) -> Message:
+    epochs = {replica: one.broker_epoch for replica, one in partition.progress.items()}
+    epochs[broker.id] = broker.epoch
+    return Message(
+        partition_index=partition.key[1],
+        leader_epoch=partition.image.leader_epoch,
+        new_isr_with_epochs=[
+            Message(broker_id=one, broker_epoch=epochs.get(one, -1)) for one in partition.asked_isr
+        ],
+        leader_recovery_state=0,
+        partition_epoch=partition.image.partition_epoch,
+    )

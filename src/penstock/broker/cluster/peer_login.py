@@ -1,0 +1,127 @@
+"""How this broker reaches another: TLS with its own certificate, and a login with SASL, as the listener asks.
+
+The listener between brokers says both: its protocol, `sasl.mechanism.inter.broker.protocol`, and the
+`username` and `password` of `listener.name.<name>.<mechanism>.sasl.jaas.config`. A login that ends is renewed
+on its connection before that (KIP-368).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.broker.security.listener import ListenerSecurity, jaas, jaas_name
+from penstock.config import BrokerConfig
+from penstock.errors import ConfigError, PenstockError
+from penstock.wire.api_keys import ApiKey, response_header_version
+from penstock.wire.codec import Message, decode_response, encode_request
+from penstock.wire.primitives import skip_tags
+from penstock.wire.scram import ClientScram, ScramFailed
+
+if TYPE_CHECKING:
+    pass
+
+_HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
+_ANSWER_SECONDS = 10.0
+_RENEW_AFTER = 0.8  # of the time that a login lasts
+
+
+class PeerRefused(PenstockError):
+    """The other broker does not let this one in."""
+
+
+class Sender(Protocol):
+    def send(self, api: ApiKey, version: int, body: bytes, timeout: float) -> asyncio.Future[bytearray]: ...
+    def close(self, reason: str = ...) -> None: ...
+
+
+class PeerLogin:
+    """What a connection to another broker needs, by the settings of the listener between brokers."""
+
+    def __init__(self, config: Callable[[], BrokerConfig], listener: ListenerSecurity) -> None:
+        self._config = config
+        self._listener = listener
+        self._mechanism: str = config().sasl_mechanism_inter_broker_protocol
+        self._renewals: set[asyncio.Task[None]] = set()
+        if listener.sasl is not None:
+            own_login(
+                config(), listener.name, self._mechanism
+            )  # ConfigError now, not at the first connection
+            if self._mechanism not in listener.sasl.mechanisms.enabled:
+                raise ConfigError(
+                    f"sasl.mechanism.inter.broker.protocol={self._mechanism} is not among "
+                    f"sasl.enabled.mechanisms of listener {listener.name}"
+                )
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return None if self._listener.tls is None else self._listener.tls.client
+
+    async def log_in(self, connection: Sender) -> None:
+        """PeerRefused where the other broker does not accept it."""
+        if self._listener.sasl is None:
+            return
+        lifetime_ms = await self._exchange(connection)
+        if lifetime_ms > 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(lifetime_ms * _RENEW_AFTER / 1000, self._renew, connection)
+
+    def _renew(self, connection: Sender) -> None:
+        task = asyncio.get_running_loop().create_task(self._renewed(connection))
+        self._renewals.add(task)
+        task.add_done_callback(self._renewals.discard)
+
+    async def _renewed(self, connection: Sender) -> None:
+        try:
+            await self.log_in(connection)
+        except PenstockError as error:
+            connection.close(f"the login could not be renewed: {error}")
+
+    async def _exchange(self, connection: Sender) -> int:
+        """How long the login lasts in milliseconds, 0 for no limit."""
+        user, password = own_login(self._config(), self._listener.name, self._mechanism)
+        answer = await _call(
+            connection, ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, Message(mechanism=self._mechanism)
+        )
+        if answer.error_code:
+            raise PeerRefused(f"it does not take {self._mechanism}, but {', '.join(answer.mechanisms)}")
+        if self._mechanism == "PLAIN":
+            return (await _authenticate(connection, user, f"\0{user}\0{password}".encode()))[1]
+        scram = ClientScram(self._mechanism, user, password, secrets.token_urlsafe(24))
+        first, _ = await _authenticate(connection, user, scram.first())
+        try:
+            proof = await asyncio.get_running_loop().run_in_executor(None, scram.proof, first)
+            final, lifetime_ms = await _authenticate(connection, user, proof)
+            scram.check(final)
+        except ScramFailed as error:
+            raise PeerRefused(str(error)) from None
+        return lifetime_ms
+
+
+async def _authenticate(connection: Sender, user: str, message: bytes) -> tuple[bytes, int]:
+    answer = await _call(
+        connection, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, Message(auth_bytes=message)
+    )
+    if answer.error_code:
+        raise PeerRefused(f"it does not let {user} in: {answer.error_message}")
+    return bytes(answer.auth_bytes), answer.session_lifetime_ms
+
+
+async def _call(connection: Sender, api: ApiKey, version: int, request: Message) -> Message:
+    frame = await connection.send(api, version, encode_request(api, version, request), _ANSWER_SECONDS)
+    start = skip_tags(frame, 4, len(frame)) if response_header_version(api, version) >= 1 else 4
+    return decode_response(api, version, bytes(frame), start)
+
+
+def own_login(config: BrokerConfig, listener: str, mechanism: str) -> tuple[str, str]:
+    """User and password of this broker; ConfigError where they are not set."""
+    options = jaas(config, listener, mechanism)
+    if not options.get("username") or "password" not in options:
+        raise ConfigError(
+            f"this broker has no login for the others: set {jaas_name(listener, mechanism)}"
+            '=…LoginModule required username="…" password="…";'
+        )
+    return options["username"], options["password"]

@@ -1,0 +1,273 @@
+"""Connections from this broker to the others: requests and answers, many under way at once on each.
+
+Brokers of a cluster run the same release, so there is no table of versions: each request says its own.
+A connection that fails takes its requests with it, and the next request makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.cluster.peer_login import PeerRefused
+from penstock.errors import PenstockError
+from penstock.wire.api_keys import ApiKey, request_header_version, response_header_version
+from penstock.wire.codec import Message, decode_response, encode_request
+from penstock.wire.primitives import skip_tags
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_HEADER = struct.Struct(">ihhih")
+_INT32 = struct.Struct(">i")
+_LARGEST_ANSWER = 1 << 30
+_FIRST_READ = 1 << 14
+_CONNECT_SECONDS = 5.0
+CLIENT_ID_OF_PEERS = "broker-"
+"""How the client ids of brokers begin; the id of the broker follows."""
+
+
+class PeerUnavailable(PenstockError):
+    """Another broker cannot be reached, or does not answer. `sent`: the request may arrive all the same."""
+
+    def __init__(self, broker_id: int, reason: str, *, sent: bool = False) -> None:
+        super().__init__(f"broker {broker_id}: {reason}")
+        self.broker_id = broker_id
+        self.sent = sent
+
+
+async def may_be_alive(host: str, port: int, tls: ssl.SSLContext | None = None) -> bool:
+    """False where nobody listens, or nobody is behind who does; who cannot be reached may live."""
+    writer = None
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+            writer.write(_HEADER.pack(_HEADER.size - 4, ApiKey.API_VERSIONS, 0, 0, 0))
+            return bool(await reader.read(1))
+    except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
+        return False
+    except (OSError, TimeoutError):
+        return True
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+
+
+class _Waiting(NamedTuple):
+    answer: asyncio.Future[bytearray]
+    deadline: float
+    api: ApiKey
+    timeout: float
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """Frames out, frames in. A small answer comes with one read; the rest of a larger one is received into a
+    buffer of its own, without copies. The first answer that is late ends the connection: what comes after it
+    could not be told from it."""
+
+    def __init__(self, broker_id: int, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker_id = broker_id
+        self._client_id = client_id.encode()
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, _Waiting] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._correlation_id = 0
+        self._received = bytearray(_FIRST_READ)
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self.is_open = True
+
+    def send(self, api: ApiKey, version: int, body: bytes, timeout: float) -> asyncio.Future[bytearray]:
+        """The answer's frame after its length: the correlation id, the header's rest and the body. Without an
+        answer in `timeout` seconds it is PeerUnavailable, for all that wait."""
+        answer: asyncio.Future[bytearray] = self._loop.create_future()
+        if self._transport is None or not self.is_open:
+            answer.set_exception(PeerUnavailable(self._broker_id, "the connection is closed"))
+            return answer
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        tags = b"\0" if request_header_version(api, version) >= 2 else b""
+        size = _HEADER.size - 4 + len(self._client_id) + len(tags) + len(body)
+        header = _HEADER.pack(size, api, version, self._correlation_id, len(self._client_id))
+        deadline = self._loop.time() + timeout
+        self._waiting[self._correlation_id] = _Waiting(answer, deadline, api, timeout)
+        if self._timer is None or self._timer.when() > deadline:
+            self._arm(deadline)
+        self._transport.write(header + self._client_id + tags + body)
+        return answer
+
+    def close(self, reason: str = "the connection is closed") -> None:
+        self.is_open = False
+        waiting, self._waiting = self._waiting, {}
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for answer, *_ in waiting.values():
+            if not answer.done():
+                answer.set_exception(PeerUnavailable(self._broker_id, reason, sent=True))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _arm(self, deadline: float) -> None:
+        """One timer for many requests: most are answered long before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        first = min(self._waiting.values(), key=lambda one: one.deadline, default=None)
+        if first is None:
+            return
+        if self._loop.time() < first.deadline:
+            self._arm(first.deadline)
+        else:
+            self.close(f"no answer to {first.api.name} in {first.timeout:g} s")
+
+    # the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close(str(error or "it closed the connection"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._received if self._frame is None else self._frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        frame = self._frame
+        if frame is None:
+            self._split()
+        elif self._filled == len(frame):
+            self._frame, self._filled = None, 0
+            self._answered(frame)
+
+    def _split(self) -> None:
+        """The frames that were received together; the last one may go on."""
+        received, pos, end = self._received, 0, self._filled
+        while end - pos >= 4:
+            (size,) = _INT32.unpack_from(received, pos)
+            if not 4 <= size <= _LARGEST_ANSWER:
+                self.close(f"an answer of {size} bytes")
+                return
+            pos += 4
+            if end - pos < size:
+                self._frame, self._filled = bytearray(size), end - pos
+                self._frame[: end - pos] = memoryview(received)[pos:end]
+                return
+            self._answered(received[pos : pos + size])
+            pos += size
+        received[: end - pos] = received[pos:end]
+        self._filled = end - pos
+
+    def _answered(self, frame: bytearray) -> None:
+        waiting = self._waiting.pop(_INT32.unpack_from(frame)[0], None)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(frame)
+
+
+class Peers:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._connections: dict[tuple[int, str], asyncio.Task[PeerConnection]] = {}
+
+    async def call(
+        self,
+        broker_id: int,
+        api: ApiKey,
+        version: int,
+        request: Message,
+        *,
+        purpose: str = "requests",
+        timeout_ms: int | None = None,
+    ) -> Message:
+        body = encode_request(api, version, request)
+        frame, start = await self.exchange(
+            broker_id, api, version, body, purpose=purpose, timeout_ms=timeout_ms
+        )
+        return decode_response(api, version, bytes(frame), start)
+
+    async def exchange(
+        self,
+        broker_id: int,
+        api: ApiKey,
+        version: int,
+        body: bytes,
+        *,
+        purpose: str = "requests",
+        timeout_ms: int | None = None,
+    ) -> tuple[bytearray, int]:
+        """The frame of the answer and where its body starts. Each purpose has a connection of its own, since
+        a broker answers those of one connection in order: a fetch that waits would hold up the others."""
+        timeout = (timeout_ms or self._broker.config.replica_socket_timeout_ms) / 1000
+        key = (broker_id, purpose)
+        connection = await self._connection(key)
+        frame = await connection.send(api, version, body, timeout)
+        start = 4
+        if response_header_version(api, version) >= 1:
+            start = skip_tags(frame, start, len(frame))
+        return frame, start
+
+    async def _connection(self, key: tuple[int, str]) -> PeerConnection:
+        task = self._connections.get(key)
+        if task is not None and task.done():
+            if not task.cancelled() and task.exception() is None and task.result().is_open:
+                return task.result()
+            task = None
+        if task is None:
+            task = self._connections[key] = self._broker.loop.create_task(self._connect(*key))
+            task.add_done_callback(_retrieve)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # the connection was given up, not the one who waits for it
+                raise PeerUnavailable(key[0], "its address has changed") from None
+            raise
+
+    async def _connect(self, broker_id: int, purpose: str) -> PeerConnection:
+        broker = self._broker
+        info = broker.controller.image.brokers.get(broker_id)
+        if info is None:
+            raise PeerUnavailable(broker_id, "it is not registered")
+        address = info.address(broker.config.inter_broker_listener)
+        if address is None:
+            raise PeerUnavailable(broker_id, f"it has no listener {broker.config.inter_broker_listener}")
+        host, port = address
+        connection = PeerConnection(broker_id, f"{CLIENT_ID_OF_PEERS}{broker.id}-{purpose}", broker.loop)
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await broker.loop.create_connection(lambda: connection, host, port, ssl=broker.peer_login.tls)
+                await broker.peer_login.log_in(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, (OSError, TimeoutError, PeerRefused)):
+                raise PeerUnavailable(broker_id, f"{host}:{port}: {error or 'no answer'}") from error
+            raise
+        return connection
+
+    def forget(self, broker_id: int) -> None:
+        """Its address may have changed."""
+        for key in [key for key in self._connections if key[0] == broker_id]:
+            self._drop(self._connections.pop(key))
+
+    def close(self) -> None:
+        for task in self._connections.values():
+            self._drop(task)
+        self._connections.clear()
+
+    @staticmethod
+    def _drop(task: asyncio.Task[PeerConnection]) -> None:
+        if not task.done():
+            task.cancel()
+        elif not task.cancelled() and task.exception() is None:
+            task.result().close()
+
+
+def _retrieve(task: asyncio.Task[PeerConnection]) -> None:
+    """The error is for whoever waits; without this it would be told once more as never retrieved."""
+    if not task.cancelled():
+        task.exception()

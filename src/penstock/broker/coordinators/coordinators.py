@@ -1,0 +1,144 @@
+"""The coordinators of a broker: one host for each kind of state, told of new images and of the end."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.cluster.peers import PeerUnavailable
+from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
+from penstock.broker.share.groups import SHARE_GROUP_STATE, Sharing
+from penstock.broker.transactions.markers import CONSUMER_OFFSETS
+from penstock.broker.transactions.transaction_host import TRANSACTION_STATE, TransactionHost
+from penstock.config import group_setting
+from penstock.errors import ApiError, error_for_code
+from penstock.groups.consumer.groups import GroupTimes
+from penstock.groups.settings import GroupSettings
+from penstock.groups.shard import GroupShard
+from penstock.groups.share.membership import MemberGone
+from penstock.groups.share.settings import ShareSettings
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.metadata.image import ClusterImage, TopicImage
+    from penstock.replication.delayed import Key
+
+
+_OFFSET_FETCH_VERSION = 8
+
+log = logging.getLogger(__name__)
+
+
+class Coordinators:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.share = Sharing(broker)
+        self.groups: ShardHost[GroupShard] = _groups(broker, self.share)
+        self.transactions = TransactionHost(broker)
+        self._hosts: dict[str, ShardHost[Any]] = {
+            CONSUMER_OFFSETS: self.groups,
+            TRANSACTION_STATE: self.transactions,
+            SHARE_GROUP_STATE: self.share.states,
+        }
+        self._topics: Mapping[str, TopicImage] = {}
+
+    def on_image(self, image: ClusterImage) -> None:
+        gone = [name for name, topic in self._topics.items() if topic.id not in image.topics_by_id]
+        self._topics = image.topics
+        for host in self._hosts.values():
+            try:
+                host.on_image(image)
+            except Exception:  # the border: a coordinator that cannot start must not stop other topics
+                log.exception("%s: the new image could not be applied", host.topic.name)
+        self.share.on_image()
+        if gone:
+            self.groups.run_all(lambda shard: shard.topics_deleted(gone))
+
+    def on_replicated(self, key: Key) -> None:
+        """The high watermark of a partition may have moved."""
+        topic, index = key
+        host = self._hosts.get(topic)
+        if host is not None:
+            host.on_replicated(index)
+
+    def close(self) -> None:
+        self.share.close()
+        for host in self._hosts.values():
+            host.close()
+
+    async def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
+        """The offset before which all these groups have consumed the partition.
+
+        None while one of them has committed nothing, or its coordinator cannot be asked: nothing may go then.
+        """
+        least: int | None = None
+        for group in groups:
+            try:
+                offset = await self._committed(group, key)
+            except (ApiError, PeerUnavailable):
+                return None
+            if offset is None:
+                return None
+            least = offset if least is None else min(least, offset)
+        return least
+
+    async def _committed(self, group: str, key: Key) -> int | None:
+        broker = self._broker
+        if broker.membership is None or self.groups.leader_of(group) == broker.id:
+            return await self.groups.read(group, lambda shard: shard.committed_offset(group, *key))
+        topic, index = key
+        asked = Message(
+            group_id=group,
+            member_id=None,
+            member_epoch=-1,
+            topics=[Message(name=topic, partition_indexes=[index])],
+        )
+        answer = await broker.peers.call(
+            self.groups.leader_of(group),
+            ApiKey.OFFSET_FETCH,
+            _OFFSET_FETCH_VERSION,
+            Message(groups=[asked], require_stable=False),
+        )
+        found = answer.groups[0]
+        if found.error_code:
+            raise error_for_code(found.error_code)()
+        committed = found.topics[0].partitions[0]
+        if committed.error_code or committed.committed_offset < 0:
+            return None
+        offset: int = committed.committed_offset
+        return offset
+
+
+def _groups(broker: Broker, share: Sharing) -> ShardHost[GroupShard]:
+    config = broker.config
+    topic = InternalTopic(
+        CONSUMER_OFFSETS,
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
+    )
+    rng = random.Random()
+
+    def make_shard(index: int, leader_epoch: int) -> GroupShard:
+        shard = GroupShard(GroupSettings.of(broker.config), lambda: broker.image, rng)
+        shard.consumer.times = consumer_times
+        shard.share.settings = ShareSettings.of(broker.config)
+        shard.share.config = share.config
+        return shard
+
+    def consumer_times(group_id: str) -> GroupTimes:
+        altered = broker.image.group_configs.get(group_id, {})
+        return GroupTimes(
+            group_setting(broker.config, altered, "consumer.session.timeout.ms"),
+            group_setting(broker.config, altered, "consumer.heartbeat.interval.ms"),
+        )
+
+    def perform(shard: GroupShard, action: Any) -> None:
+        if isinstance(action, MemberGone):
+            share.member_gone(action.group_id, action.member_id)
+
+    return ShardHost(broker, topic, make_shard, perform, lambda: broker.config.offsets_commit_timeout_ms)

@@ -1,0 +1,262 @@
+"""The fetch session of a follower: a fetch looks only at the partitions in which something has happened.
+
+A follower has all the partitions that it copies from this broker in one session, and fetches after each
+record. A partition rests while the follower is at its end, in sync, and knows its high watermark and log
+start offset; whatever happens to it makes it due again. A fetch also says of the resting partitions that
+the follower is at their ends: that is noted when their rest is over. All are looked at again now and then,
+since retention moves the start of a log without anything else happening to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.fetch_lookup import Find, Results, encode, find
+from penstock.broker.fetch_sessions import FetchSession, SessionKey
+from penstock.broker.net.writer import Chunk
+from penstock.errors import ApiError
+from penstock.replication.delayed import Key, Watcher
+from penstock.replication.fetching import FetchParams, ReadOutcome, read
+from penstock.replication.partition import Partition
+from penstock.wire.fetch import FetchPartition
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_LOOK_AT_ALL_S = 0.5
+"""A follower that has nothing to fetch waits so long by default (replica.fetch.wait.max.ms)."""
+
+
+class _Waiting(NamedTuple):
+    """A fetch that is not answered yet."""
+
+    answer: asyncio.Future[list[Chunk]]
+    find: Find
+    params: FetchParams
+    version: int
+    deadline: float
+
+
+class FollowerSession(Watcher):
+    __slots__ = (
+        "_broker", "_due", "_fetched_ms", "_looked_at_all", "_names", "_replica_epoch", "_resting",
+        "_scheduled", "_session", "_timer", "_waiting", "_woken", "replica_id",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker, session: FetchSession, replica_id: int, replica_epoch: int) -> None:
+        self._broker = broker
+        self._session = session
+        self.replica_id = replica_id
+        self._replica_epoch = replica_epoch
+        self._fetched_ms = broker.clock.now_ms()
+        self._looked_at_all = broker.loop.time()
+        self._due: dict[SessionKey, None] = {}  # read in this order; what gave records goes to the end
+        self._resting: dict[SessionKey, Partition] = {}
+        self._names: dict[Key, SessionKey] = {}  # that are watched
+        self._waiting: _Waiting | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken: set[SessionKey] = set()
+        self._scheduled = False
+        self._add(session.partitions)
+
+    # -- the partitions of the session
+
+    def _add(self, keys: Iterable[SessionKey]) -> None:
+        for key in keys:
+            self._due[key] = None
+            if self._resting.pop(key, None) is not None:
+                continue
+            found = find(self._broker, key)
+            if isinstance(found, Partition) and self._names.get(found.key) != key:
+                self._names[found.key] = key
+                self._broker.delayed.add_watcher(found.key, self)
+
+    def forget(self, keys: Iterable[SessionKey]) -> None:
+        gone = set(keys)
+        for key in gone:
+            self._due.pop(key, None)
+            self._rested(key)
+        if gone:
+            for name in [name for name, key in self._names.items() if key in gone]:
+                del self._names[name]
+                self._broker.delayed.remove_watcher(name, self)
+
+    def close(self) -> None:
+        """The session is gone."""
+        self._complete()
+        self.forget(list(self._names.values()))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rested(self, key: SessionKey) -> None:
+        partition = self._resting.pop(key, None)
+        if partition is not None:
+            partition.follower_rested(self.replica_id, self._fetched_ms)
+
+    def changed(self, key: Key) -> None:
+        name = self._names.get(key)
+        if name is None:
+            return
+        self._rested(name)
+        self._due[name] = None
+        self._woken.add(name)
+        if self._waiting is not None:
+            self._check_soon()
+
+    def lost(self, key: Key) -> None:
+        name = self._names.get(key)
+        if name is not None:
+            self._resting.pop(name, None)  # it counts its followers anew, if it is led here
+            self._due[name] = None
+            self._complete()
+
+    # -- fetching
+
+    def fetch(
+        self,
+        find: Find,
+        version: int,
+        params: FetchParams,
+        max_wait_ms: int,
+        named: Iterable[SessionKey],
+        forgotten: Iterable[SessionKey],
+    ) -> list[Chunk] | asyncio.Future[list[Chunk]]:
+        """Answers a fetch of this session, which has `named` and without `forgotten` what it asks for."""
+        broker = self._broker
+        self._complete()  # one at a time, in order
+        self._add(named)
+        self.forget(forgotten)
+        now = broker.loop.time()
+        if params.replica_epoch != self._replica_epoch or now - self._looked_at_all >= _LOOK_AT_ALL_S:
+            self._replica_epoch, self._looked_at_all = params.replica_epoch, now
+            self._due.update(dict.fromkeys(self._session.partitions))
+        self._fetched_ms = broker.clock.now_ms()
+        self._woken.clear()  # all of it is due, and read now
+        results: Results = {}
+        outcome, wanted = self._read(find, params, results)
+        if broker.membership is not None:
+            for _, found, _ in wanted:
+                if isinstance(found, Partition):
+                    broker.membership.isr.follower_fetched(found, self.replica_id)
+        if (
+            outcome.urgent
+            or outcome.size >= params.min_bytes
+            or max_wait_ms <= 0
+            or not self._session.partitions
+        ):
+            return self._respond(version, results)
+        if params.tell_high_watermark and self._session.is_behind(results):
+            return self._respond(version, results)
+        self._rest(results)
+        answer: asyncio.Future[list[Chunk]] = broker.loop.create_future()
+        deadline = now + max_wait_ms / 1000
+        self._waiting = _Waiting(answer, find, params, version, deadline)
+        if self._timer is None or self._timer.when() > deadline:
+            self._arm(deadline)
+        if self._woken:
+            # What this fetch has shown to be replicated was followed by another append, after it was read.
+            self._check_soon()
+        return answer
+
+    def _read(
+        self, find: Find, params: FetchParams, results: Results
+    ) -> tuple[ReadOutcome, list[tuple[SessionKey, Partition | ApiError, FetchPartition]]]:
+        partitions = self._session.partitions
+        wanted = [(key, find(key), partitions[key].wanted) for key in self._due]
+        return read(params, wanted, results), wanted
+
+    def _rest(self, results: Results) -> None:
+        """Those of which the follower has all, and knows all, are not looked at until something happens."""
+        due, partitions = self._due, self._session.partitions
+        for key, result in results.items():
+            cached = partitions[key]
+            if result.slices:
+                del due[key]
+                due[key] = None
+            elif not cached.differs(result):
+                found = find(self._broker, key)
+                if isinstance(found, Partition) and found.is_at_end(
+                    self.replica_id, cached.wanted.fetch_offset
+                ):
+                    del due[key]
+                    self._resting[key] = found
+
+    def _respond(self, version: int, results: Results) -> list[Chunk]:
+        session = self._session
+        told = session.tell(results)
+        self._rest(results)
+        listener = self._broker.config.inter_broker_listener or ""
+        return encode(self._broker, version, listener, 0, session.id if session.partitions else 0, told)
+
+    # -- waiting
+
+    def _check_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._broker.loop.call_soon(self._check_woken)
+
+    def _check_woken(self) -> None:
+        self._scheduled = False
+        woken, self._woken = self._woken, set()
+        waiting = self._waiting
+        if waiting is not None and any(self._is_over(waiting.params, key) for key in woken):
+            self._complete()
+
+    def _is_over(self, params: FetchParams, key: SessionKey) -> bool:
+        cached = self._session.partitions.get(key)
+        found = find(self._broker, key)
+        if cached is None or not isinstance(found, Partition):
+            return True
+        try:
+            found.check_fetch(cached.wanted, self.replica_id)
+        except ApiError:
+            return True
+        if params.tell_high_watermark and found.log.high_watermark > cached.high_watermark:
+            return True
+        if found.log.log_end_offset <= cached.wanted.fetch_offset:
+            return False
+        return params.min_bytes <= 1 or self._readable(params) >= params.min_bytes
+
+    def _readable(self, params: FetchParams) -> int:
+        size = 0
+        for key in self._due:
+            wanted, found = self._session.partitions[key].wanted, find(self._broker, key)
+            if isinstance(found, Partition):
+                slices = found.slices(wanted, wanted.max_bytes, True, params.isolation_level, self.replica_id)
+                size += sum(map(len, slices))
+        return size
+
+    def _arm(self, deadline: float) -> None:
+        """One timer for many fetches: most are answered long before, and the next one waits for longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._broker.loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """All is looked at when the time of a fetch is over."""
+        self._timer = None
+        if self._waiting is None:
+            return
+        if self._broker.loop.time() < self._waiting.deadline:
+            self._arm(self._waiting.deadline)
+            return
+        self._due.update(dict.fromkeys(self._session.partitions))
+        self._looked_at_all = self._broker.loop.time()
+        self._complete()
+
+    def _complete(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None or waiting.answer.done():  # nobody wants it any more
+            return
+        self._fetched_ms = self._broker.clock.now_ms()
+        results: Results = {}
+        try:
+            self._read(waiting.find, waiting.params, results)
+            chunks = self._respond(waiting.version, results)
+        except Exception as error:  # noqa: BLE001 - the border: the dispatcher logs it and answers
+            waiting.answer.set_exception(error)
+        else:
+            waiting.answer.set_result(chunks)

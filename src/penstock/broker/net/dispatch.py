@@ -1,0 +1,449 @@
+"""From the bytes of a request to the bytes of its answer: header, lookup, handler, encoding, errors.
+
+Bytes that are no request raise WireError, and cost the client its connection. A handler that fails
+unexpectedly is answered with UNKNOWN_SERVER_ERROR, and logged: it costs nobody else anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.api_table import Api, load_apis
+from penstock.broker.net.budget import Budget
+from penstock.broker.net.context import RequestContext
+from penstock.broker.net.interceptor import Action, Interceptor
+from penstock.broker.net.session import Session
+from penstock.broker.net.writer import Chunk
+from penstock.broker.security.guard import guarded
+from penstock.broker.security.throttle import throttle_ms, throttle_place, with_throttle
+from penstock.errors import ApiError, PenstockError, UnknownServerError, UnsupportedVersion, WireError
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message, decode_request, encode_response, prepare, response_header_version
+from penstock.wire.frame import parse_request_header
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+Answer = bytes | list[Chunk] | None
+"""What is sent for a request, with length and header; None for nothing (acks=0)."""
+
+_KEY_VERSION_CORRELATION = struct.Struct(">hhi")
+_HEADER_V0 = struct.Struct(">ii").pack
+_HEADER_V1 = struct.Struct(">iib").pack
+
+
+class CloseConnection(Exception):
+    """The only answer left is to close the connection; the text says why. `answer` is sent before that."""
+
+    def __init__(self, reason: str, answer: Answer = None) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+class LastAnswer:
+    """What a handler returns when its answer is the last one of the connection; the reason is logged."""
+
+    def __init__(self, message: Message, reason: str) -> None:
+        self.message = message
+        self.reason = reason
+
+
+class Route:
+    """An API in one version, and whether the header of its answers has tagged fields. Its codec is made when
+    it is first asked for; what is parsed in place has none."""
+
+    __slots__ = ("api", "flexible_header", "handle", "in_place", "is_prepared", "throttle_place")
+
+    def __init__(self, api: Api, flexible_header: bool, guard: Callable[..., Any] | None = None) -> None:
+        """`guard` handles decoded requests in the place of the API's own handler."""
+        self.api = api
+        self.handle = api.handle if guard is None else guard
+        self.in_place = api.parse is not None and guard is None
+        self.is_prepared = api.parse is not None
+        self.flexible_header = flexible_header
+        self.throttle_place: int | None | str = ""  # looked up when it is first needed
+
+
+class Pending:
+    """An answer that is not there yet. `held` is what it keeps of the request's bytes meanwhile."""
+
+    __slots__ = (
+        "_abandoned",
+        "_begun",
+        "_convert",
+        "_future",
+        "_then",
+        "cancellable",
+        "exclusive",
+        "held",
+        "on_begun",
+    )
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        convert: Callable[[asyncio.Future[Any]], Answer | CloseConnection],
+        *,
+        exclusive: bool,
+        cancellable: bool,
+        held: int = 0,
+    ) -> None:
+        self._future = future
+        self._convert = convert
+        self._begun: Pending | None = None
+        self._abandoned = False
+        self.on_begun: Callable[[], None] | None = None
+        self._then: Callable[[Answer], Answer] | None = None
+        self.exclusive = exclusive
+        self.cancellable = cancellable
+        self.held = held
+
+    def hold(self, budget: Budget) -> None:
+        """Counts what is held until there is an answer, also when the connection is gone by then."""
+
+        def release(_: asyncio.Future[Any]) -> None:
+            budget.release(self.held)
+            budget.finished(self)
+
+        budget.charge(self.held)
+        self._future.add_done_callback(release)
+
+    def when_done(self, callback: Callable[[Answer | CloseConnection], None]) -> None:
+        def done(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():
+                return
+            try:
+                answer = self._convert(future)
+                if self._then is not None and not isinstance(answer, CloseConnection):
+                    answer = self._then(answer)
+            except Exception:  # the border: without an answer, all that come after it would wait for ever
+                log.exception("an answer could not be encoded")
+                answer = CloseConnection("a request that could not be answered")
+            callback(answer)
+
+        self._future.add_done_callback(done)
+
+    def then(self, change: Callable[[Answer], Answer]) -> None:
+        """The answer is changed before it is sent."""
+        self._then = change
+
+    def without_answer(self, reason: str) -> Pending:
+        """The same wait, at the end of which the connection is closed."""
+        return Pending(
+            self._future,
+            lambda done: CloseConnection(reason),
+            exclusive=self.exclusive,
+            cancellable=self.cancellable,
+            held=self.held,
+        )
+
+    def begin(self, request: Pending) -> None:
+        """What had to come first has been done: from now on this is the wait for `request`."""
+        self._begun = request
+        self.cancellable = request.cancellable
+        if self._abandoned:
+            self.abandon()
+            return
+        if self.exclusive and not request.exclusive:
+            self.exclusive = False
+            if self.on_begun is not None:
+                self.on_begun()
+
+    def abandon(self) -> None:
+        """The client is gone. A wait is ended; work that changes something is left to finish."""
+        self._abandoned = True
+        if self.cancellable:
+            if self._begun is not None:
+                self._begun.abandon()
+            self._future.cancel()
+
+
+class Dispatcher:
+    def __init__(self, broker: Broker, interceptor: Interceptor | None) -> None:
+        self._broker = broker
+        self._apis = load_apis()
+        self._interceptor = interceptor
+        self._quotas = broker.quotas
+        authorizer = broker.authorizer
+        self._routes: dict[int, dict[int, Route]] = {}
+        for key, api in self._apis.items():
+            guard = None if authorizer is None else guarded(api, authorizer)
+            self._routes[key] = {
+                version: Route(api, response_header_version(key, version) > 0, guard)
+                for version in api.versions
+            }
+        # A task that nobody refers to may be collected before it ends.
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def dispatch(self, session: Session, buf: bytearray, pos: int, end: int) -> Pending | Answer:
+        """Handle the request in buf[pos:end]. Nothing keeps a reference into `buf` after this returns."""
+        if end - pos < 8:
+            raise WireError(f"a request of {end - pos} bytes is too short for a header")
+        key, version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(buf, pos)
+        try:
+            route = self._routes[key][version]
+        except KeyError:
+            return self._unserved(key, version, correlation_id)
+        # A fault on demand is decided when its request arrives: where there may be one, nothing waits.
+        if not route.is_prepared and self._interceptor is None:
+            return self._when_prepared(route, session, version, bytearray(memoryview(buf)[pos:end]))
+        _, _, _, client_id, pos = parse_request_header(buf, pos, end)
+        context = RequestContext(
+            key, version, correlation_id, client_id,
+            session.peer, session.connection, session.principal, session.listener, session,
+        )  # fmt: skip
+        if self._quotas.is_active:
+            return self._metered(session, route, context, buf, pos, end)
+        if self._interceptor is None:
+            return self._handle(route, context, buf, pos, end)
+        return self._intercepted(self._interceptor, route, context, buf, pos, end)
+
+    def _when_prepared(self, route: Route, session: Session, version: int, request: bytearray) -> Pending:
+        """The first request of an API waits for its codec, which a thread makes: nobody else does."""
+        answer: asyncio.Future[Answer | CloseConnection] = self._broker.loop.create_future()
+
+        def completed(found: Answer | CloseConnection) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        async def later() -> None:
+            try:
+                await self._broker.in_thread(prepare, route.api.key, version)
+                route.is_prepared = True
+                response = self.dispatch(session, request, 0, len(request))
+            except (WireError, CloseConnection) as error:
+                completed(CloseConnection(str(error)))
+            except Exception:  # the border: without an answer, all that come after it would wait for ever
+                log.exception("%s version %d cannot be decoded", route.api.key.name, version)
+                completed(CloseConnection("a request that could not be answered"))
+            else:
+                if isinstance(response, Pending):
+                    response.when_done(completed)
+                    pending.begin(response)
+                else:
+                    completed(response)
+
+        pending = Pending(
+            answer, lambda done: done.result(), exclusive=True, cancellable=False, held=len(request)
+        )
+        self._start(later())
+        return pending
+
+    def _metered(
+        self, session: Session, route: Route, context: RequestContext, buf: bytearray, pos: int, end: int
+    ) -> Pending | Answer:
+        """Handles the request and counts what it has cost its client."""
+        context.throttle_ms, context.is_from_follower = 0, False
+        monotonic = self._broker.clock.monotonic
+        started, received = monotonic(), end - pos
+        if self._interceptor is None:
+            response = self._handle(route, context, buf, pos, end)
+        else:
+            response = self._intercepted(self._interceptor, route, context, buf, pos, end)
+        spent = monotonic() - started
+
+        def throttled(answer: Answer) -> Answer:
+            wait = throttle_ms(self._quotas, context, received, answer, spent)
+            if not wait:
+                return answer
+            session.mute_ms = max(session.mute_ms, wait)
+            if isinstance(route.throttle_place, str):
+                route.throttle_place = throttle_place(context.api_key, context.version)
+            header = 9 if route.flexible_header else 8
+            place = route.throttle_place
+            return with_throttle(answer, context.api_key, context.version, place, header, wait)
+
+        if not isinstance(response, Pending):
+            return throttled(response)
+        response.then(throttled)
+        return response
+
+    def _unserved(self, key: int, version: int, correlation_id: int) -> Answer:
+        api = self._apis.get(key)
+        if api is None:
+            raise WireError(f"API key {key} is not served")
+        if key == ApiKey.API_VERSIONS:
+            return self._unsupported_api_versions(api, correlation_id)
+        raise WireError(f"{api.key.name} version {version} is not served")
+
+    async def drain(self) -> None:
+        """Waits for the requests that were begun."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _handle(
+        self, route: Route, context: RequestContext, buf: bytearray, pos: int, end: int
+    ) -> Pending | Answer:
+        request: Any = None
+        try:
+            if route.in_place:
+                result = route.handle(self._broker, context, buf, pos, end)
+                if type(result) is bytes:
+                    if route.flexible_header:
+                        return _HEADER_V1(len(result) + 5, context.correlation_id, 0) + result
+                    return _HEADER_V0(len(result) + 4, context.correlation_id) + result
+            else:
+                request = _decode(route.api, context, buf, pos, end)
+                result = route.handle(self._broker, context, request)
+        except (WireError, CloseConnection):
+            raise
+        except ApiError as failure:
+            result = self._refused(route, context, request, failure, buf, pos, end)
+        except Exception:  # the border: a bug in a handler must not take the broker down
+            log.exception("%s failed: %s", route.api.key.name, context)
+            result = self._refused(route, context, request, UnknownServerError(), buf, pos, end)
+        if isinstance(result, asyncio.Future):
+            # What is parsed in place keeps positions of it, not bytes.
+            held = 0 if route.in_place else end - pos
+            return self._pending(route, context, request, result, held)
+        if asyncio.iscoroutine(result):
+            return self._pending(route, context, request, self._start(result), end - pos)
+        return _encoded(route, context, result)
+
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._broker.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _pending(
+        self, route: Route, context: RequestContext, request: Any, future: asyncio.Future[Any], held: int
+    ) -> Pending:
+        api = route.api
+
+        def convert(done: asyncio.Future[Any]) -> Answer | CloseConnection:
+            failure = done.exception()
+            if failure is None:
+                result = done.result()
+                if isinstance(result, LastAnswer):
+                    return CloseConnection(result.reason, _encoded(route, context, result.message))
+                return _encoded(route, context, result)
+            if isinstance(failure, CloseConnection):
+                return failure
+            if not isinstance(failure, ApiError):
+                log.error("%s failed: %s", api.key.name, context, exc_info=failure)
+                failure = UnknownServerError()
+            if request is None:
+                return CloseConnection(f"{api.key.name}: {failure}")
+            return _encoded(route, context, api.error_response(context, request, failure.code))
+
+        return Pending(future, convert, exclusive=not api.concurrent, cancellable=api.concurrent, held=held)
+
+    def _refused(
+        self,
+        route: Route,
+        context: RequestContext,
+        request: Any,
+        failure: ApiError,
+        buf: bytearray,
+        pos: int,
+        end: int,
+    ) -> Any:
+        try:
+            if request is None:
+                request = _decode(route.api, context, buf, pos, end)
+            return route.api.error_response(context, request, failure.code)
+        except (PenstockError, CloseConnection):
+            raise
+        except Exception:  # the border again: what cannot even be refused costs the client its connection
+            log.exception("%s could not be refused: %s", route.api.key.name, context)
+            raise CloseConnection("a request that could not be answered") from None
+
+    def _unsupported_api_versions(self, api: Api, correlation_id: int) -> bytes:
+        """KIP-511: the answer that a client of any version can read, so that it can ask again."""
+        context = RequestContext(api.key, 0, correlation_id, None, "")
+        answer = api.error_response(context, None, UnsupportedVersion.code)
+        body = encode_response(api.key, 0, answer)
+        return _HEADER_V0(len(body) + 4, correlation_id) + body
+
+    # -- faults on demand
+
+    def _intercepted(
+        self,
+        interceptor: Interceptor,
+        route: Route,
+        context: RequestContext,
+        buf: bytearray,
+        pos: int,
+        end: int,
+    ) -> Pending | Answer:
+        action = interceptor.intercept(context)
+        if action is None:
+            return self._handle(route, context, buf, pos, end)
+        if isinstance(action, Action) and not action.delay_ms:
+            return self._act(action, route, context, buf, pos, end)
+        # The buffer is the connection's again when this returns.
+        copy = bytearray(memoryview(buf)[pos:end])
+
+        async def later() -> Answer:
+            decided = action if isinstance(action, Action) else await action
+            if decided is None:
+                response = self._handle(route, context, copy, 0, len(copy))
+            else:
+                if decided.delay_ms:
+                    await asyncio.sleep(decided.delay_ms / 1000)
+                response = self._act(decided, route, context, copy, 0, len(copy))
+            if not isinstance(response, Pending):
+                return response
+            waiter: asyncio.Future[Answer | CloseConnection] = self._broker.loop.create_future()
+            response.when_done(lambda answer: None if waiter.done() else waiter.set_result(answer))
+            answer = await waiter
+            if isinstance(answer, CloseConnection):
+                raise answer
+            return answer
+
+        def convert(done: asyncio.Future[Any]) -> Answer | CloseConnection:
+            failure = done.exception()
+            if failure is None:
+                answer: Answer = done.result()
+                return answer
+            return failure if isinstance(failure, CloseConnection) else CloseConnection(str(failure))
+
+        return Pending(self._start(later()), convert, exclusive=True, cancellable=False, held=len(copy))
+
+    def _act(
+        self, action: Action, route: Route, context: RequestContext, buf: bytearray, pos: int, end: int
+    ) -> Pending | Answer:
+        if action.drop:
+            raise CloseConnection("a fault on demand: dropped")
+        if action.error_code:
+            request = _decode(route.api, context, buf, pos, end)
+            return _encoded(route, context, route.api.error_response(context, request, action.error_code))
+        response = self._handle(route, context, buf, pos, end)
+        if not action.drop_after:
+            return response
+        if isinstance(response, Pending):
+            return response.without_answer("a fault on demand: the answer is lost")
+        raise CloseConnection("a fault on demand: the answer is lost")
+
+
+def _decode(api: Api, context: RequestContext, buf: bytearray, pos: int, end: int) -> Any:
+    if api.parse is not None:
+        return api.parse(buf, pos, end, context.version)
+    return decode_request(api.key, context.version, bytes(memoryview(buf)[pos:end]), 0)
+
+
+def _encoded(route: Route, context: RequestContext, result: Any) -> Answer:
+    if result is None:
+        return None
+    if isinstance(result, Message):
+        result = encode_response(context.api_key, context.version, result)
+    return _framed(route, context, result)
+
+
+def _framed(route: Route, context: RequestContext, body: bytes | list[Chunk]) -> bytes | list[Chunk]:
+    """With length and header."""
+    if isinstance(body, bytes):
+        if route.flexible_header:
+            return _HEADER_V1(len(body) + 5, context.correlation_id, 0) + body
+        return _HEADER_V0(len(body) + 4, context.correlation_id) + body
+    size = sum([len(chunk) for chunk in body])
+    if route.flexible_header:
+        return [_HEADER_V1(size + 5, context.correlation_id, 0), *body]
+    return [_HEADER_V0(size + 4, context.correlation_id), *body]

@@ -1,0 +1,1 @@
+"""Share groups on this broker: sessions, acquired records, state, dead letters."""

@@ -1,0 +1,140 @@
+"""The state of share groups as administrators see it: begin elsewhere, delete, tell; and keeping it small."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from penstock.broker.cluster.peers import PeerUnavailable
+from penstock.broker.share.groups import SHARE_GROUP_STATE, Sharing
+from penstock.broker.share.states import StoredState
+from penstock.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
+from penstock.groups.share.partition import SharePartition
+from penstock.groups.share.state_records import SharePartitionKey
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+LATEST = -1
+_LIST_OFFSETS_VERSION = 7
+_PRUNE_RECORDS = 1_000
+"""A partition of the state topic is left alone below so many records."""
+
+
+async def lag(broker: Broker, key: SharePartitionKey, state: StoredState) -> int:
+    """How many records the group is not done with; -1 where it is not known."""
+    sharing = broker.share
+    topic = broker.image.topics_by_id.get(key.topic_id)
+    if topic is None:
+        return -1
+    share = sharing.in_flight(key) or SharePartition(state.start_offset, state.batches)
+    try:
+        partition = sharing.partition(key.topic_id, key.partition)
+    except UnknownTopicOrPartition:
+        if broker.membership is None:
+            return -1
+    except NotLeaderOrFollower:
+        pass
+    else:
+        return share.lag(partition.log.high_watermark)
+    share = SharePartition(state.start_offset, state.batches)
+    end = await _end_elsewhere(broker, topic.name, key.partition)
+    return -1 if end is None else share.lag(end)
+
+
+async def _end_elsewhere(broker: Broker, topic: str, index: int) -> int | None:
+    """The high watermark, as the leader of the partition tells it."""
+    image = broker.image.partition(topic, index)
+    if image is None or image.leader < 0:
+        return None
+    asked = Message(partition_index=index, current_leader_epoch=-1, timestamp=LATEST)
+    request = Message(replica_id=-1, isolation_level=0, topics=[Message(name=topic, partitions=[asked])])
+    try:
+        answer = await broker.peers.call(image.leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
+    except PeerUnavailable:
+        return None
+    found = answer.topics[0].partitions[0]
+    return None if found.error_code else found.offset
+
+
+async def begin_at(broker: Broker, key: SharePartitionKey, offset: int) -> None:
+    """The group goes on at this offset, whatever was in flight."""
+    sharing = broker.share
+    await sharing.states.ensure_topic()
+    try:
+        sharing.partition(key.topic_id, key.partition)
+    except (NotLeaderOrFollower, UnknownTopicOrPartition):
+        topic = broker.image.topics_by_id.get(key.topic_id)
+        if topic is None or broker.membership is None or not 0 <= key.partition < len(topic.partitions):
+            raise
+        # Its leader, elsewhere, is fenced by the new state epoch.
+    known = await sharing.stored.summary(key)
+    epoch = 0 if known is None else known.state_epoch + 1
+    sharing.forget(key)
+    result = sharing.stored.initialize(key, epoch, offset)
+    if isinstance(result, asyncio.Future):
+        await result
+
+
+def keys_of(sharing: Sharing, wanted: Callable[[SharePartitionKey], bool]) -> list[SharePartitionKey]:
+    return [key for shard in sharing.states.shards() for key in shard.keys(wanted)]
+
+
+async def delete(sharing: Sharing, keys: Iterable[SharePartitionKey]) -> None:
+    pending = []
+    for key in keys:
+        sharing.forget(key)
+        result = sharing.stored.delete(key)
+        if isinstance(result, asyncio.Future):
+            pending.append(result)
+    for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def keys_of_group(broker: Broker, group_id: str) -> set[SharePartitionKey]:
+    """What the group, which is coordinated here, has state of, wherever that is."""
+    try:
+        keys = set(keys_of(broker.share, lambda key: key.group_id == group_id))
+    except ApiError:
+        keys = set()  # some of it is being read
+    try:
+        group = broker.groups.shard_for(group_id).share.find(group_id)
+    except ApiError:
+        return keys
+    for topic_id, (_, numbers) in group.initialized.items():
+        keys.update(SharePartitionKey(group_id, topic_id, index) for index in numbers)
+    return keys
+
+
+async def delete_state_of(broker: Broker, group_id: str) -> None:
+    """Before the group itself is deleted; ApiError where that is not possible now."""
+    keys = keys_of_group(broker, group_id)
+    if keys:
+        broker.groups.shard_for(group_id).group(group_id).check_delete()
+        await delete(broker.share, keys)
+
+
+async def prune(broker: Broker, sharing: Sharing) -> None:
+    """Forget deleted topics; write what is needed of the state topic again, and delete what lies before."""
+    topics = broker.image.topics_by_id
+    try:
+        await delete(sharing, keys_of(sharing, lambda key: key.topic_id not in topics))
+        shards = list(sharing.states.shards())
+    except ApiError:
+        return  # one of them is being read: at the next turn
+    for shard in shards:
+        if not shard.states:
+            continue
+        name = next(iter(shard.states)).coordinator_key
+        partition = broker.partitions[SHARE_GROUP_STATE, sharing.states.partition_of(name)]
+        end = partition.log.log_end_offset
+        if end - partition.log.log_start_offset < _PRUNE_RECORDS + 2 * len(shard.states):
+            continue
+        written = sharing.states.call(name, lambda one, token, now: one.snapshot_all(token, now))
+        if isinstance(written, asyncio.Future):
+            await written
+        partition.delete_records_before(end)

@@ -1,0 +1,71 @@
+"""Requests of one kind to other brokers: those to one broker that are made together go in one request.
+
+What is asked in one turn of the loop is one batch. While several batches to a broker are under way, what
+comes meanwhile is the next one: so a slow broker gets fewer and larger requests, not more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from penstock.broker.cluster.peers import PeerUnavailable
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_MOST_UNDER_WAY = 4
+
+
+class PeerBatches(Generic[Item, Answer]):
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        send: Callable[[int, list[Item]], Coroutine[Any, Any, list[Answer]]],
+    ) -> None:
+        """`send(broker_id, items)` returns an answer for each item, in their order."""
+        self._loop = loop
+        self._send = send
+        self._queued: dict[int, list[tuple[Item, asyncio.Future[Answer]]]] = {}
+        self._under_way: dict[int, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, broker_id: int, item: Item) -> asyncio.Future[Answer]:
+        """The answer of that broker, or PeerUnavailable."""
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        queued = self._queued.setdefault(broker_id, [])
+        queued.append((item, answer))
+        if len(queued) == 1 and self._under_way.get(broker_id, 0) < _MOST_UNDER_WAY:
+            self._loop.call_soon(self._flush, broker_id)
+        return answer
+
+    def _flush(self, broker_id: int) -> None:
+        batch = self._queued.pop(broker_id, None)
+        if batch:
+            self._under_way[broker_id] = self._under_way.get(broker_id, 0) + 1
+            task = self._loop.create_task(self._exchange(broker_id, batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _exchange(self, broker_id: int, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._send(broker_id, [item for item, _ in batch])
+        except PeerUnavailable as error:
+            for _, waiting in batch:
+                if not waiting.done():
+                    waiting.set_exception(error)
+        else:
+            for (_, waiting), answer in zip(batch, answers, strict=True):
+                if not waiting.done():
+                    waiting.set_result(answer)
+        finally:
+            for _, waiting in batch:
+                waiting.cancel()  # who has no answer by now gets none
+            self._under_way[broker_id] -= 1
+            self._flush(broker_id)
+
+    def close(self) -> None:
+        self._queued.clear()
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,284 @@
+"""Whether a produce or an offset commit is in its transaction: asked before anything is written (KIP-890).
+
+The coordinator may be another broker, and between its answer and the append the transaction may have ended.
+A guard tells: a marker takes it back, and the append is refused. Without that, a late batch would open a
+transaction that nobody ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.broker.cluster.peers import PeerUnavailable
+from penstock.broker.transactions.peer_batches import PeerBatches
+from penstock.coordinator import Producer
+from penstock.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    NotCoordinator,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TransactionAbortable,
+    error_for_code,
+)
+from penstock.log.producer_state import ProducerEntry, VerificationGuard
+from penstock.replication.delayed import Key
+from penstock.replication.partition import Partition
+from penstock.transactions.state import TV_0, TV_2
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.produce import ProduceRequest
+from penstock.wire.records import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_PRODUCE_KNOWS_ABORTABLE, _PRODUCE_ADDS = 11, 12
+_ADD_PARTITIONS_VERSION = 5
+_PURPOSE = "transactions"
+_PRODUCER = struct.Struct(">qh")
+_PRODUCER_AT = 43  # in the header of a batch
+_NONE_REFUSED: Mapping[Key, ApiError] = {}
+
+Refused = Mapping[Key, ApiError]
+"""The partitions that may not be written to, and why."""
+Guards = Mapping[Key, tuple[Partition, VerificationGuard]]
+
+
+class Verification(NamedTuple):
+    """What a produce or a commit in a transaction asks the coordinator.
+
+    With `add` (transaction version 2) the partitions become part of the transaction; otherwise they must be
+    part of it. A client that knows TRANSACTION_ABORTABLE (`abortable`) gets that where they are not.
+    """
+
+    transactional_id: str
+    producer: Producer
+    partitions: list[Key]
+    add: bool
+    abortable: bool
+
+
+def transaction_version(produce_version: int) -> int:
+    """How the sender of a produce request does transactions."""
+    return TV_2 if produce_version >= _PRODUCE_ADDS else TV_0
+
+
+def needed_verification(
+    broker: Broker, request: ProduceRequest, buf: bytearray, version: int
+) -> Verification | Refused:
+    """For a produce with a transactional id: its transactional batches, or what is refused at once."""
+    producers: set[Producer] = set()
+    keys: list[Key] = []
+    for name, topic_id, partitions in request.topics:
+        if topic_id is not None:
+            topic = broker.image.topics_by_id.get(topic_id)
+            name = None if topic is None else topic.name
+        for index, start, stop in partitions:
+            if name is None or not is_transactional(buf, start, stop):
+                continue
+            partition = broker.partitions.get((name, index))
+            if partition is not None and partition.is_leader:
+                keys.append(partition.key)
+                producers.add(Producer(*_PRODUCER.unpack_from(buf, start + _PRODUCER_AT)))
+    if not keys:
+        return _NONE_REFUSED
+    if len(producers) > 1:
+        return dict.fromkeys(keys, InvalidProducerIdMapping("one transaction, but more than one producer id"))
+    add, abortable = version >= _PRODUCE_ADDS, version >= _PRODUCE_KNOWS_ABORTABLE
+    return Verification(request.transactional_id or "", producers.pop(), keys, add, abortable)
+
+
+def is_transactional(buf: bytearray, start: int, stop: int) -> bool:
+    """Whether the bytes are a batch of format 2 with the bit for transactions."""
+    return stop - start >= HEADER_SIZE and buf[start + 16] == 2 and buf[start + 22] & 0x10 != 0
+
+
+def for_producers(error: ApiError, knows_concurrent: bool) -> ApiError:
+    """The coordinator's error as the one that producers expect from a partition."""
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(error.message)
+    if isinstance(error, ConcurrentTransactions) and knows_concurrent:
+        return error
+    if isinstance(
+        error, ConcurrentTransactions | CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator
+    ):
+        # Kafka's choice: old clients try again without asking for metadata first.
+        return NotEnoughReplicas(f"the transaction cannot be verified now: {error}")
+    return error
+
+
+class Verifier:
+    """Asks the coordinators of transactions, here or on other brokers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._requests: PeerBatches[Verification, Refused] = PeerBatches(broker.loop, self._send)
+
+    def verify(self, asked: Verification) -> Refused | Coroutine[Any, Any, Refused]:
+        """Which of these partitions may not be written to. What has records of the transaction already may.
+
+        The caller awaits a coroutine itself and appends without another await: in a task of its own, its
+        answer would be of an earlier turn of the loop, and the transaction may have ended since.
+
+        While the last transaction of the producer is still ending, this waits a little, as Kafka does, before
+        it refuses with CONCURRENT_TRANSACTIONS: the client would wait for longer.
+        """
+        unknown = [key for key in asked.partitions if not self._has_open(key, asked.producer)]
+        config = self._broker.config
+        if not unknown or not (asked.add or config.transaction_partition_verification_enable):
+            return _NONE_REFUSED
+        # Before the coordinator is asked; also of those that are not asked for, which may end meanwhile.
+        guards = self._guards(asked)
+        asked = asked._replace(partitions=unknown)
+        found = self._ask(asked)
+        if isinstance(found, Mapping) and not (asked.add and _is_ending(found)):
+            return found
+        return self._guarded(asked, guards, found)
+
+    def _guards(self, asked: Verification) -> Guards:
+        partitions = [self._broker.partitions[key] for key in asked.partitions]
+        producer_id = asked.producer.producer_id
+        return {one.key: (one, one.log.producers.start_verifying(producer_id)) for one in partitions}
+
+    async def _guarded(
+        self, asked: Verification, guards: Guards, found: Refused | asyncio.Future[Refused]
+    ) -> Refused:
+        broker = self._broker
+        backoff_ms = broker.config.add_partitions_to_txn_retry_backoff_ms
+        give_up = broker.loop.time() + broker.config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        while True:
+            refused = found if isinstance(found, Mapping) else await found
+            if not (asked.add and _is_ending(refused)) or broker.loop.time() >= give_up:
+                break
+            await broker.transactions.ended(asked.transactional_id, backoff_ms)
+            found = self._ask(asked)
+        ended = {
+            key: _as_known(TransactionAbortable("the transaction has ended meanwhile"), asked)
+            for key, (partition, guard) in guards.items()
+            if not (
+                broker.partitions.get(key) is partition
+                and partition.log.producers.is_verifying(asked.producer.producer_id, guard)
+            )
+            and not self._has_open(key, asked.producer)
+        }
+        return {**ended, **refused}
+
+    def _ask(self, asked: Verification) -> Refused | asyncio.Future[Refused]:
+        broker = self._broker
+        host = broker.transactions
+        transactional_id, producer = asked.transactional_id, asked.producer
+        for key in asked.partitions:
+            entry = self._entry(key, producer)
+            if entry is not None and entry.txn_first_offset is not None and entry.epoch < producer.epoch:
+                # Its marker is on the way. The coordinator may know by now that the transaction is complete
+                # only from a later request than this one (KAFKA-18575).
+                return _all_refused(asked, ConcurrentTransactions("the last transaction is still ending"))
+        try:
+            coordinator = host.leader_of(transactional_id)
+            if coordinator != broker.id:
+                return broker.loop.create_task(self._ask_elsewhere(coordinator, asked))
+            answer = host.call(
+                transactional_id,
+                lambda shard, token, now: (
+                    shard.add_partitions(
+                        transactional_id, *producer, frozenset(asked.partitions), TV_2, token, now
+                    )
+                    if asked.add
+                    else shard.verify_partitions(transactional_id, *producer, asked.partitions, token)
+                ),
+            )
+        except ApiError as error:
+            return _all_refused(asked, error)
+        if isinstance(answer, asyncio.Future):
+            return broker.loop.create_task(_answered(asked, answer))
+        return _refused_here(asked, answer)
+
+    async def _ask_elsewhere(self, coordinator: int, asked: Verification) -> Refused:
+        try:
+            return await self._requests.ask(coordinator, asked)
+        except PeerUnavailable as error:
+            return _all_refused(asked, CoordinatorNotAvailable(str(error)))
+
+    async def _send(self, coordinator: int, asked: list[Verification]) -> list[Refused]:
+        answer = await self._broker.peers.call(
+            coordinator,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            _ADD_PARTITIONS_VERSION,
+            Message(transactions=[_request(one) for one in asked]),
+            purpose=_PURPOSE,
+        )
+        if answer.error_code:
+            error = error_for_code(answer.error_code)()
+            return [_all_refused(one, error) for one in asked]
+        return list(map(_refused, asked, answer.results_by_transaction))
+
+    def _entry(self, key: Key, producer: Producer) -> ProducerEntry | None:
+        partition = self._broker.partitions.get(key)
+        return None if partition is None else partition.log.producers.producers.get(producer.producer_id)
+
+    def _has_open(self, key: Key, producer: Producer) -> bool:
+        """Whether the partition has records of the producer's transaction already."""
+        entry = self._entry(key, producer)
+        return entry is not None and entry.txn_first_offset is not None and entry.epoch == producer.epoch
+
+    def close(self) -> None:
+        self._requests.close()
+
+
+async def _answered(asked: Verification, answer: asyncio.Future[Message]) -> Refused:
+    try:
+        return _refused_here(asked, await answer)
+    except ApiError as error:
+        return _all_refused(asked, error)
+
+
+def _refused_here(asked: Verification, answer: Message) -> Refused:
+    if asked.add:
+        return _NONE_REFUSED
+    return {key: _as_known(error, asked) for key, error in answer.refused.items()}
+
+
+def _request(asked: Verification) -> Message:
+    topics: dict[str, list[int]] = {}
+    for name, index in asked.partitions:
+        topics.setdefault(name, []).append(index)
+    return Message(
+        transactional_id=asked.transactional_id,
+        producer_id=asked.producer.producer_id,
+        producer_epoch=asked.producer.epoch,
+        verify_only=not asked.add,
+        topics=[Message(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+def _refused(asked: Verification, result: Message) -> Refused:
+    refused: dict[Key, ApiError] = {}
+    for topic in result.topic_results:
+        for one in topic.results_by_partition:
+            if one.partition_error_code:
+                error = for_producers(error_for_code(one.partition_error_code)(), asked.add)
+                refused[topic.name, one.partition_index] = error if asked.add else _as_known(error, asked)
+    return refused
+
+
+def _as_known(error: ApiError, asked: Verification) -> ApiError:
+    if isinstance(error, TransactionAbortable) and not asked.abortable:
+        return InvalidTxnState(error.message)
+    return error
+
+
+def _all_refused(asked: Verification, error: ApiError) -> Refused:
+    return dict.fromkeys(asked.partitions, for_producers(error, asked.add))
+
+
+def _is_ending(refused: Refused) -> bool:
+    return any(isinstance(error, ConcurrentTransactions) for error in refused.values())

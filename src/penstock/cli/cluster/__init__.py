@@ -1,0 +1,1 @@
+"""`penstock cluster`: describe it, move partitions, elect leaders."""

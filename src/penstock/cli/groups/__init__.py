@@ -1,0 +1,1 @@
+"""`penstock groups`: list, describe, reset and delete groups, and watch their lag."""

@@ -1,0 +1,64 @@
+"""Share groups (KIP-932), which confluent-kafka's admin client does not know: members and start offsets."""
+
+from __future__ import annotations
+
+from penstock.cli.client import Cluster
+from penstock.cli.groups.model import Group, Member, TopicPartitionKey
+from penstock.cli.wire_client import GROUP, WireCluster, check, failure
+from penstock.errors import ApiError
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+
+
+def find_share_group(cluster: Cluster, name: str) -> Group:
+    """The group, which must exist, without its offsets."""
+
+    def ask() -> Group:
+        coordinator = wire.coordinator(name, GROUP)
+        request = Message(group_ids=[name], include_authorized_operations=False)
+        (found,) = coordinator.request(ApiKey.SHARE_GROUP_DESCRIBE, request).groups
+        check(found.error_code, found.error_message)
+        members = sorted(map(_member, found.members), key=lambda each: (each.client_id, each.member_id))
+        return Group(
+            name, "share", found.group_state, found.assignor_name, coordinator.address, tuple(members)
+        )
+
+    with WireCluster(cluster) as wire:
+        try:
+            return wire.retry(ask)
+        except ApiError as error:
+            raise failure(error, f"cannot describe share group '{name}'") from error
+
+
+def _member(found: Message) -> Member:
+    assigned = tuple(
+        sorted(
+            (topic.topic_name, index)
+            for topic in found.assignment.topic_partitions
+            for index in topic.partitions
+        )
+    )
+    return Member(found.member_id, found.client_id, found.client_host, None, assigned)
+
+
+def share_start_offsets(cluster: Cluster, name: str) -> dict[TopicPartitionKey, int]:
+    """Where the group's records begin that are not done with; what it has not read yet is left out."""
+
+    def ask() -> dict[TopicPartitionKey, int]:
+        request = Message(groups=[Message(group_id=name, topics=None)])
+        answer = wire.coordinator(name, GROUP).request(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request)
+        (found,) = answer.groups
+        check(found.error_code, found.error_message)
+        offsets: dict[TopicPartitionKey, int] = {}
+        for topic in found.topics:
+            for partition in topic.partitions:
+                check(partition.error_code, partition.error_message)
+                if partition.start_offset >= 0:
+                    offsets[topic.topic_name, partition.partition_index] = partition.start_offset
+        return offsets
+
+    with WireCluster(cluster) as wire:
+        try:
+            return wire.retry(ask)
+        except ApiError as error:
+            raise failure(error, f"cannot fetch the offsets of share group '{name}'") from error

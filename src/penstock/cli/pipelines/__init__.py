@@ -1,0 +1,1 @@
+"""`penstock pipeline`: projects of Spark pipelines."""

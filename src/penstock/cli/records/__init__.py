@@ -1,0 +1,1 @@
+"""`penstock produce` and `penstock consume`: records in and out."""

@@ -1,0 +1,1 @@
+"""`penstock schemas` and `penstock registry`."""

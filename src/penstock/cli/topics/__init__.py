@@ -1,0 +1,1 @@
+"""`penstock topics`, `penstock offsets` and `penstock configs`."""

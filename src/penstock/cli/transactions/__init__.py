@@ -1,0 +1,1 @@
+"""`penstock transactions`: list, describe, find hanging ones, abort."""

@@ -1,0 +1,1 @@
+"""`penstock up`: the platform on this machine."""

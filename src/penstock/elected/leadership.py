@@ -1,0 +1,150 @@
+"""Leading: what a server does when the group says that it leads, or no longer does.
+
+Who becomes the leader first takes the topic over (`Store.take_over`: others are fenced, all is read), then
+may write, one thing at a time. A write that the cluster refuses deposes it; one whose end is not known has it
+take over again, so that what comes next is planned on what the topic really holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock.elected.errors import NoLongerLeader, RecordTooLarge, StoreUncertain
+from penstock.elected.membership import Identity
+from penstock.elected.store import Encoded, Store
+
+log = logging.getLogger(__name__)
+
+
+async def _nothing() -> None:
+    pass
+
+
+class Leadership:
+    """Of one server, for its event loop. `first` is what a new leader writes before anything else."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        *,
+        write_timeout: float,
+        first: Callable[[], Awaitable[None]] = _nothing,
+        on_change: Callable[[bool], None] = lambda leads: None,
+    ) -> None:
+        self.leader: Identity | None = None
+        self.on_deposed: Callable[[], None] = lambda: None
+        """Called when the cluster refuses this server as the writer, though the group says it leads."""
+        self._store = store
+        self._identity = identity
+        self._write_timeout = write_timeout
+        self._first = first
+        self._on_change = on_change
+        self._may_write = False
+        self._told = False
+        self._writing = asyncio.Lock()
+        self._news = asyncio.Condition()
+        self._taking_over: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this server is the leader and has read all that was written before it was."""
+        return self._may_write
+
+    def leader_is(self, leader: Identity | None) -> None:
+        """What the group says. A server that becomes the leader first takes the topic over."""
+        loop = asyncio.get_running_loop()
+        self.leader = leader
+        mine = leader is not None and leader.same(self._identity)
+        if mine and not self._may_write:
+            if self._taking_over is None or self._taking_over.done():
+                self._taking_over = loop.create_task(self._take_over())
+        elif not mine:
+            self._leads(False)
+            if self._taking_over is not None:
+                self._taking_over.cancel()
+                self._taking_over = None
+            self._in_background(self._store.step_down())
+        log.info("the leader is %s", "this server" if mine else leader.url if leader else "not known")
+        self._in_background(self._tell())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _leads(self, leads: bool) -> None:
+        self._may_write = leads
+        if leads != self._told:
+            self._told = leads
+            self._on_change(leads)
+
+    async def _take_over(self) -> None:
+        while True:
+            try:
+                async with self._writing:
+                    await self._store.take_over(self._write_timeout)
+                    await self._first()
+                    self._leads(True)
+                log.info("leading: read to the end, others are fenced")
+                await self._tell()
+                return
+            except (NoLongerLeader, StoreUncertain) as error:
+                log.warning("cannot take over as the leader yet: %s", error)
+                await asyncio.sleep(0.2)
+
+    def _take_over_again(self) -> None:
+        self._may_write = False  # still the leader, which is not told to have lost anything
+        self.leader_is(self.leader)
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    async def known(self, deadline: float) -> bool:
+        """Until this server may write or knows who does; False when the deadline passes first."""
+        loop = asyncio.get_running_loop()
+        while not self._may_write and (self.leader is None or self.leader.same(self._identity)):
+            try:
+                async with asyncio.timeout_at(deadline), self._news:
+                    await self._news.wait()
+            except TimeoutError:
+                return False
+            if loop.time() > deadline:
+                return False
+        return True
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Plan and `write` in this block: nobody writes in between. NoLongerLeader for who does not lead."""
+        async with self._writing:
+            if not self._may_write:
+                raise NoLongerLeader("this server is not the leader")
+            yield
+
+    async def write(self, records: Sequence[Encoded]) -> int:
+        """In one transaction; the offset of the last. The store's errors, after what they mean here."""
+        try:
+            return await self._store.write(records, self._write_timeout)
+        except NoLongerLeader:
+            self._leads(False)
+            self.on_deposed()
+            raise
+        except RecordTooLarge:
+            # librdkafka has counted the record, the cluster has not: this producer's next one would fail.
+            self._take_over_again()
+            raise
+        except StoreUncertain:
+            # What became of it is not known: read to the end again before the next one is planned.
+            self._take_over_again()
+            raise
+
+    def close(self) -> None:
+        self._may_write = False
+        if self._taking_over is not None:
+            self._taking_over.cancel()

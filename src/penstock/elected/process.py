@@ -1,0 +1,120 @@
+"""A server as a process: the port, who it is to the others, whom it lets in, the ready file.
+
+What a registry and a SQL server have in common; what each of them serves is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.client import ClientSettings
+from penstock.client.settings import kafka_names
+from penstock.elected.errors import CannotStart
+from penstock.elected.membership import Identity
+from penstock.web.guard import JSON, Guard
+
+# librdkafka's names, where the group member's client has Kafka's.
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> None:
+    """Call in the loop from another thread; nothing when it is closed, because this process ends."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        pass
+
+
+@contextmanager
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """The port, taken before anything else is done: who has it already is told at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            hint = (
+                "something listens there already; choose another port with --port (0: any)" if taken else ""
+            )
+            raise CannotStart(f"cannot listen on {host}:{port}: {hint or error.strerror or error}") from error
+        yield listener
+    finally:
+        listener.close()
+
+
+def identify(
+    listener: socket.socket,
+    host: str,
+    advertised_url: str | None,
+    *,
+    scheme: str = "http",
+    eligible: bool = True,
+) -> Identity:
+    """Who this server is to the others of its group."""
+    port = listener.getsockname()[1]
+    if advertised_url:
+        scheme, host, port = _parse_url(advertised_url)
+    elif host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
+    return Identity(host, port, scheme, eligible)
+
+
+def guard(
+    identity: Identity,
+    host: str,
+    allowed_hosts: Sequence[str],
+    allowed_origins: Sequence[str],
+    *,
+    types: Sequence[str] = JSON,
+    untyped: bool = False,
+) -> Guard:
+    """Of a server that listens on `host`: it goes by that, by its advertised name, and by what is allowed."""
+    hosts = (host, identity.host, *allowed_hosts)
+    return Guard(hosts=hosts, bound=host, origins=allowed_origins, types=types, untyped=untyped)
+
+
+def _parse_url(url: str) -> tuple[str, str, int]:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise CannotStart(f"--advertised-url {url}: write it as http://host:port")
+    return parts.scheme, parts.hostname, port
+
+
+def group_settings(client: Mapping[str, str], session_timeout_ms: int) -> ClientSettings:
+    """The settings of the group's member: a join is answered when all are there, so it may take long."""
+    named = kafka_names(client)
+    named["request.timeout.ms"] = str(4 * session_timeout_ms)
+    return ClientSettings.from_kafka(named)
+
+
+def write_ready(path: str, state: dict[str, Any]) -> None:
+    """In one step: who waits for the file finds it whole."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(state, file)
+        file.write("\n")
+    os.replace(temporary, path)

@@ -1,0 +1,73 @@
+"""The topic `_schemas` is made where it is missing, and checked: one partition, compacted.
+
+A topic that deletes old records would forget schemas after a week; a registry refuses to start on one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from penstock.elected.errors import CannotStart
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+
+def prepare(settings: dict[str, str], topic: str, *, replication_factor: int, timeout: float) -> str:
+    """Make or check the topic; the cluster's id."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({**settings, "log_level": 3})
+    where = settings.get("bootstrap.servers", "")
+    try:
+        metadata = admin.list_topics(timeout=timeout)
+    except KafkaException as error:
+        raise CannotStart(
+            f"no broker answers at {where} ({error.args[0].str()}): see --bootstrap and its security settings"
+        ) from error
+    try:
+        if topic not in metadata.topics:
+            _create(admin, topic, min(replication_factor, len(metadata.brokers)), timeout)
+        _check(admin, topic, timeout)
+    except KafkaException as error:
+        raise CannotStart(f"the topic {topic} cannot be made or checked: {error.args[0].str()}") from error
+    return str(metadata.cluster_id or "")
+
+
+def _create(admin: AdminClient, topic: str, replication_factor: int, timeout: float) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.cimpl import NewTopic
+
+    if replication_factor < 3:
+        log.info("%s gets %d replica(s): the cluster has no more brokers", topic, replication_factor)
+    new = NewTopic(topic, 1, replication_factor, config={"cleanup.policy": "compact"})
+    try:
+        admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another registry was first
+            raise
+
+
+def _check(admin: AdminClient, topic: str, timeout: float) -> None:
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    description = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic].result()
+    partitions = len(description.partitions)
+    if partitions != 1:
+        raise CannotStart(
+            f"the topic {topic} has {partitions} partitions and must have 1: the order of its records is "
+            "the order of versions. Name another topic with --topic."
+        )
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    configs: dict[str, Any] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+    policy = configs["cleanup.policy"].value
+    if policy != "compact":
+        raise CannotStart(
+            f"the topic {topic} has cleanup.policy={policy} and must have compact, or the cluster deletes "
+            f"schemas when they are old. Set it: penstock configs set topic {topic} cleanup.policy=compact"
+        )

@@ -1,0 +1,1 @@
+"""Classic groups: JoinGroup, SyncGroup, generations. Pure machines."""

@@ -1,0 +1,1 @@
+"""Committed offsets: requests, records, expiry. Pure machines."""

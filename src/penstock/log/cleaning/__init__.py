@@ -1,0 +1,1 @@
+"""Compaction and other rewriting of segments."""

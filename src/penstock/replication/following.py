@@ -1,0 +1,80 @@
+"""The right of a follower to change its log: held for one leader at one epoch, and checked at each change.
+
+A fetcher waits for its leader between what it asks and what it does. Meanwhile this broker may have been made
+leader, or follows another, or the partition is gone: then whatever the former leader answered is void, and to
+cut the log by it would remove records that were acknowledged since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import FencedLeaderEpoch
+
+if TYPE_CHECKING:
+    from penstock.log.partition_log import AppendInfo
+    from penstock.replication.partition import Partition
+
+
+class Following:
+    """Every method that changes the log raises FencedLeaderEpoch where `is_held` is false."""
+
+    __slots__ = ("_ended", "leader", "leader_epoch", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader = partition.image.leader
+        self.leader_epoch = partition.image.leader_epoch
+        self._ended = False
+
+    @property
+    def is_held(self) -> bool:
+        image = self.partition.image
+        return not self._ended and image.leader_epoch == self.leader_epoch and image.leader == self.leader
+
+    def end(self) -> None:
+        """The partition is no longer followed, or no longer here."""
+        self._ended = True
+
+    def check(self) -> None:
+        if not self.is_held:
+            image = self.partition.image
+            raise FencedLeaderEpoch(
+                f"{self.partition.key[0]}-{self.partition.key[1]} does not follow broker {self.leader} at"
+                f" leader epoch {self.leader_epoch}: its leader is {image.leader} at {image.leader_epoch}"
+            )
+
+    def append(self, buf: bytearray, start: int, end: int) -> AppendInfo:
+        self.check()
+        info = self.partition.log.append_as_follower(buf, start, end)
+        self.partition.broken_ms = None
+        return info
+
+    def advance(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take over how far the leader's consumers may read, and where its log starts."""
+        self.check()
+        self.partition.follow(high_watermark, log_start_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        self.check()
+        self.partition.log.truncate_to(offset)
+
+    def truncate_to_epoch(self, epoch: int, end_offset: int) -> int:
+        """Truncate at the end of the last epoch that both logs have; the offset (KIP-101, KIP-279).
+
+        `epoch` is the leader's last one that is not above ours, and `end_offset` where it ends there.
+        """
+        self.check()
+        log = self.partition.log
+        own_epoch, own_end = log.end_offset_for_epoch(epoch)
+        offset = min(end_offset, own_end) if own_epoch >= 0 else end_offset
+        if 0 <= own_epoch < epoch:
+            offset = own_end  # the leader has an epoch that we never had; ours ends before it
+        offset = min(offset, log.log_end_offset)
+        log.truncate_to(offset)
+        return offset
+
+    def start_at(self, offset: int) -> None:
+        """Drop everything: the leader's log starts past the end of ours."""
+        self.check()
+        self.partition.log.truncate_fully_and_start_at(offset)

@@ -1,0 +1,357 @@
+"""What there is: relations, functions and continuous queries, folded from the records of `__penstock_sql`.
+
+Pure. An image is frozen; `fold` gives the next one. The `plan_*` functions say which records a statement
+writes, or raise what is wrong with it; who carries it out is the engine.
+
+A query has with it all that it needs to be run again as it was: its text, its sources and functions as they
+were when it was created. What is created, replaced or dropped later does not change it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from penstock.sql.errors import Clash, Exists, Place, Unknown, did_you_mean
+from penstock.sql.language.statements import Column
+
+TOPIC = "__penstock_sql"
+
+Kind = Literal["stream", "table"]
+State = Literal["RUNNING", "PAUSED"]
+Mode = Literal["append", "update", "complete", "refresh"]
+"""How a query's rows come: each once; those that have changed; all of them after each batch; all of them
+when a source has changed. Of the last two the difference to what was written before is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A stream or table: where its records are, and how they are read."""
+
+    name: str
+    kind: Kind
+    topic: str | None
+    """None for one that is kept in files: `path`."""
+    columns: tuple[Column, ...]
+    """All but those with `__`. `Column.key`: read from the record's key instead of its value."""
+    key_columns: tuple[str, ...] = ()
+    """What tells the rows of a table apart."""
+    format: str = "json"
+    key_format: str = "string"
+    options: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, int] = field(default_factory=dict)
+    """Versions of the subjects of value and key that it is read with."""
+    statement: str = ""
+    made_by: str | None = None
+    """The query whose output it is."""
+    path: str | None = None
+    implicit: bool = False
+    """It is a topic with a schema, and nobody has created it."""
+
+    @property
+    def folded(self) -> str:
+        return self.name.casefold()
+
+    def column(self, name: str) -> Column | None:
+        exact = next((each for each in self.columns if each.name == name), None)
+        folded = name.casefold()
+        return exact or next((each for each in self.columns if each.name.casefold() == folded), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Relation:
+        columns = tuple(Column(each["name"], each["type"], bool(each["key"])) for each in data["columns"])
+        known = {name: value for name, value in data.items() if name in cls.__slots__}
+        return cls(**{**known, "columns": columns, "key_columns": tuple(data.get("key_columns", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of SQL that is written in Python."""
+
+    name: str
+    parameters: tuple[Column, ...]
+    returns: str
+    body: str
+    statement: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Function:
+        parameters = tuple(Column(each["name"], each["type"]) for each in data["parameters"])
+        known = {name: value for name, value in data.items() if name in cls.__slots__}
+        return cls(**{**known, "parameters": parameters})
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDef:
+    """A continuous query. It runs, or is paused, until it is terminated."""
+
+    id: str
+    kind: Literal["csas", "ctas", "insert"]
+    statement: str
+    target: Relation
+    sources: Mapping[str, Relation]
+    """By the names that the statement has for them."""
+    functions: tuple[Function, ...] = ()
+    state: State = "RUNNING"
+    mode: Mode = "append"
+    generation: int = 0
+    """Grows when it begins anew, with an empty state."""
+    uid: str = ""
+    """Of the generation: names its checkpoint and its writes, so that nothing older is taken for its own."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    starting: Mapping[str, str] = field(default_factory=dict)
+    """Where each topic is read from at first: `earliest`, or offsets in JSON."""
+    shuffle_partitions: int = 2
+    """Cannot change while the state is kept."""
+    fingerprint: Mapping[str, Any] | None = None
+    empties: Mapping[str, Any] | None = None
+    """The definition of before, in JSON, if its rows have to be deleted before this one first runs."""
+
+    def reads(self, relation: str) -> bool:
+        return any(each.folded == relation.casefold() for each in self.sources.values())
+
+    def writes(self, relation: str) -> bool:
+        return self.target.folded == relation.casefold()
+
+    @property
+    def directory(self) -> str:
+        """Of its checkpoint, below the storage."""
+        return f"queries/{self.id}/{self.generation}-{self.uid}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QueryDef:
+        known = {name: value for name, value in data.items() if name in cls.__slots__}
+        return cls(
+            **{
+                **known,
+                "target": Relation.from_json(data["target"]),
+                "sources": {name: Relation.from_json(each) for name, each in data["sources"].items()},
+                "functions": tuple(Function.from_json(each) for each in data.get("functions", ())),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the topic; a value of None deletes what the key names."""
+
+    key: str
+    value: Mapping[str, Any] | None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        value = None if self.value is None else json.dumps(self.value, separators=(",", ":")).encode()
+        return self.key.encode(), value
+
+    @classmethod
+    def decode(cls, key: bytes | None, value: bytes | None) -> Record | None:
+        """None for what is no record of ours; it is passed over."""
+        try:
+            data = None if value is None else json.loads(value)
+            if key is None or not (data is None or isinstance(data, dict)):
+                return None
+            return cls(key.decode(), data)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All that there is, by casefolded name; queries by id."""
+
+    relations: Mapping[str, Relation] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    queries: Mapping[str, QueryDef] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Of the next query of a kind and name."""
+    epoch: int = 0
+    """Of the leader that took over last; each has one of its own, higher than all before."""
+
+    def fold(self, records: Iterable[Record]) -> Catalog:
+        """The image after these records. Keys that it does not know are of a newer Penstock: passed over."""
+        relations, functions, queries = dict(self.relations), dict(self.functions), dict(self.queries)
+        numbers, epoch = dict(self.numbers), self.epoch
+        for record in records:
+            what, _, name = record.key.partition("/")
+            value = record.value
+            if what == "relation":
+                _put(relations, name, None if value is None else Relation.from_json(value))
+            elif what == "function":
+                _put(functions, name, None if value is None else Function.from_json(value))
+            elif what == "query":
+                _put(queries, name, None if value is None else QueryDef.from_json(value))
+            elif what == "number" and value is not None:
+                numbers[name] = int(value["next"])
+            elif what == "leader" and value is not None:
+                epoch = int(value["epoch"])
+        return Catalog(relations, functions, queries, numbers, epoch)
+
+    def apply(self, record: Record) -> Catalog:
+        return self.fold((record,))
+
+    def relation(self, name: str) -> Relation | None:
+        return self.relations.get(name.casefold())
+
+    def function(self, name: str) -> Function | None:
+        return self.functions.get(name.casefold())
+
+    def function_names(self) -> list[str]:
+        return [each.name for each in self.functions.values()]
+
+    def query(self, query_id: str, place: Place | None = None) -> QueryDef:
+        found = self.queries.get(query_id) or self.queries.get(query_id.casefold())
+        if found is None:
+            raise Unknown(f"no query `{query_id}`{did_you_mean(query_id, self.queries)}", place)
+        return found
+
+    def readers(self, relation: str) -> list[str]:
+        return sorted(each.id for each in self.queries.values() if each.reads(relation))
+
+    def writers(self, relation: str) -> list[str]:
+        return sorted(each.id for each in self.queries.values() if each.writes(relation))
+
+
+def _put(into: dict[str, Any], name: str, value: Any) -> None:
+    if value is None:
+        into.pop(name, None)
+    else:
+        into[name] = value
+
+
+# Records
+
+
+def relation_record(relation: Relation) -> Record:
+    return Record(f"relation/{relation.folded}", relation.to_json())
+
+
+def query_record(query: QueryDef) -> Record:
+    return Record(f"query/{query.id}", query.to_json())
+
+
+def leader_record(catalog: Catalog) -> Record:
+    """What a server writes that takes over."""
+    return Record("leader/epoch", {"epoch": catalog.epoch + 1})
+
+
+def gone(what: Literal["relation", "function", "query"], name: str) -> Record:
+    return Record(f"{what}/{name if what == 'query' else name.casefold()}", None)
+
+
+# Plans
+
+
+def plan_relation(
+    catalog: Catalog, relation: Relation, or_replace: bool, place: Place | None
+) -> list[Record]:
+    """Records that create a relation which no query of ours fills."""
+    old = catalog.relation(relation.name)
+    if old is not None:
+        if not or_replace:
+            raise Exists(f"the {old.kind} `{old.name}` is there already", place)
+        if old.kind != relation.kind:
+            raise Clash(
+                f"`{old.name}` is a {old.kind}; DROP it before a {relation.kind} takes its name", place
+            )
+        if old.made_by is not None:
+            raise Clash(
+                f"`{old.name}` is what the query {old.made_by} makes: replace it with AS SELECT", place
+            )
+    return [relation_record(relation)]
+
+
+def next_query_id(catalog: Catalog, kind: str, name: str) -> tuple[str, Record]:
+    """The id of a new query, which no other has had, and the record that takes its number."""
+    clean = "".join(char if char.isalnum() or char == "_" else "_" for char in name.casefold())
+    base = f"{kind}_{clean}"
+    number = catalog.numbers.get(base, 1)
+    return f"{base}_{number}", Record(f"number/{base}", {"next": number + 1})
+
+
+def plan_function(
+    catalog: Catalog, function: Function, or_replace: bool, place: Place | None
+) -> list[Record]:
+    old = catalog.function(function.name)
+    if old is not None and not or_replace:
+        raise Exists(
+            f"the function `{old.name}` is there already; CREATE OR REPLACE FUNCTION changes it", place
+        )
+    return [Record(f"function/{function.name.casefold()}", function.to_json())]
+
+
+def plan_state(
+    catalog: Catalog, query_id: str | None, state: State, place: Place | None = None
+) -> tuple[list[QueryDef], list[Record]]:
+    """PAUSE and RESUME: the queries that change, and their records. None is all queries."""
+    chosen = list(catalog.queries.values()) if query_id is None else [catalog.query(query_id, place)]
+    changed = [replace(each, state=state) for each in chosen if each.state != state]
+    return changed, [query_record(each) for each in changed]
+
+
+def plan_terminate(
+    catalog: Catalog, query_id: str | None, place: Place | None = None
+) -> tuple[list[QueryDef], list[Record]]:
+    """The queries that end, and their records. What they have written stays, as a relation of its own."""
+    chosen = list(catalog.queries.values()) if query_id is None else [catalog.query(query_id, place)]
+    records = []
+    for each in chosen:
+        records.append(gone("query", each.id))
+        made = catalog.relation(each.target.name)
+        if made is not None and made.made_by == each.id:
+            records.append(relation_record(replace(made, made_by=None)))
+    return chosen, records
+
+
+def plan_drop(
+    catalog: Catalog, name: str, kind: str, place: Place | None
+) -> tuple[Relation | None, list[QueryDef], list[Record]]:
+    """DROP: the relation (None: there is none), its own queries, which end, and the records."""
+    relation = catalog.relation(name)
+    if relation is None:
+        return None, [], []
+    if relation.kind != kind:
+        raise Clash(
+            f"`{relation.name}` is a {relation.kind}: DROP {relation.kind.upper()} {relation.name}", place
+        )
+    own = [each for each in catalog.queries.values() if each.id == relation.made_by]
+    ends = {each.id for each in own}
+    readers = [each for each in catalog.readers(name) if each not in ends]
+    writers = [each for each in catalog.writers(name) if each not in ends]
+    if readers or writers:
+        said = [f"{' and '.join(readers)} read{'s' if len(readers) == 1 else ''} it"] if readers else []
+        said += [f"{' and '.join(writers)} write{'s' if len(writers) == 1 else ''} to it"] if writers else []
+        raise Clash(f"`{relation.name}` is in use: {', '.join(said)}. TERMINATE first what uses it", place)
+    return relation, own, [gone("relation", name), *(gone("query", each.id) for each in own)]
+
+
+def users_of_function(catalog: Catalog, name: str) -> list[str]:
+    """The queries that call it."""
+    folded = name.casefold()
+    return sorted(
+        each.id
+        for each in catalog.queries.values()
+        if any(function.name.casefold() == folded for function in each.functions)
+    )
+
+
+def plan_drop_function(catalog: Catalog, name: str, if_exists: bool, place: Place | None) -> Sequence[Record]:
+    found = catalog.function(name)
+    if found is None:
+        if if_exists:
+            return []
+        known = [each.name for each in catalog.functions.values()]
+        raise Unknown(f"no function `{name}`{did_you_mean(name, known)}", place)
+    users = users_of_function(catalog, name)
+    if users:
+        raise Clash(f"`{found.name}` is in use by {' and '.join(users)}: TERMINATE first", place)
+    return [gone("function", name)]

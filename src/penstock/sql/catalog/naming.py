@@ -1,0 +1,126 @@
+"""From names in a statement to relations: those of the catalog, and topics whose schema the registry has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.registry.client import RegisteredSchema
+from penstock.sql.catalog.catalog import Catalog, Relation
+from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
+from penstock.sql.catalog.relations import SCHEMA_TYPES
+from penstock.sql.catalog.spark_types import words
+from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
+from penstock.sql.language.statements import Column
+
+
+class Names:
+    """Looks names up in an image of the catalog, and in the registry as it is now."""
+
+    def __init__(self, catalog: Catalog, outside: Outside) -> None:
+        self._catalog = catalog
+        self._outside = outside
+
+    def relation(self, name: str, place: Place | None = None) -> Relation:
+        """Unknown, with the nearest name that there is, if nobody knows it."""
+        found = self.find(name, place)
+        if found is None:
+            raise Unknown(self._missing(name), place)
+        return found
+
+    def find(self, name: str, place: Place | None = None) -> Relation | None:
+        created = self._catalog.relation(name)
+        if created is not None:
+            return created
+        topic = self._topic_with_schema(name)
+        return None if topic is None else implicit(topic, self._outside, place)
+
+    def _topic_with_schema(self, name: str) -> str | None:
+        if not self._outside.has_registry or name.startswith("__"):
+            return None
+        if self._outside.schema(f"{name}{VALUE}") is not None and self._outside.partitions(name) is not None:
+            return name
+        folded = f"{name}{VALUE}".casefold()
+        alike = [each for each in self._outside.subjects() if each.casefold() == folded]
+        topics = self._outside.topics() if alike else frozenset()
+        alike = [each.removesuffix(VALUE) for each in alike if each.removesuffix(VALUE) in topics]
+        if len(alike) > 1:
+            raise Clash(
+                f"`{name}` may be {' or '.join(f'`{each}`' for each in alike)}: write it in its own case"
+            )
+        return alike[0] if alike else None
+
+    def _missing(self, name: str) -> str:
+        topics = self._outside.topics()
+        if name in topics:
+            return (
+                f"the topic `{name}` has no schema in the registry: say what it holds with "
+                f"CREATE STREAM {name} (…) WITH (topic='{name}', format='…')"
+            )
+        return f"no stream, table or topic `{name}`{did_you_mean(name, self.known(topics))}"
+
+    def known(self, topics: frozenset[str] | None = None) -> list[str]:
+        """Every name that a query can read."""
+        created = [each.name for each in self._catalog.relations.values()]
+        return [*created, *self.implicit_topics(topics)]
+
+    def implicit_topics(self, topics: frozenset[str] | None = None) -> list[str]:
+        there = self._outside.topics() if topics is None else topics
+        with_schema = {each.removesuffix(VALUE) for each in self._outside.subjects() if each.endswith(VALUE)}
+        return sorted(
+            each
+            for each in with_schema & there
+            if not each.startswith("__") and self._catalog.relation(each) is None
+        )
+
+
+def implicit(topic: str, outside: Outside, place: Place | None = None) -> Relation:
+    """A topic as a stream, in the newest version of its schema."""
+    schema = outside.schema(f"{topic}{VALUE}")
+    assert schema is not None
+    key_format, schemas = "string", {"value": schema.version}
+    key = outside.schema(f"{topic}{KEY}")
+    if key is not None:
+        key_format = SCHEMA_TYPES[key.schema_type]
+        schemas["key"] = key.version
+    return Relation(
+        name=topic,
+        kind="stream",
+        topic=topic,
+        columns=registered_columns(schema, outside, place),
+        format=SCHEMA_TYPES[schema.schema_type],
+        key_format=key_format,
+        schemas=schemas,
+        implicit=True,
+    )
+
+
+def registered_columns(
+    schema: RegisteredSchema, outside: Outside, place: Place | None = None, message: str | None = None
+) -> tuple[Column, ...]:
+    """The columns that a value of this schema has; one called `value` if it is no record."""
+    from pyspark.sql.types import StructType
+
+    kind = registered_type(schema, outside, place, message)
+    if isinstance(kind, StructType):
+        return tuple(Column(each.name, words(each.dataType)) for each in kind.fields)
+    return (Column("value", words(kind)),)
+
+
+def registered_type(
+    schema: RegisteredSchema, outside: Outside, place: Place | None = None, message: str | None = None
+) -> Any:
+    """The type that Spark gives to values of a schema."""
+    from penstock.registry.client import RegistrySettings
+    from penstock.spark.errors import SparkError
+    from penstock.spark.typed import TypedColumns, TypedPart, source_schema
+    from penstock.spark.typed_options import PartOptions, TypedOptions
+
+    options = PartOptions("value", schema.schema_type, schema.subject, None, "latest", message, "fail")
+    part = TypedPart(options, schema.schema, outside.references(schema))
+    try:
+        columns = TypedColumns(TypedOptions(RegistrySettings(), (part.options,), None), (part,))
+        return source_schema(columns, False)["value"].dataType
+    except SparkError as error:
+        raise Clash(
+            f"{schema.subject} version {schema.version} cannot be read as columns: {error}", place
+        ) from error

@@ -1,0 +1,67 @@
+"""The topic of CREATE … AS: how long it keeps records, and which options have no effect if it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_MINUTE_MS = 60_000
+_DAY_MS = 86_400_000
+KAFKA_DEFAULT_MS = 7 * _DAY_MS
+_OF_NEW_TOPICS = ("partitions", "replicas", "retention")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a topic keeps records: milliseconds, -1 for ever; `own` if it is not the cluster's default."""
+
+    ms: int
+    own: bool
+
+
+def topic_config(kind: str, retention: int | None) -> dict[str, str]:
+    """Settings of a topic that is made for a stream or table.
+
+    A table is compacted. With a `retention` its rows are deleted, too, when they have not been written for so
+    long; its segments are small enough in time for that to happen not much later.
+    """
+    config = {} if kind == "stream" else {"cleanup.policy": "compact"}
+    if retention is not None:
+        config["retention.ms"] = str(retention)
+        if kind == "table" and retention >= 0:
+            config["cleanup.policy"] = "compact,delete"
+            config["segment.ms"] = str(min(max(retention // 4, _MINUTE_MS), KAFKA_DEFAULT_MS))
+    return config
+
+
+def output_retention(sources: Iterable[Retention], *, event_time: bool) -> int | None:
+    """The retention.ms of a topic whose records have the times of what was read; None: the default will do.
+
+    Retention counts from the time of a record. With the time of its source's record it is kept as long as
+    that one. With a time out of a column (`event_time`) nobody knows how old it is: by default it would be
+    deleted within minutes where old events are read.
+    """
+    known = list(sources)
+    if event_time:
+        return None if any(each.ms == -1 and not each.own for each in known) else -1
+    own = [each.ms for each in known if each.own]
+    if -1 in own:
+        return -1
+    return max((each for each in own if each > KAFKA_DEFAULT_MS), default=None)
+
+
+def kept_for_ever(topic: str, columns: Iterable[str]) -> str:
+    """What to say of a topic that was given retention.ms=-1 because of these columns."""
+    times = ", ".join(f"`{name}`" for name in columns)
+    return (
+        f"Note: the topic `{topic}` keeps its records for ever, because their times are those of {times}, "
+        "which may be old: limit that with WITH (retention = '30 days')"
+    )
+
+
+def ignored(topic: str, given: Iterable[str]) -> str | None:
+    """What to say of options that only count for a topic that is made, where it is there already."""
+    names = [name for name in _OF_NEW_TOPICS if name in set(given)]
+    if not names:
+        return None
+    return f"Note: the topic `{topic}` is there already, so {', '.join(names)} had no effect"

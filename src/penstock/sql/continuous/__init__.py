@@ -1,0 +1,1 @@
+"""Continuous queries: defined, planned, run by Spark, replaced."""

@@ -1,0 +1,99 @@
+"""CREATE FUNCTION … LANGUAGE PYTHON: the text of a function becomes one that Spark calls with columns.
+
+The body is an expression (`x * 2`), statements with a `return`, or a module that defines a function of the
+SQL function's name. It is compiled when the statement is made, so that what is wrong with it is said then.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.sql.catalog.catalog import Function
+from penstock.sql.catalog.spark_types import quoted
+from penstock.sql.continuous.sender_code import check_functions
+from penstock.sql.errors import BadSyntax, Clash, Place, SqlError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MODULE = "penstock_sql_function"
+
+
+def compiled(function: Function, place: Callable[[int], Place] | None = None) -> Callable[..., Any]:
+    """The Python function. `place` says where in the statement a line of the body (from 1) is."""
+    body = textwrap.dedent(function.body.strip("\n")).rstrip()
+    names = [each.name for each in function.parameters]
+    for name in names:
+        if not name.isidentifier():
+            raise Clash(f"the parameter `{name}` is no name in Python")
+    source, before = _source(function.name, names, body)
+    try:
+        code = compile(source, f"<function {function.name}>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = max(1, (error.lineno or 1) - before)
+        raise BadSyntax(f"the body of `{function.name}` is no Python: {error.msg} (line {line} of it)",
+                        place(line) if place else None) from None  # fmt: skip
+    space: dict[str, Any] = {"__name__": _MODULE}
+    try:
+        exec(code, space)  # who may create functions may run code
+    except Exception as error:
+        raise SqlError(f"the body of `{function.name}` fails: {type(error).__name__}: {error}") from error
+    found = space.get(function.name) or space.get(function.name.casefold())
+    if not callable(found):
+        raise BadSyntax(f"the body of `{function.name}` defines no function of that name")
+    _check_parameters(function, found)
+    return found  # type: ignore[no-any-return]
+
+
+def _source(name: str, parameters: Iterable[str], body: str) -> tuple[str, int]:
+    """A module that defines the function, and how many lines were put before the body."""
+    if re.search(rf"^(async\s+)?def\s+{re.escape(name)}\s*\(", body, re.MULTILINE | re.IGNORECASE):
+        return body, 0
+    head = f"def {name}({', '.join(parameters)}):\n"
+    try:
+        ast.parse(body, mode="eval")
+        return f"{head}    return (\n{body}\n    )", 2
+    except SyntaxError:
+        return head + textwrap.indent(body, "    "), 1
+
+
+def _check_parameters(function: Function, found: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(found).bind(*[None] * len(function.parameters))
+    except TypeError:
+        raise Clash(
+            f"`{function.name}` has {len(function.parameters)} parameters, its Python function takes others"
+        ) from None
+    except ValueError:
+        pass  # a builtin without a signature
+
+
+def mentioned(text: str, functions: Mapping[str, Function]) -> tuple[Function, ...]:
+    """Those of the functions that a text calls."""
+    called = {each.casefold() for each in re.findall(r"([A-Za-z_]\w*)`?\s*\(", text)}
+    return tuple(each for name, each in functions.items() if name in called)
+
+
+def register(session: SparkSession, functions: Iterable[Function], *, allowed: bool) -> None:
+    """Makes them functions of a session's SQL; arguments are cast to the types of the parameters."""
+    from pyspark.sql.functions import udf
+
+    functions = tuple(functions)
+    if not allowed:
+        check_functions(functions)
+
+    for function in functions:
+        inner = f"__python_{function.name}"
+        session.udf.register(inner, udf(compiled(function), function.returns, useArrow=True))
+        # Around it a function of SQL, which knows how many parameters there are and of which types.
+        parameters = ", ".join(f"{quoted(each.name)} {each.type}" for each in function.parameters)
+        arguments = ", ".join(quoted(each.name) for each in function.parameters)
+        session.sql(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)} ({parameters}) "
+            f"RETURNS {function.returns} RETURN {quoted(inner)}({arguments})"
+        )

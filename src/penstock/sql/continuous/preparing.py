@@ -1,0 +1,192 @@
+"""A query made ready: a session of its own, in which the relations that it names are views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.sql.catalog.catalog import Function, Relation
+from penstock.sql.catalog.relations import OWN_COLUMNS, frame
+from penstock.sql.catalog.spark_types import quoted
+from penstock.sql.continuous import functions as python_functions
+from penstock.sql.continuous.planning import KEEP, KEY_PREFIX, TIME, Shape
+from penstock.sql.continuous.sender_code import check_text
+from penstock.sql.continuous.spark_errors import translated
+from penstock.sql.errors import Clash
+from penstock.sql.language.spark_text import to_spark
+from penstock.sql.language.statements import Query
+from penstock.sql.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OF_SPARK = "spark."
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What Spark made of a query."""
+
+    session: SparkSession
+    rows: DataFrame
+    """With the columns that were added (`planning`), and those with `__` that a star has brought."""
+    places: tuple[int, ...]
+    """Of the columns that the query is about, in their order."""
+    text: str
+    """As Spark has it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.rows.columns[at] for at in self.places)
+
+
+def new_session(
+    spark: SparkSession, properties: Mapping[str, str], shuffle_partitions: int, *, streaming: bool
+) -> SparkSession:
+    """A session for one query; `properties` that begin with `spark.` are its settings."""
+    session = spark.newSession()
+    # Spark looks data sources up in the thread's session, and a thread of ours may have none yet.
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    chosen = {
+        "spark.sql.session.timeZone": "UTC",
+        # What cannot be cast is null: one odd record must not stop a query that runs for ever.
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.stopTimeout": "60s",
+        # How long a query without records waits before it asks again; each has its own process to ask.
+        "spark.sql.streaming.pollingDelay": "100ms",
+        # A batch that is run again must be cut into the same tasks.
+        "spark.sql.adaptive.enabled": str(not streaming).lower(),
+    }
+    if streaming:
+        chosen |= {
+            "spark.sql.streaming.stateStore.providerClass": (
+                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+            ),
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        }
+    chosen |= {name: value for name, value in properties.items() if name.startswith(_OF_SPARK)}
+    from pyspark.errors import PySparkException
+
+    for name, value in chosen.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            from penstock.pipelines.failures import cause
+
+            raise Clash(f"SET '{name}' = '{value}': {cause(error)}") from error
+    return session
+
+
+def prepare(
+    session: SparkSession,
+    query: Query,
+    sources: Mapping[str, Relation],
+    settings: EngineSettings,
+    *,
+    functions: Iterable[Function] = (),
+    known: Iterable[str] = (),
+    shape: Shape | None = None,
+    properties: Mapping[str, str],
+    starting: Mapping[str, str],
+    reader: str | None = None,
+    commits: bool = True,
+) -> Prepared:
+    """Analyses a query; SqlError at the place in its text that is wrong. Without a shape it is a batch.
+
+    `functions` are those that it names; `known` are the names of all, one of which may have been meant.
+    `reader` is the id that its dead letters have. Without `commits` it has no consumer group.
+    """
+    if not settings.python_functions:
+        check_text(query.text, *query.span)
+    python_functions.register(session, functions, allowed=settings.python_functions)
+    headers = "__headers" in query.columns
+    for name, relation in sources.items():
+        streaming = shape is not None and name in shape.streams
+        view = frame(
+            session,
+            relation,
+            settings,
+            streaming=streaming,
+            properties=properties,
+            starting=starting.get(relation.topic or "", "earliest"),
+            headers=headers and relation.topic is not None,
+            watermark=shape.watermarks.get(name) if shape is not None else None,
+            reader=reader,
+            commits=commits,
+        )
+        view.createOrReplaceTempView(quoted(name))
+    rewritten = to_spark(
+        query,
+        window_columns=shape is not None and shape.window_columns,
+        extra=shape.extra if shape is not None else (),
+        drop_having=shape.drop_having if shape is not None else False,
+    )
+    with spark_errors(rewritten.text, rewritten.place, sources, session, known):
+        rows = session.sql(rewritten.text)
+        found = tuple(rows.columns)
+    return Prepared(session, rows, visible(query, found), rewritten.text)
+
+
+class spark_errors:
+    """What Spark raises inside becomes a SqlError."""
+
+    def __init__(
+        self,
+        text: str,
+        place: Callable[[int], Any],
+        sources: Mapping[str, Relation],
+        session: SparkSession,
+        functions: Iterable[str] = (),
+    ) -> None:
+        self._text = text
+        self._place = place
+        self._sources = sources
+        self._session = session
+        self._functions = list(functions)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if isinstance(error, PySparkException | Py4JError):
+            columns = [each.name for relation in self._sources.values() for each in relation.columns]
+            raise translated(
+                error, self._text, self._place, [*columns, *OWN_COLUMNS], self._known_functions
+            ) from error
+
+    def _known_functions(self) -> list[str]:
+        try:
+            found = self._session.sql("SHOW FUNCTIONS").collect()
+        except Exception:  # noqa: BLE001 - only a hint is lost
+            return self._functions
+        return [*self._functions, *(str(row[0]) for row in found)]
+
+
+def visible(query: Query, columns: Sequence[str]) -> tuple[int, ...]:
+    """The places of the columns that the query is about.
+
+    Without what was added, and without the `__` columns that a star has brought: only one that is an item of
+    the SELECT list itself is shown. It may be there twice then; an item behind the star is the last of them.
+    """
+    items = [(name or "").casefold() for name, _ in query.projections]
+    star = items.index("*") if "*" in items else None
+    shown = []
+    for at, name in enumerate(columns):
+        if name in (KEEP, TIME) or name.startswith(KEY_PREFIX):
+            continue
+        if name in OWN_COLUMNS and star is not None:
+            if name not in items:
+                continue
+            behind = items.index(name) > star
+            others = columns[at + 1 :] if behind else columns[:at]
+            if name in others:
+                continue
+        shown.append(at)
+    return tuple(shown)

@@ -1,0 +1,200 @@
+"""The queries of this server: started, watched by one thread, started again when they fail, stopped.
+
+A query that fails waits longer each time (1 s to 60 s) and goes on from its checkpoint; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from penstock.pipelines.changes import Backoff
+from penstock.pipelines.failures import cause
+from penstock.sql.catalog.catalog import QueryDef
+from penstock.sql.continuous.running import Running, TablesChanged
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.25
+_AT_ONCE = 2
+"""Starts under way. Each starts a process, to which Spark gives 10 s: all at once they would all be late."""
+_BEGIN_SECONDS = 30.0
+_BEGIN_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Of one query: `state` is STARTING, RUNNING, FAILED (it will be tried again), PAUSED or STOPPED."""
+
+    state: str
+    error: str | None = None
+    failures: int = 0
+
+
+class _Entry:
+    """A query that is to run. Its fields are changed under the lock of `Queries`."""
+
+    def __init__(self, definition: QueryDef) -> None:
+        self.definition = definition
+        self.running: Running | None = None
+        self.starting = False
+        self.unwanted = False
+        self.settle = True
+        self.failures = 0
+        self.error: str | None = None
+        self.again_at = 0.0
+        self.started_at = 0.0
+        self.settled = threading.Event()
+        """It runs, or has failed for the first time."""
+
+
+class Queries:
+    def __init__(
+        self,
+        launch: Callable[[QueryDef], Running],
+        *,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._launch = launch
+        self._backoff = backoff or Backoff()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._closing = False
+        self._wake = threading.Event()
+        self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sql-query-start")
+        self._watcher = threading.Thread(target=self._watch, name="sql-queries", daemon=True)
+        self._watcher.start()
+
+    def start(self, definition: QueryDef, *, wait: float = 0.0) -> None:
+        """Let it run from now on. With `wait`, return when it runs or has failed, or after so long."""
+        with self._lock:
+            if definition.id in self._entries or self._closing:
+                return
+            entry = self._entries[definition.id] = _Entry(definition)
+        self._wake.set()
+        if wait:
+            entry.settled.wait(wait)
+
+    def stop(self, query_id: str, *, settle: bool = True) -> None:
+        """Returns when it has ended. With `settle`, transactions that it leaves open are ended, too; not
+        where another server may run it already, whose transactions have the same ids."""
+        with self._lock:
+            entry = self._entries.pop(query_id, None)
+            if entry is None:
+                return
+            entry.unwanted, entry.settle = True, settle
+            starting, running = entry.starting, entry.running
+        if starting:
+            entry.settled.wait(60.0)  # the start that is under way ends it itself
+        elif running is not None:
+            self._end(entry, running)
+
+    def stop_all(self, *, settle: bool = True) -> None:
+        with self._lock:
+            known = list(self._entries)
+        with ThreadPoolExecutor(max(1, min(8, len(known)))) as pool:
+            list(pool.map(lambda each: self.stop(each, settle=settle), known))
+
+    def close(self) -> None:
+        self._closing = True
+        self.stop_all()
+        self._wake.set()
+        self._watcher.join(10.0)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def status(self, definition: QueryDef) -> Status:
+        with self._lock:
+            entry = self._entries.get(definition.id)
+            if entry is None:
+                return Status("PAUSED" if definition.state == "PAUSED" else "STOPPED")
+            if entry.running is not None:
+                return Status("RUNNING", entry.error, entry.failures)
+            return Status("FAILED" if entry.error is not None else "STARTING", entry.error, entry.failures)
+
+    def ids(self) -> list[str]:
+        with self._lock:
+            return sorted(self._entries)
+
+    # The watcher
+
+    def _watch(self) -> None:
+        while not self._closing:
+            self._wake.wait(_LOOK_SECONDS)
+            self._wake.clear()
+            try:
+                self._look()
+            except Exception:
+                log.exception("the queries could not be looked at")
+
+    def _look(self) -> None:
+        now = self._clock()
+        with self._lock:
+            entries = list(self._entries.values())
+        for entry in entries:
+            if entry.starting:
+                continue
+            if entry.running is None:
+                if now >= entry.again_at and self._claim(entry):
+                    self._workers.submit(self._begin, entry)
+            elif not entry.running.active():
+                self._failed(entry, entry.running.error())
+            elif entry.failures and now - entry.started_at > self._backoff.healthy_after:
+                entry.failures, entry.error = 0, None
+
+    def _claim(self, entry: _Entry) -> bool:
+        """From now on, who stops it waits for the start. False if it was stopped before."""
+        with self._lock:
+            if entry.unwanted:
+                return False
+            entry.starting = True
+            entry.settled.clear()
+            return True
+
+    def _begin(self, entry: _Entry) -> None:
+        try:
+            if entry.unwanted or self._closing:
+                return
+            running = self._launch(entry.definition)
+        except Exception as error:  # noqa: BLE001 - it is the query's, and tried again
+            self._failed(entry, error)
+        else:
+            with self._lock:
+                entry.running, entry.started_at = running, self._clock()
+            until = self._clock() + _BEGIN_SECONDS
+            while not (entry.unwanted or self._closing or running.begun() or self._clock() >= until):
+                time.sleep(_BEGIN_LOOK_SECONDS)
+            with self._lock:
+                entry.starting = False
+                unwanted = entry.unwanted or self._closing
+            if unwanted:
+                self._end(entry, running)
+        finally:
+            entry.starting = False
+            entry.settled.set()
+
+    def _failed(self, entry: _Entry, error: Exception | None) -> None:
+        if isinstance(error, TablesChanged):
+            with self._lock:
+                entry.running, entry.again_at = None, 0.0
+            return
+        text = "it has ended without an error" if error is None else cause(error)
+        with self._lock:
+            entry.running = None
+            entry.failures += 1
+            entry.error = text
+            delay = self._backoff.delay(entry.failures, random.random())
+            entry.again_at = self._clock() + delay
+        log.warning("query %s failed, and is started again in %.0f s: %s", entry.definition.id, delay, text)
+
+    def _end(self, entry: _Entry, running: Running) -> None:
+        try:
+            running.stop(settle=entry.settle)
+        except Exception as error:  # noqa: BLE001 - Spark says why a stop took too long; it ends nevertheless
+            log.warning("query %s was stopped: %s", entry.definition.id, cause(error))

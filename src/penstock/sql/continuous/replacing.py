@@ -1,0 +1,85 @@
+"""CREATE OR REPLACE: what becomes of the state of the existing query, decided before anything is done.
+
+keep     nothing that matters has changed: the query is not touched
+restart  it goes on from its checkpoint, with its state
+rebuild  its checkpoint does not fit: it begins anew, and a table is emptied first
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from penstock.pipelines.changes import Action, Change, plan_changes, state_can_be_kept
+from penstock.pipelines.fingerprint import FlowPrint
+from penstock.sql.catalog.catalog import QueryDef
+from penstock.sql.errors import Place, StateLost
+
+
+def plan(old: QueryDef, new: QueryDef, then: FlowPrint | None, *, keep: bool = False) -> Change:
+    """What has to be done to run the new one in place of the old, whose print is `then`: None if it is not
+    known what its state was built from. With `keep` state is kept that was built from other rows."""
+    now = _print(new)
+    if then is None:
+        why = "the existing query can no longer be analysed, so it is not known whether its state fits"
+        return Change(old.id, Action.REBUILD, (why,))
+    (change,) = plan_changes({old.id: then}, {old.id: now})
+    if change.action is Action.REBUILD and keep and state_can_be_kept(then, now):
+        return Change(old.id, Action.RESTART, ("its state is kept as asked for", *change.reasons))
+    if change.action is Action.KEEP and old.sources != new.sources:
+        return Change(old.id, Action.RESTART, ("its sources have other columns or options now",))
+    if change.action is Action.KEEP and old.target.options != new.target.options:
+        return Change(old.id, Action.RESTART, ("its options changed",))
+    return change
+
+
+def _print(query: QueryDef) -> FlowPrint:
+    assert query.fingerprint is not None
+    return FlowPrint.from_json(query.fingerprint)
+
+
+def check(
+    change: Change, new: QueryDef, then: FlowPrint | None, *, allowed: bool, place: Place | None
+) -> None:
+    """StateLost if state would go that nobody has given up."""
+    if change.action is Action.REBUILD and not allowed:
+        why = "; ".join(change.reasons)
+        text = (
+            f"the state of {change.flow} does not fit this query: {why}. WITH (state='rebuild') starts from"
+            " an empty state"
+        )
+        if then is not None and state_can_be_kept(then, _print(new)):
+            text += "; WITH (state='keep') leaves what it has as it is, and goes on with the new query"
+        raise StateLost(text, place)
+
+
+def replaced(old: QueryDef, new: QueryDef, change: Change) -> QueryDef:
+    """The definition that takes the place of the old one, under its id."""
+    target = replace(new.target, made_by=old.id)
+    if change.action is Action.REBUILD:
+        return replace(
+            new,
+            id=old.id,
+            target=target,
+            generation=old.generation + 1,
+            uid=uuid.uuid4().hex[:12],
+            state=old.state,
+            empties=_without_history(old) if target.kind == "table" else None,
+        )
+    return replace(
+        new,
+        id=old.id,
+        target=target,
+        generation=old.generation,
+        uid=old.uid,
+        state=old.state,
+        empties=old.empties,
+        starting=old.starting,
+        shuffle_partitions=old.shuffle_partitions,
+    )
+
+
+def _without_history(old: QueryDef) -> dict[str, Any]:
+    """What is needed of the old one to delete its rows."""
+    return replace(old, fingerprint=None, empties=None).to_json()

@@ -1,0 +1,407 @@
+"""A query of the catalog set going: from its definition to something that runs until it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.sql.catalog.catalog import QueryDef, Relation
+from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.relations import sink_options
+from penstock.sql.catalog.spark_types import quoted
+from penstock.sql.continuous.planning import Shape, shape
+from penstock.sql.continuous.preparing import Prepared, new_session, prepare
+from penstock.sql.continuous.table_versions import Versions
+from penstock.sql.continuous.writing import (
+    Difference,
+    app_id,
+    changed_rows,
+    emptied,
+    named,
+    settle,
+    stream_records,
+    table_records,
+)
+from penstock.sql.language.parser import parse
+from penstock.sql.language.statements import CreateRelation, InsertQuery, Query
+from penstock.sql.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_IDLE_SECONDS = 10.0
+_FILES_SECONDS = 5.0
+"""How often tables in files are looked at that a stream is joined with."""
+_LOOK_SECONDS = 0.5
+_NOT_BEGUN = ("Initializing", "Getting offsets")
+"""How Spark begins what it says of a query whose sources have not answered yet."""
+
+
+class TablesChanged(Exception):
+    """No failure: a query is to be started again, from where it is."""
+
+
+class Running(Protocol):
+    """A query under way."""
+
+    def begun(self) -> bool:
+        """Its sources have answered, or it has ended."""
+
+    def active(self) -> bool: ...
+
+    def error(self) -> Exception | None:
+        """What has ended it."""
+
+    def stop(self, *, settle: bool = True) -> None:
+        """Returns when it has ended; with `settle`, its transactions, too."""
+
+
+def group_of(definition: QueryDef) -> str:
+    """The consumer group that shows the progress of a streaming query."""
+    return f"penstock-{definition.id}"
+
+
+def query_of(definition: QueryDef) -> Query:
+    statement = parse(definition.statement)[0]
+    assert isinstance(statement, CreateRelation | InsertQuery) and statement.query is not None
+    return statement.query
+
+
+def shape_of(definition: QueryDef, query: Query) -> Shape:
+    return shape(query, definition.sources, "table" if definition.kind == "ctas" else None)
+
+
+class Watching(Protocol):
+    """Hears of the sessions that queries have, and that they have them no longer."""
+
+    def follow(self, spark: SparkSession) -> None: ...
+
+    def leave(self, spark: SparkSession) -> None: ...
+
+
+class Launcher:
+    """Sets queries going."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: EngineSettings,
+        outside: Outside,
+        watch: Watching,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._outside = outside
+        self._watch = watch
+        self.versions = Versions(0)
+        """Of the leader that this server is, or was."""
+
+    def difference(self, definition: QueryDef) -> Difference:
+        return Difference(
+            definition,
+            self._settings,
+            lambda: self.session(definition, streaming=False),
+            self.versions,
+        )
+
+    def empty(self, definition: QueryDef) -> None:
+        """Deletes the rows of the query whose place this one has taken, unless this one has run already.
+
+        Who dies between the two has left a definition that says what is still to be done.
+        """
+        if definition.empties is None or self._exists(self.checkpoint(definition)):
+            return
+        old = QueryDef.from_json(definition.empties)
+        emptied(self.session(definition, streaming=False), old, self._settings, self.versions)
+
+    def _exists(self, home: str) -> bool:
+        if "://" not in home:
+            return Path(home).exists()
+        jvm: Any = self._spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(home)
+        return bool(path.getFileSystem(self._spark._jsc.hadoopConfiguration()).exists(path))
+
+    def launch(self, definition: QueryDef) -> Running:
+        self.empty(definition)
+        if definition.mode == "refresh":
+            return Refreshing(self, definition)
+        return self._stream(definition)
+
+    def checkpoint(self, definition: QueryDef) -> str:
+        return f"{self._settings.storage.rstrip('/')}/{definition.directory}"
+
+    def forget(self, definition: QueryDef) -> None:
+        """Deletes the checkpoints of all its generations."""
+        self.delete(f"{self._settings.storage.rstrip('/')}/queries/{definition.id}")
+
+    def delete(self, home: str) -> None:
+        if "://" not in home:
+            shutil.rmtree(home, ignore_errors=True)
+            return
+        with contextlib.suppress(Exception):  # left behind, and never read again
+            jvm: Any = self._spark._jvm
+            path = jvm.org.apache.hadoop.fs.Path(home)
+            path.getFileSystem(self._spark._jsc.hadoopConfiguration()).delete(path, True)
+
+    def forget_generation(self, definition: QueryDef) -> None:
+        """Deletes the checkpoint of one generation."""
+        self.delete(self.checkpoint(definition))
+
+    def session(self, definition: QueryDef, *, streaming: bool) -> SparkSession:
+        return new_session(
+            self._spark, definition.properties, definition.shuffle_partitions, streaming=streaming
+        )
+
+    def prepared(
+        self, definition: QueryDef, query: Query, how: Shape | None, session: SparkSession
+    ) -> Prepared:
+        return prepare(
+            session,
+            query,
+            definition.sources,
+            self._settings,
+            functions=definition.functions,
+            shape=how,
+            properties=definition.properties,
+            starting=definition.starting,
+            reader=definition.id,
+        )
+
+    def _stream(self, definition: QueryDef) -> Running:
+        query = query_of(definition)
+        how = shape_of(definition, query)
+        files = [each for each in definition.sources.values() if each.path is not None]
+
+        def versions() -> list[int]:
+            return [_version(each) for each in files]
+
+        seen = versions()
+        session = self.session(definition, streaming=True)
+        prepared = self.prepared(definition, query, how, session)
+        rows, _ = named(prepared, query)
+        target = definition.target
+        writer = None
+        if definition.mode == "append" and target.topic is not None:
+            records = outgoing(rows, query, how, definition)
+            writer = records.writeStream.format("penstock").options(**sink_options(target, self._settings))
+            if "timestamp" in records.columns:
+                writer = writer.option("timestampColumn", "timestamp")
+            if not repeatable(definition, rows):
+                writer = writer.option("rerunCheck", "off")
+            writer = writer.outputMode("append")
+        elif definition.mode == "complete":
+            difference = self.difference(definition)
+            writer = rows.writeStream.outputMode("complete").foreachBatch(
+                lambda batch, _: _ignore(difference.apply(batch))
+            )
+        else:
+            mode = "append" if definition.mode == "append" else "update"
+            write = changed_rows(definition, self._settings, repeatable=repeatable(definition, rows))
+            writer = rows.writeStream.outputMode(mode).foreachBatch(write)
+        interval = definition.properties.get("trigger.interval")
+        if interval is not None:
+            writer = writer.trigger(processingTime=interval)
+        writer = writer.queryName(definition.id).option("checkpointLocation", self.checkpoint(definition))
+        # A share of the cores of its own, however busy others are.
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", definition.id)
+        self._watch.follow(session)
+        try:
+            started = writer.start()
+        except BaseException:
+            self._watch.leave(session)
+            raise
+        finally:
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        return Streaming(
+            started,
+            lambda: self._watch.leave(session),
+            lambda spark_id: self._settle(definition, spark_id),
+            versions,
+            seen,
+        )
+
+    def _settle(self, definition: QueryDef, spark_id: str) -> None:
+        """Ends transactions that a batch has left open: who reads committed records would wait for them."""
+        if definition.target.topic is None:
+            return
+        own = definition.mode == "append"
+        topics = [each.topic for each in definition.sources.values() if each.topic is not None]
+        tasks = max(definition.shuffle_partitions, len(self._outside.offsets(topics)) if own else 1)
+        settle(self._settings, spark_id if own else app_id(definition), tasks)
+
+    def changes(self, definition: QueryDef) -> object:
+        """What the sources of a refresh are now; another value when one of them has changed."""
+        topics = [each.topic for each in definition.sources.values() if each.topic is not None]
+        versions = [
+            (each.path, _version(each)) for each in definition.sources.values() if each.path is not None
+        ]
+        return (tuple(sorted(self._outside.offsets(topics).items())), tuple(versions))
+
+    @property
+    def settings(self) -> EngineSettings:
+        return self._settings
+
+
+def _ignore(_: object) -> None:
+    return None
+
+
+def _version(relation: Relation) -> int:
+    """Of the files of a table."""
+    from deltalake import DeltaTable
+
+    assert relation.path is not None
+    if relation.options.get("storage", "delta") != "delta" or not DeltaTable.is_deltatable(relation.path):
+        return -1
+    return DeltaTable(relation.path).version()
+
+
+def outgoing(rows: DataFrame, query: Query, how: Shape, definition: QueryDef) -> DataFrame:
+    """The records of a query whose rows come once each."""
+    target = definition.target
+    if definition.kind == "ctas":
+        return table_records(rows, target)
+    if definition.kind == "insert":
+        selected = {name.casefold() for name in rows.columns}
+        if query.partition_by is None and any(
+            each.key and each.name.casefold() in selected for each in target.columns
+        ):
+            how = replace(how, key=())  # the key is what is selected for it, not that of what is read
+        rows = fitted(rows, target)
+        if target.kind == "table":
+            return table_records(rows, target)
+    return stream_records(rows, how, target)
+
+
+def fitted(rows: DataFrame, target: Relation) -> DataFrame:
+    """The columns of the target in its types, null where there are none; and what was added for the key."""
+    from pyspark.sql import functions as F
+
+    there = {name.casefold(): name for name in rows.columns}
+    chosen = []
+    for column in target.columns:
+        found = there.get(column.name.casefold())
+        value = F.lit(None) if found is None else F.col(quoted(found))
+        chosen.append(value.cast(column.type).alias(column.name))
+    added = [F.col(quoted(name)) for name in rows.columns if name.startswith("__penstock_")]
+    return rows.select(*chosen, *added)
+
+
+def repeatable(definition: QueryDef, rows: DataFrame) -> bool:
+    """Whether a batch that is run again has the same rows: a table that it reads may have changed."""
+    tables = any(each.kind == "table" for each in definition.sources.values())
+    plan: Any = rows._jdf.queryExecution().analyzed()
+    return not tables and bool(plan.deterministic())
+
+
+class Streaming:
+    """A StreamingQuery of Spark. `seen` are the versions of tables in files that it reads."""
+
+    def __init__(
+        self,
+        query: Any,
+        ended: Callable[[], None],
+        settle: Callable[[str], None],
+        versions: Callable[[], list[int]],
+        seen: list[int],
+    ) -> None:
+        self._query = query
+        self._ended: Callable[[], None] | None = ended
+        self._settle = settle
+        self._versions = versions
+        self._seen = seen
+        self._look_at = time.monotonic() + _FILES_SECONDS
+
+    def begun(self) -> bool:
+        if not self._query.isActive or self._query.lastProgress is not None:
+            return True
+        return not str(self._query.status["message"]).startswith(_NOT_BEGUN)
+
+    def active(self) -> bool:
+        if self._query.isActive:
+            if self._seen and time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + _FILES_SECONDS
+                return self._versions() == self._seen
+            return True
+        self._tell()
+        return False
+
+    def error(self) -> Exception | None:
+        if self._query.isActive:
+            self.stop()
+            return TablesChanged("a table in files has changed, and is read anew")
+        found = self._query.exception()
+        return found if isinstance(found, Exception) else None
+
+    def stop(self, *, settle: bool = True) -> None:
+        """Between two batches if that comes soon; a batch that is cut off may leave transactions open."""
+        deadline = time.monotonic() + _IDLE_SECONDS
+        cut_off = True
+        while self._query.isActive and time.monotonic() < deadline:
+            if not self._query.status["isTriggerActive"]:
+                cut_off = False
+                break
+            time.sleep(0.005)
+        try:
+            self._query.stop()
+        finally:
+            self._tell()
+        if cut_off and settle:
+            self._settle(str(self._query.id))
+
+    def _tell(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended()
+
+
+class Refreshing:
+    """A query over tables: computed again whenever one of them has changed, in a thread of its own."""
+
+    def __init__(self, launcher: Launcher, definition: QueryDef) -> None:
+        self._launcher = launcher
+        self._definition = definition
+        self._stopping = threading.Event()
+        self._error: Exception | None = None
+        self._query = query_of(definition)
+        self._session = launcher.session(definition, streaming=False)
+        self._difference = launcher.difference(definition)
+        self._thread = threading.Thread(target=self._run, name=definition.id, daemon=True)
+        self._thread.start()
+
+    def begun(self) -> bool:
+        return True
+
+    def active(self) -> bool:
+        return self._thread.is_alive()
+
+    def error(self) -> Exception | None:
+        return self._error
+
+    def stop(self, *, settle: bool = True) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        seen: object = None
+        try:
+            while not self._stopping.is_set():
+                now = self._launcher.changes(self._definition)
+                if now != seen:
+                    self._refresh()
+                    seen = now
+                self._stopping.wait(_LOOK_SECONDS)
+        except Exception as error:  # noqa: BLE001 - told by `error`, and tried again by who watches
+            self._error = error
+
+    def _refresh(self) -> None:
+        # From the relations on: a view that Spark has planned once reads up to where its topic was then.
+        prepared = self._launcher.prepared(self._definition, self._query, None, self._session)
+        rows, _ = named(prepared, self._query)
+        self._difference.apply(fitted(rows, self._definition.target))

@@ -1,0 +1,195 @@
+"""Spark's text of a query: Penstock's clauses taken out, and what they mean put in.
+
+WINDOW becomes a `window(…)` or `session_window(…)` of the GROUP BY, WITHIN two bounds of time in the join's
+condition; PARTITION BY, EMIT and the LIMIT of a push are left out, columns are added to the SELECT lists.
+Pure; every offset in the new text has a place in the one that the user wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.sql.errors import BadSyntax, Place
+from penstock.sql.language.keywords import WINDOW_BOUNDS
+from penstock.sql.language.statements import Query, SelectPart, Source, Span, Window, Within
+from penstock.sql.language.texts import Piece, Pieces
+from penstock.sql.language.tokens import quote_name, tokenize
+
+TIME_COLUMN = "__timestamp"
+"""Of every view: when the record happened."""
+
+Extra = tuple[str, str | Span]
+_Part = tuple[str, int | None]
+"""Some text, and where it was copied from; None if it was made up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    text: str
+    query: Query
+    pieces: Pieces
+
+    def place(self, offset: int) -> Place:
+        """Where in the user's text stands what Spark saw at this offset."""
+        return Place.of(self.query.text, self.pieces.origin(max(0, min(offset, len(self.text)))))
+
+    def place_at(self, line: int, column: int) -> Place:
+        """The same for a line (from 1) and a column (from 0, as Spark's parser counts) of the new text."""
+        before = self.text.split("\n")[: line - 1]
+        return self.place(sum(len(each) + 1 for each in before) + column)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    start: int
+    end: int
+    parts: tuple[_Part, ...] = ()
+
+
+def to_spark(
+    query: Query,
+    *,
+    time_columns: Mapping[str, str] = {},
+    extra: Sequence[Extra] = (),
+    drop_having: bool = False,
+    window_columns: bool = False,
+) -> Rewritten:
+    """The query as Spark is to see it.
+
+    `time_columns`: expressions of the event time by alias, where it is not the alias's `__timestamp`.
+    `extra`: columns to add to the outermost SELECT (to all branches of a UNION): name and expression, or the
+    place of one in the query's text, such as its HAVING. In an expression, `{source}` stands for the (quoted)
+    alias of the SELECT's first relation, WINDOWSTART and WINDOWEND for the bounds of its window.
+    `window_columns`: add `window_start` and `window_end` to a SELECT with a window that does not have them.
+    """
+    edits: list[_Edit] = []
+    for part in query.selects:
+        if part.window is not None:
+            edits += _window_edits(part, part.window, time_columns)
+        if part.outermost:
+            edits += _added_columns(query, part, extra, window_columns)
+            if drop_having and part.having_clause is not None:
+                edits.append(_Edit(*part.having_clause))
+    for within in query.withins:
+        edits += _within_edits(within, time_columns)
+    edits += [_Edit(*each.span, ((_view(each), None),)) for each in query.sources if "." in each.name]
+    if query.partition_clause is not None:
+        edits.append(_Edit(*query.partition_clause))
+    if query.emit is not None and query.limit_clause is not None and query.limit_clause[1] <= query.span[1]:
+        edits.append(_Edit(*query.limit_clause))
+    return _apply(query, edits)
+
+
+def window_bound(window: Window, bound: str) -> str:
+    """`window.start` or `session_window.end`"""
+    return f"{'session_window' if window.kind == 'session' else 'window'}.{bound}"
+
+
+def _window_edits(part: SelectPart, window: Window, time_columns: Mapping[str, str]) -> list[_Edit]:
+    call = _window_call(window, _time(part.source or "", time_columns))
+    joint = ", " if part.group_by else " GROUP BY "
+    edits = [_Edit(*window.span), _Edit(part.group_end, part.group_end, ((joint + call, None),))]
+    for mark in part.marks:
+        named = f" AS window_{mark.bound}" if mark.bare else ""
+        edits.append(_Edit(*mark.span, ((window_bound(window, mark.bound) + named, None),)))
+    return edits
+
+
+def _added_columns(
+    query: Query, part: SelectPart, extra: Sequence[Extra], window_columns: bool
+) -> list[_Edit]:
+    added = list(extra)
+    if window_columns and part.window is not None:
+        names = {(name or "").casefold() for name, _ in part.projections}
+        missing = [bound for bound in ("start", "end") if f"window_{bound}" not in names]
+        added = [(f"window_{bound}", window_bound(part.window, bound)) for bound in missing] + added
+    if added and not part.projections:
+        raise BadSyntax("this query must begin with SELECT", Place.of(query.text, query.span[0]))
+    edits: list[_Edit] = []
+    for name, value in added:
+        if isinstance(value, str):
+            parts = _with_bounds(value.replace("{source}", quote_name(part.source or "")), None, part.window)
+        else:
+            parts = _with_bounds(query.text[value[0] : value[1]], value[0], part.window)
+        whole = ((", (", None), *parts, (f") AS {quote_name(name)}", None))
+        edits.append(_Edit(part.projection_end, part.projection_end, whole))
+    return edits
+
+
+def _within_edits(within: Within, time_columns: Mapping[str, str]) -> list[_Edit]:
+    left, right = _time(within.left, time_columns), _time(within.right, time_columns)
+    start, end = within.condition
+    earliest = f"{right} >= {left} - INTERVAL {within.before}"
+    latest = f"{right} <= {left} + INTERVAL {within.after}"
+    return [
+        _Edit(*within.span),
+        _Edit(start, start, (("(", None),)),
+        _Edit(end, end, ((f") AND {earliest} AND {latest}", None),)),
+    ]
+
+
+def _view(source: Source) -> str:
+    """A name with dots is one name; Spark would take it for a table of a database."""
+    return quote_name(source.name) + ("" if source.aliased else f" AS {quote_name(source.alias)}")
+
+
+def _window_call(window: Window, time: str) -> str:
+    if window.kind == "session":
+        return f"session_window({time}, '{window.size}')"
+    slide = f", '{window.advance}'" if window.advance else ""
+    return f"window({time}, '{window.size}'{slide})"
+
+
+def _time(alias: str, time_columns: Mapping[str, str]) -> str:
+    for name, given in time_columns.items():
+        if name.casefold() == alias.casefold():
+            return given
+    return f"{quote_name(alias)}.{quote_name(TIME_COLUMN)}"
+
+
+def _with_bounds(text: str, origin: int | None, window: Window | None) -> tuple[_Part, ...]:
+    """An expression with WINDOWSTART and WINDOWEND as Spark knows them; it stands at `origin`, or nowhere."""
+    if window is None:
+        return ((text, origin),)
+    tokens = tokenize(text)
+    parts: list[_Part] = []
+    copied = 0
+    for at, token in enumerate(tokens):
+        if token.upper not in WINDOW_BOUNDS or (at and tokens[at - 1].is_symbol(".")):
+            continue
+        parts.append((text[copied : token.start], None if origin is None else origin + copied))
+        parts.append((window_bound(window, WINDOW_BOUNDS[token.upper]), None))
+        copied = token.end
+    return (*parts, (text[copied:], None if origin is None else origin + copied))
+
+
+def _apply(query: Query, edits: list[_Edit]) -> Rewritten:
+    """The edits in the order of their places; those at one place in the order in which they were given.
+
+    An edit inside of one that takes text out (a WINDOWSTART in a HAVING that is dropped) goes with it.
+    """
+    text, (start, end) = query.text, query.span
+    made: list[str] = []
+    pieces: list[Piece] = []
+    length = 0
+    copied = start
+
+    def add(part: str, origin: int, as_it_is: bool) -> None:
+        nonlocal length
+        if part:
+            pieces.append(Piece(length, origin, as_it_is))
+            made.append(part)
+            length += len(part)
+
+    for edit in sorted(edits, key=lambda each: (each.start, each.end)):
+        if edit.start < copied:
+            continue
+        add(text[copied : edit.start], copied, True)
+        # Where something is taken out, the words around it must not grow together.
+        for part, origin in edit.parts or ((" ", None),):
+            add(part, edit.start if origin is None else origin, origin is not None)
+        copied = edit.end
+    add(text[copied:end], copied, True)
+    pieces.append(Piece(length, end, True))
+    return Rewritten("".join(made), query, Pieces(pieces))

@@ -1,0 +1,1 @@
+"""Pull queries: rows of materialized tables by key."""

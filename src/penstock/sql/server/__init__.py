@@ -1,0 +1,1 @@
+"""A SQL server: the engine, its statements, the HTTP endpoint."""

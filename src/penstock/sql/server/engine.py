@@ -1,0 +1,454 @@
+"""The engine: carries statements out, and runs the continuous queries of the catalog while this server leads.
+
+One Spark application serves all; every statement and every query has a session of its own in it. What is
+changed goes through the log, which only the leader can write; what runs follows from what the catalog says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.changes import Action
+from penstock.pipelines.engine import quiet
+from penstock.sql.catalog import catalog as plans
+from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Record, Relation
+from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
+from penstock.sql.catalog.declare import Options, check_target, declared
+from penstock.sql.catalog.naming import Names
+from penstock.sql.catalog.spark_types import quoted
+from penstock.sql.continuous import functions as python_functions
+from penstock.sql.continuous import inserting, replacing
+from penstock.sql.continuous.define import Maker
+from penstock.sql.continuous.queries import Queries
+from penstock.sql.continuous.running import Launcher, group_of
+from penstock.sql.continuous.sender_code import check_statement
+from penstock.sql.continuous.table_versions import Versions
+from penstock.sql.errors import Clash, Exists, Place, SqlError, Unavailable, Unknown, did_you_mean
+from penstock.sql.language.statements import (
+    Column,
+    ControlQuery,
+    CreateFunction,
+    CreateRelation,
+    Describe,
+    Drop,
+    Explain,
+    InsertQuery,
+    InsertValues,
+    Select,
+    SetProperty,
+    SetVariable,
+    Show,
+    Statement,
+)
+from penstock.sql.pull.answering import answer
+from penstock.sql.pull.tables import FollowedTables
+from penstock.sql.results import Done, Result
+from penstock.sql.server import explaining
+from penstock.sql.server.selecting import Selects
+from penstock.sql.server.showing import Shows
+from penstock.sql.settings import CatalogLog, EngineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.progress import Watch
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Calls may come from any thread; those that change something are carried out one after the other."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        log: CatalogLog,
+        tables: FollowedTables | None = None,
+        *,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self.settings = settings
+        self._log = log
+        self._given = spark
+        self._tables = tables if tables is not None else FollowedTables(settings)
+        self._own_tables = tables is None
+        self._outside = Outside(settings)
+        self._change = threading.RLock()
+        self._leads = False
+        self._spark: SparkSession | None = None
+        self._watch: Watch | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._log.catalog
+
+    # Its life
+
+    def start(self) -> None:
+        """Starts Spark. Queries run from `take_over` on."""
+        from penstock.spark import session
+        from penstock.spark.progress import watch
+
+        quiet()
+        spark = self._given or session(
+            "penstock sql", self.settings.master, {"spark.scheduler.mode": "FAIR", **self.settings.conf}
+        )
+        self._spark = spark
+        self._watch = watch(
+            spark, bootstrap=self.settings.bootstrap, kafka=self._librdkafka(), pipeline="sql"
+        )
+        self._launcher = Launcher(spark, self.settings, self._outside, self._watch)
+        self._maker = Maker(spark, self.settings, self._outside)
+        self._queries = Queries(self._launcher.launch)
+        self._selects = Selects(spark, self.settings, self._outside, self._maker)
+        self._shows = Shows(self._outside, self._queries, self._watch.latest)
+
+    def _librdkafka(self) -> dict[str, str]:
+        from penstock.spark.librdkafka_names import translate
+
+        return translate(dict(self.settings.kafka))
+
+    def take_over(self) -> None:
+        """This server leads now: all queries that are to run are started."""
+        with self._change:
+            self._log.write([plans.leader_record(self.catalog)])
+            self._launcher.versions = Versions(self.catalog.epoch)
+            self._leads = True
+            for query in self.catalog.queries.values():
+                if query.state == "RUNNING":
+                    self._queries.start(query)
+
+    def give_up(self, *, deposed: bool = False) -> None:
+        """Stops all queries, which another server runs then, or (`deposed`) may run already."""
+        with self._change:
+            self._leads = False
+            self._selects.close()
+            self._queries.stop_all(settle=not deposed)
+
+    def stop(self) -> None:
+        if self._spark is None:
+            return
+        self._leads = False
+        self._selects.close()
+        self._queries.close()
+        assert self._watch is not None
+        self._watch.stop()
+        if self._own_tables:
+            self._tables.stop()
+        self._outside.close()
+        if self._given is None:
+            self._spark.stop()
+        self._spark = None
+
+    # Statements
+
+    def execute(self, statement: Statement, properties: Mapping[str, str]) -> Result:
+        """SqlError says what is wrong, and where."""
+        if self._spark is None:
+            raise Unavailable("Spark has not started yet")
+        if not self.settings.python_functions:
+            check_statement(statement)
+        if isinstance(statement, Select):
+            return self._select(statement, properties)
+        if isinstance(statement, Show):
+            return self._shows.show(statement, self.catalog)
+        if isinstance(statement, Describe):
+            return self._shows.describe(statement, self.catalog)
+        if isinstance(statement, Explain):
+            return explaining.explain(statement, self.catalog, properties, self._maker, self._shows)
+        if isinstance(statement, InsertValues):
+            return self._insert_values(statement, properties)
+        if isinstance(statement, SetProperty | SetVariable):
+            return Done(f"{statement.name} = {statement.value}")
+        with self._change:
+            if not self._leads:
+                raise Unavailable("this server does not lead: the statement belongs to the one that does")
+            return self._changing(statement, properties)
+
+    def _changing(self, statement: Statement, properties: Mapping[str, str]) -> Result:
+        if isinstance(statement, CreateRelation):
+            return self._create(statement, properties)
+        if isinstance(statement, InsertQuery):
+            return self._insert_query(statement, properties)
+        if isinstance(statement, CreateFunction):
+            return self._create_function(statement)
+        if isinstance(statement, ControlQuery):
+            return self._control(statement)
+        if isinstance(statement, Drop):
+            return self._drop(statement)
+        raise SqlError(f"{type(statement).__name__} is not known here")
+
+    # SELECT
+
+    def _select(self, statement: Select, properties: Mapping[str, str]) -> Result:
+        query, catalog = statement.query, self.catalog
+        sources = self._maker.sources(query, catalog)
+        if query.emit is not None:
+            return self._selects.push(query, sources, catalog, properties)
+        if len(query.sources) == 1:
+            relation = sources[query.sources[0].name]
+            found = answer(
+                query,
+                relation,
+                self._tables,
+                lambda relation, rows, query: self._selects.over_rows(relation, rows, query, catalog),
+            )
+            if found is not None:
+                return found
+        return self._selects.batch(query, sources, catalog, properties)
+
+    # CREATE
+
+    def _create(self, statement: CreateRelation, properties: Mapping[str, str]) -> Result:
+        place = Place.of(statement.text, statement.name_span[0])
+        old = self.catalog.relation(statement.name)
+        if old is not None and statement.if_not_exists:
+            return Done(f"the {old.kind} {old.name} is there already")
+        if old is not None and not statement.or_replace:
+            raise Exists(f"the {old.kind} `{old.name}` is there already", place)
+        if statement.query is not None:
+            return self._create_as(statement, old, properties, place)
+        text = str(statement.text[statement.span[0] : statement.span[1]])
+        assert self._spark is not None
+        options = Options(statement)
+        plans.plan_relation(self.catalog, _placeholder(statement), statement.or_replace, place)
+        relation = declared(statement, options, self._outside, self._spark, text)
+        self._log.write(plans.plan_relation(self.catalog, relation, statement.or_replace, place))
+        self._tables.forget(relation.name)
+        return Done(
+            f"{relation.kind} {relation.name} created", {"name": relation.name, "topic": relation.topic}
+        )
+
+    def _create_as(
+        self, statement: CreateRelation, old: Relation | None, properties: Mapping[str, str], place: Place
+    ) -> Result:
+        kind = "csas" if statement.kind == "stream" else "ctas"
+        if old is not None:
+            if old.kind != statement.kind:
+                raise Clash(
+                    f"`{old.name}` is a {old.kind}: DROP it before a {statement.kind} takes its name", place
+                )
+            if old.made_by is not None and old.made_by in self.catalog.queries:
+                return self._replace(statement, self.catalog.queries[old.made_by], properties, place)
+        query_id, number = plans.next_query_id(self.catalog, kind, statement.name)
+        found, definition, options = self._maker.created(statement, self.catalog, properties, query_id)
+        self._maker.check_topic(definition, options, place)
+        definition, notes = self._maker.settle(found, definition, options)
+        records = [number, plans.relation_record(definition.target), plans.query_record(definition)]
+        self._log.write(records)
+        self._tables.forget(statement.name)
+        self._queries.start(definition)
+        return _with_notes(
+            Done(f"{statement.kind} {statement.name} created; query {query_id}", _details(definition)), notes
+        )
+
+    def _replace(
+        self, statement: CreateRelation, old: QueryDef, properties: Mapping[str, str], place: Place
+    ) -> Result:
+        found, fresh, options = self._maker.created(statement, self.catalog, properties, old.id)
+        wanted, then = options.given.get("state"), self._maker.print_of(old)
+        change = replacing.plan(old, fresh, then, keep=wanted == "keep")
+        replacing.check(change, fresh, then, allowed=wanted == "rebuild", place=place)
+        if change.action is Action.KEEP:
+            return Done(f"query {old.id} is as it was", {**_details(old), "action": "keep"})
+        if fresh.target.topic != old.target.topic:
+            self._maker.check_topic(fresh, options, place)
+        definition, notes = self._maker.settle(found, replacing.replaced(old, fresh, change), options)
+        # First what can fail and changes nothing if it does: until it is written, the old query is untouched.
+        self._log.write([plans.relation_record(definition.target), plans.query_record(definition)])
+        self._queries.stop(old.id)
+        if change.action is Action.REBUILD:
+            self._empty(definition)
+            self._launcher.forget_generation(old)
+        self._tables.forget(statement.name)
+        if definition.state == "RUNNING":
+            self._queries.start(definition)
+        why = "; ".join(change.reasons)
+        done = Done(
+            f"query {old.id} replaced ({change.action}: {why})",
+            {**_details(definition), "action": str(change.action)},
+        )
+        return _with_notes(done, notes)
+
+    def _empty(self, definition: QueryDef) -> None:
+        """Now, so that nobody reads rows of before; what fails is done again when the query is started."""
+        try:
+            self._launcher.empty(definition)
+        except Exception as error:  # noqa: BLE001 - Spark and clients may raise anything
+            log.warning("the rows of %s are deleted when it starts: %s", definition.id, error)
+
+    def _create_function(self, statement: CreateFunction) -> Result:
+        place = Place.of(statement.text, statement.name_span[0])
+        old = self.catalog.function(statement.name)
+        if old is not None and statement.if_not_exists:
+            return Done(f"the function {old.name} is there already")
+        if statement.language.upper() != "PYTHON":
+            raise Clash(f"LANGUAGE {statement.language} is not there: PYTHON is", place)
+        if self._maker.spark.catalog.functionExists(quoted(statement.name)):
+            raise Exists(f"`{statement.name}` is a function of Spark: choose another name", place)
+        text = str(statement.text[statement.span[0] : statement.span[1]])
+        parameters = tuple(Column(each.name, each.type) for each in statement.parameters)
+        function = Function(statement.name, parameters, statement.returns, statement.body, text)
+        python_functions.compiled(function, lambda line: _line_of_body(statement, line))
+        self._log.write(plans.plan_function(self.catalog, function, statement.or_replace, place))
+        if old is None:
+            return Done(f"function {function.name} created")
+        users = plans.users_of_function(self.catalog, function.name)
+        kept = f"; until they are replaced too, {', '.join(users)} use what it was" if users else ""
+        return Done(f"function {function.name} replaced{kept}", {"queries": users} if users else {})
+
+    # INSERT
+
+    def _insert_query(self, statement: InsertQuery, properties: Mapping[str, str]) -> Result:
+        query_id, number = plans.next_query_id(self.catalog, "insert", statement.target)
+        _, definition = self._maker.inserted(statement, self.catalog, properties, query_id)
+        self._log.write([number, plans.query_record(definition)])
+        self._queries.start(definition)
+        return Done(f"query {query_id} writes to {definition.target.name}", _details(definition))
+
+    def _insert_values(self, statement: InsertValues, properties: Mapping[str, str]) -> Result:
+        assert self._spark is not None
+        place = Place.of(statement.text, statement.target_span[0])
+        target = Names(self.catalog, self._outside).relation(statement.target, place)
+        count = inserting.insert_values(self._spark, statement, target, self.settings, properties)
+        return Done(f"{count} row{'' if count == 1 else 's'} inserted", {"rows": count})
+
+    # Queries
+
+    def _control(self, statement: ControlQuery) -> Result:
+        place = Place.of(statement.text, statement.id_span[0]) if statement.query_id is not None else None
+        if statement.action == "terminate":
+            ended, records = plans.plan_terminate(self.catalog, statement.query_id, place)
+            self._end(ended, records)
+            return Done(_told("terminated", ended), {"queries": [each.id for each in ended]})
+        state: plans.State = "PAUSED" if statement.action == "pause" else "RUNNING"
+        changed, records = plans.plan_state(self.catalog, statement.query_id, state, place)
+        if changed:
+            self._log.write(records)
+        for query in changed:
+            if state == "PAUSED":
+                self._queries.stop(query.id)
+            else:
+                self._queries.start(query)
+        verb = "paused" if state == "PAUSED" else "resumed"
+        return Done(_told(verb, changed), {"queries": [each.id for each in changed]})
+
+    def _end(self, ended: list[QueryDef], records: list[Record]) -> None:
+        if records:
+            self._log.write(records)
+        for query in ended:
+            self._queries.stop(query.id)
+        for query in ended:
+            self._launcher.forget(query)
+            if query.mode != "refresh":
+                self._outside.delete_group(group_of(query))
+
+    # DROP
+
+    def _drop(self, statement: Drop) -> Result:
+        place = Place.of(statement.text, statement.name_span[0])
+        if statement.kind == "function":
+            records = plans.plan_drop_function(self.catalog, statement.name, statement.if_exists, place)
+            if records:
+                self._log.write(list(records))
+            return Done(
+                f"function {statement.name} dropped" if records else f"there is no function {statement.name}"
+            )
+        relation, ended, gone = plans.plan_drop(self.catalog, statement.name, statement.kind, place)
+        if relation is None:
+            if statement.if_exists:
+                return Done(f"there is no {statement.kind} {statement.name}")
+            known = [each.name for each in self.catalog.relations.values()]
+            raise Unknown(
+                f"no {statement.kind} `{statement.name}`{did_you_mean(statement.name, known)}", place
+            )
+        if statement.delete_topic:
+            self._check_delete(relation, place)
+        self._end(ended, gone)
+        self._tables.forget(relation.name)
+        details: dict[str, Any] = {"queries": [each.id for each in ended]}
+        if statement.delete_topic:
+            details["deleted"] = self._delete(relation)
+        return Done(f"{relation.kind} {relation.name} dropped", details)
+
+    def _check_delete(self, relation: Relation, place: Place) -> None:
+        """Before anything is dropped: whether what it is kept in may go, too."""
+        if relation.topic is not None:
+            check_target(relation.topic, place)
+        elif relation.made_by is None or relation.path != self._maker.path(relation.made_by):
+            raise Clash(
+                f"`{relation.name}` is kept in {relation.path}, which is not this server's to delete: "
+                f"DROP TABLE {relation.name} leaves it there",
+                place,
+            )
+
+    def _delete(self, relation: Relation) -> list[str]:
+        """The topic and its schemas, or the files."""
+        if relation.topic is None:
+            assert relation.path is not None
+            self._launcher.delete(relation.path)
+            return [relation.path]
+        deleted = [relation.topic] if self._outside.delete_topic(relation.topic) else []
+        if self._outside.has_registry:
+            for subject in (f"{relation.topic}{VALUE}", f"{relation.topic}{KEY}"):
+                with contextlib.suppress(SqlError):
+                    deleted += [subject] if self._outside.delete_subject(subject) else []
+        return deleted
+
+    # For programs
+
+    def describe_queries(self) -> list[dict[str, Any]]:
+        return [self._shows.query(each) for each in self.catalog.queries.values()] if self._spark else []
+
+    def describe_query(self, query_id: str) -> dict[str, Any] | None:
+        found = self.catalog.queries.get(query_id)
+        return self._shows.query(found) if found is not None and self._spark else None
+
+    def describe_relations(self) -> list[dict[str, Any]]:
+        if self._spark is None:
+            return []
+        created = list(self.catalog.relations.values())
+        names = Names(self.catalog, self._outside)
+        for topic in names.implicit_topics():
+            with contextlib.suppress(SqlError):
+                created.append(names.relation(topic))
+        return [self._shows.relation(each) for each in created]
+
+    def topics(self) -> list[str]:
+        return sorted(each for each in self._outside.topics() if not each.startswith("__"))
+
+
+def _placeholder(statement: CreateRelation) -> Relation:
+    """Enough of the relation to say whether its name is free, before anything is made."""
+    return Relation(statement.name, statement.kind, None, ())
+
+
+def _details(definition: QueryDef) -> dict[str, Any]:
+    return {"query": definition.id, "target": definition.target.name, "topic": definition.target.topic}
+
+
+def _with_notes(done: Done, notes: list[str]) -> Done:
+    """What has been done, and what whoever asked for it may not expect."""
+    if not notes:
+        return done
+    return Done(f"{done.message}. {'. '.join(notes)}", {**done.details, "notes": notes})
+
+
+def _told(verb: str, queries: list[QueryDef]) -> str:
+    if not queries:
+        return f"nothing to be {verb}"
+    return f"{', '.join(each.id for each in queries)} {verb}"
+
+
+def _line_of_body(statement: CreateFunction, line: int) -> Place:
+    """Where a line of the body is in the text."""
+    start = statement.text.find(statement.body, statement.body_span[0])
+    if start < 0:
+        return Place.of(statement.text, statement.body_span[0])
+    lead = len(statement.body) - len(statement.body.lstrip("\n"))
+    lines = statement.body.lstrip("\n").split("\n")
+    return Place.of(statement.text, start + lead + sum(len(each) + 1 for each in lines[: line - 1]))

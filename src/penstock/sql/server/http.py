@@ -1,0 +1,450 @@
+"""The HTTP endpoint: statements in, JSON lines out; what the shell and monitoring ask.
+
+POST /sql runs a text of statements at the server that leads; another one passes the request on to it, and the
+answer back as it comes. Each request has a thread, and what it gives goes through a pipe of limited size. A
+client that goes away ends what was being computed for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from penstock import __version__
+from penstock.elected.membership import Identity
+from penstock.errors import PenstockError
+from penstock.sql.errors import SqlError, Unavailable
+from penstock.sql.server.metrics import Metrics
+from penstock.sql.server.pipe import Pipe
+from penstock.sql.server.script import Executes, Script, line
+
+log = logging.getLogger(__name__)
+
+NDJSON = "application/x-ndjson"
+FORWARDED = "x-penstock-forwarded"
+_NOT_LEADING = "x-penstock-not-leading"
+
+
+class Engine(Executes, Protocol):
+    def describe_queries(self) -> list[dict[str, Any]]: ...
+    def describe_query(self, query_id: str) -> dict[str, Any] | None: ...
+    def describe_relations(self) -> list[dict[str, Any]]: ...
+    def topics(self) -> list[str]: ...
+
+
+class Leads(Protocol):
+    """Who leads, as the server knows it."""
+
+    url: str
+
+    @property
+    def leader(self) -> Identity | None: ...
+
+    @property
+    def runs(self) -> bool:
+        """This server leads, and its engine has taken over."""
+
+    async def known(self, timeout: float) -> bool:
+        """Until this server runs statements, or another one is known to; False after the timeout."""
+
+
+class HttpError(Exception):
+    def __init__(self, status: int, error: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.body = line({"error": error, "message": message})
+
+
+class Api:
+    """The routes of one server."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        leads: Leads,
+        *,
+        cluster_id: str = "",
+        max_body_bytes: int = 4 << 20,
+        max_requests: int = 256,
+        leader_wait: float = 30.0,
+    ) -> None:
+        self.metrics = Metrics()
+        self._engine = engine
+        self._leads = leads
+        self._cluster_id = cluster_id
+        self._max_body_bytes = max_body_bytes
+        self._max_requests = max_requests
+        self._leader_wait = leader_wait
+        self._running: set[Script] = set()
+        self._stopping = False
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=5.0),
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None),
+        )
+
+    def application(self) -> Starlette:
+        app = Starlette(
+            routes=[
+                Route("/", self._info),
+                Route("/info", self._info),
+                Route("/ready", self._ready),
+                Route("/metrics", self._metrics),
+                Route("/queries", self._passed_on(self._queries)),
+                Route("/queries/{id}", self._passed_on(self._query)),
+                Route("/relations", self._passed_on(self._relations)),
+            ],
+        )
+        app.router.redirect_slashes = False
+        inner = app.router.default
+
+        async def default(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and scope["path"] == "/sql":
+                await self._sql(scope, receive, send)
+            elif scope["type"] == "http":
+                paths = "POST /sql, GET /info, /ready, /metrics, /queries, /queries/ID, /relations"
+                error = HttpError(404, "NotFound", f"no {scope['path']} here: {paths}")
+                await _answer(send, error.status, error.body)
+            else:
+                await inner(scope, receive, send)
+
+        app.router.default = default
+        return app
+
+    def stop(self) -> None:
+        """End what is running; each client is told."""
+        self._stopping = True
+        for script in list(self._running):
+            script.cancel()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    # Statements
+
+    async def _sql(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        try:
+            if scope["method"] != "POST":
+                raise HttpError(405, "BadRequest", "statements are sent with POST", allow="POST")
+            headers = dict(scope["headers"])
+            body = await self._body(headers, receive)
+            text, properties, variables = _request(body)
+            forwarded = FORWARDED.encode() in headers
+            deadline = time.monotonic() + self._leader_wait
+            while True:
+                if await self._here(deadline, forwarded):
+                    script = Script(text, properties, variables, self._engine)
+                    went_well = await self._run(script, receive, send)
+                    self.metrics.count(went_well, time.perf_counter() - started)
+                    return
+                if await self._forward(body, receive, send):
+                    return
+                await asyncio.sleep(0.1)
+        except HttpError as error:
+            self.metrics.count(False, time.perf_counter() - started)
+            with contextlib.suppress(OSError):
+                await _answer(send, error.status, error.body, error.headers)
+
+    async def _here(self, deadline: float, forwarded: bool) -> bool:
+        """Whether this server is to do it; HttpError when nobody can be found who does."""
+        if self._stopping:
+            raise HttpError(503, "Unavailable", "this server stops")
+        if self._leads.runs:
+            return True
+        if forwarded:
+            # The one that sent it asks the group again.
+            raise HttpError(503, "Unavailable", "this server does not lead", x_penstock_not_leading="true")
+        if not await self._leads.known(max(0.0, deadline - time.monotonic())):
+            raise HttpError(503, "Unavailable", "no server leads yet: try again in a moment")
+        if time.monotonic() > deadline:
+            raise HttpError(
+                503, "Unavailable", "the server that leads does not answer: try again in a moment"
+            )
+        return self._leads.runs
+
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+        most = self._max_body_bytes
+        declared = headers.get(b"content-length", b"0")
+        too_large = HttpError(413, "TooLarge", f"a request may have {most:,} bytes, and this one has more")
+        if declared.isdigit() and int(declared) > most:
+            raise too_large
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise HttpError(400, "BadRequest", "the request ended early")
+            part = message.get("body", b"")
+            size += len(part)
+            if size > most:
+                raise too_large
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def _run(self, script: Script, receive: Receive, send: Send) -> bool:
+        if len(self._running) >= self._max_requests:
+            raise HttpError(503, "Unavailable", f"{self._max_requests} requests are running: try again later")
+        pipe = Pipe()
+        outcome: list[bool] = []
+
+        def work() -> None:
+            try:
+                outcome.append(script.run(pipe.put))
+            finally:
+                pipe.finish()
+
+        self._running.add(script)
+        self.metrics.running = len(self._running)
+        watching = asyncio.ensure_future(self._until_gone(receive, script, pipe))
+        threading.Thread(target=work, name="sql-request", daemon=True).start()
+        try:
+            first = await pipe.get()
+            # The status says whether the first statement went well, where that is known at once.
+            while first and first.count(b"\n") == 1 and first.startswith(b'{"statement"'):
+                more = await pipe.get()
+                first += more
+                if not more:
+                    break
+            await send(_start(_status(first), NDJSON))
+            while first:
+                await send({"type": "http.response.body", "body": first, "more_body": True})
+                first = await pipe.get()
+            await send({"type": "http.response.body", "body": b""})
+        except OSError:
+            pass  # the client has gone
+        finally:
+            watching.cancel()
+            pipe.close()
+            self._running.discard(script)
+            self.metrics.running = len(self._running)
+            if not outcome:
+                self._cancel(script)
+        return bool(outcome and outcome[0])
+
+    async def _until_gone(self, receive: Receive, script: Script, pipe: Pipe) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        pipe.close()
+        self._cancel(script)
+
+    def _cancel(self, script: Script) -> None:
+        # Stopping a query of Spark takes time, which the loop does not have.
+        threading.Thread(target=script.cancel, name="sql-cancel", daemon=True).start()
+
+    # Passing on
+
+    async def _forward(self, body: bytes, receive: Receive, send: Send) -> bool:
+        """Have the leader do it; False when it was not reached, or is the leader no more."""
+        leader = self._leads.leader
+        if leader is None or leader.url == self._leads.url:
+            return False
+        request = self._client.build_request(
+            "POST",
+            leader.url + "/sql",
+            content=body,
+            headers={FORWARDED: "true", "content-type": "application/json"},
+        )
+        sent = asyncio.ensure_future(self._client.send(request, stream=True))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        begun = False
+        try:
+            either: list[asyncio.Future[Any]] = [sent, gone]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                sent.cancel()
+                return True
+            answer = sent.result()
+            try:
+                if answer.status_code == 503 and _NOT_LEADING in answer.headers:
+                    return False
+                await send(_start(answer.status_code, answer.headers.get("content-type", NDJSON)))
+                begun = True
+                await self._pass_back(answer, gone, send)
+            finally:
+                await answer.aclose()
+            return True
+        except httpx.ConnectError as error:
+            log.info("the leader %s is not there: %s", leader.url, error)
+            return False
+        except httpx.HTTPError as error:
+            told = line(
+                {
+                    "error": "Unavailable",
+                    "message": f"the leading server {leader.url} went away before its answer was complete "
+                    f"({error!r}): see SHOW QUERIES for what it has done, and try again",
+                }
+            )
+            if not begun:
+                raise HttpError(503, "Unavailable", json.loads(told)["message"]) from None
+            await send({"type": "http.response.body", "body": told})
+            return True
+        except OSError:
+            return True  # the client has gone
+        finally:
+            gone.cancel()
+
+    async def _pass_back(self, answer: httpx.Response, gone: asyncio.Future[None], send: Send) -> None:
+        parts = answer.aiter_raw()
+        while True:
+            part: asyncio.Future[bytes | None] = asyncio.ensure_future(anext(parts, None))
+            either: list[asyncio.Future[Any]] = [part, gone]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                part.cancel()
+                with contextlib.suppress(asyncio.CancelledError, httpx.HTTPError):
+                    await part
+                return
+            data = part.result()
+            if data is None:
+                await send({"type": "http.response.body", "body": b""})
+                return
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _passed_on(self, endpoint: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """A GET that only the leader can answer."""
+
+        async def handler(request: Request) -> Response:
+            deadline = time.monotonic() + self._leader_wait
+            try:
+                while not await self._here(deadline, FORWARDED in request.headers):
+                    leader = self._leads.leader
+                    if leader is not None and leader.url != self._leads.url:
+                        try:
+                            answer = await self._client.get(
+                                leader.url + request.url.path, headers={FORWARDED: "true"}
+                            )
+                        except httpx.HTTPError as error:
+                            log.info("the leader %s is not there: %r", leader.url, error)
+                        else:
+                            if _NOT_LEADING not in answer.headers:
+                                kind = answer.headers.get("content-type", "application/json")
+                                return Response(answer.content, answer.status_code, media_type=kind)
+                    await asyncio.sleep(0.1)
+                response: Response = await endpoint(request)
+                return response
+            except HttpError as error:
+                return Response(error.body, error.status, error.headers, "application/json")
+            except SqlError as error:
+                status = 503 if isinstance(error, Unavailable) else 400
+                return JSONResponse(error.as_json(), status)
+            except PenstockError as error:
+                return JSONResponse({"error": type(error).__name__, "message": str(error)}, 500)
+
+        return handler
+
+    # What else is asked
+
+    async def _info(self, request: Request) -> Response:
+        leader = self._leads.leader
+        return JSONResponse(
+            {
+                "server": "penstock sql",
+                "version": __version__,
+                "url": self._leads.url,
+                "leader": None if leader is None else leader.url,
+                "leads": self._leads.runs,
+                "cluster": self._cluster_id,
+                "running": len(self._running),
+            }
+        )
+
+    async def _ready(self, request: Request) -> Response:
+        ready = not self._stopping and await self._leads.known(0.0)
+        return JSONResponse({"ready": ready, "leads": self._leads.runs}, 200 if ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        self.metrics.leads = self._leads.runs
+        queries = await _in_thread(self._engine.describe_queries) if self._leads.runs else []
+        return Response(self.metrics.text(queries), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _queries(self, request: Request) -> Response:
+        return JSONResponse(await _in_thread(self._engine.describe_queries))
+
+    async def _query(self, request: Request) -> Response:
+        query_id = request.path_params["id"]
+        found = await _in_thread(lambda: self._engine.describe_query(query_id))
+        if found is None:
+            raise HttpError(404, "Unknown", f"no query `{query_id}`")
+        return JSONResponse(found)
+
+    async def _relations(self, request: Request) -> Response:
+        relations = await _in_thread(self._engine.describe_relations)
+        topics = await _in_thread(self._engine.topics)
+        return JSONResponse({"relations": relations, "topics": topics})
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _request(body: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, "BadRequest", f"the body is no JSON: {error}") from None
+    if not isinstance(value, dict) or not isinstance(value.get("sql"), str):
+        raise HttpError(
+            400, "BadRequest", 'the body must be {"sql": "…", "properties": {…}, "variables": {…}}'
+        )
+    given = []
+    for name in ("properties", "variables"):
+        told = {} if value.get(name) is None else value[name]
+        if not isinstance(told, dict) or not all(
+            isinstance(each, (str, int, float)) for each in told.values()
+        ):
+            raise HttpError(400, "BadRequest", f"{name} must be an object of names and values")
+        given.append({key: _as_text(each) for key, each in told.items()})
+    if unknown := value.keys() - {"sql", "properties", "variables"}:
+        raise HttpError(400, "BadRequest", f"the body has `{min(unknown)}`, which nothing here reads")
+    return value["sql"], given[0], given[1]
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _status(first: bytes) -> int:
+    """Of an answer that begins with these lines."""
+    lines = first.split(b"\n", 2)
+    told = lines[1] if first.startswith(b'{"statement"') and len(lines) > 1 else lines[0]
+    if not told.startswith(b'{"error"'):
+        return 200
+    error = json.loads(told)["error"]
+    return {"Unavailable": 503, "Internal": 500, "NotAllowed": 403}.get(error, 400)
+
+
+def _start(status: int, content_type: str) -> Message:
+    # What proxies hold back would not be a stream.
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+    ]
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+async def _answer(send: Send, status: int, body: bytes, more: Mapping[str, str] | None = None) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(name.encode(), value.encode()) for name, value in (more or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

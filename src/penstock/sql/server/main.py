@@ -1,0 +1,292 @@
+"""A SQL server as a process: the catalog's topic, the engine, the HTTP endpoint, signals and the ready file.
+
+Started, it reads the catalog, joins the group and starts Spark, all at the same time. When the group says
+that it leads, its engine takes the queries over; when it no longer leads, the engine stops them: another one
+runs them by then, and what this one still had under way the cluster refuses (the sinks' transactional ids).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from penstock.elected.membership import Identity
+from penstock.elected.process import guard, identify, listen, loop_factory, soon, write_ready
+from penstock.errors import PenstockError
+from penstock.spark.librdkafka_names import translate
+from penstock.sql.catalog.log import CatalogLog, LogSettings
+from penstock.sql.pull.tables import FollowedTables
+from penstock.sql.server import http
+from penstock.sql.server.http import Api
+from penstock.sql.settings import EngineSettings
+from penstock.web.server import Server
+
+log = logging.getLogger(__name__)
+
+Announce = Callable[[dict[str, Any]], object]
+_STOP_SECONDS = 30.0
+_AGAIN_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server runs; where the cluster is and what Spark gets is the engine's."""
+
+    engine: EngineSettings
+    host: str = "127.0.0.1"
+    port: int = 8088
+    group: str = "penstock-sql"
+    advertised_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that requests may ask for, beside the addresses it listens on; see `penstock.web.guard`."""
+    allowed_origins: tuple[str, ...] = ()
+    replication_factor: int = 3
+    session_timeout_ms: int = 10_000
+    max_body_bytes: int = 4 << 20
+    max_requests: int = 256
+    leader_wait: float = 30.0
+
+
+class Engine(http.Engine, Protocol):
+    """What a server wants of the engine; each call may take long, and is made in a thread."""
+
+    def start(self) -> None: ...
+    def take_over(self) -> None: ...
+    def give_up(self, *, deposed: bool = False) -> None: ...
+    def stop(self) -> None: ...
+
+
+EngineFactory = Callable[[EngineSettings, CatalogLog, FollowedTables], Engine]
+
+
+def spark_engine(settings: EngineSettings, log: CatalogLog, tables: FollowedTables) -> Engine:
+    from penstock.sql.server.engine import Engine as SparkEngine
+
+    return SparkEngine(settings, log, tables)
+
+
+def serve(
+    settings: ServerSettings,
+    *,
+    ready_file: str | None = None,
+    announce: Announce | None = None,
+    parent: int | None = None,
+    engine: EngineFactory = spark_engine,
+) -> int:
+    """Run until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for noisy in ("httpx", "py4j"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_serve(settings, ready_file, announce or (lambda ready: None), parent, engine))
+
+
+class Leading:
+    """Leadership as the endpoint sees it: who leads, and whether the engine here has taken over."""
+
+    def __init__(self, identity: Identity, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = identity.url
+        self.log: CatalogLog | None = None
+        self.engine: Engine | None = None
+        self._loop = loop
+        self._leads = False
+        self._runs = False
+        self._changed = asyncio.Event()
+        self._news = asyncio.Condition()
+
+    @property
+    def leader(self) -> Identity | None:
+        return None if self.log is None else self.log.leader
+
+    @property
+    def runs(self) -> bool:
+        return self._runs and self._leads
+
+    def changed(self, leads: bool) -> None:
+        """Told by the log, in its thread."""
+        self._leads = leads  # at once: no statement is begun that another server is to run
+        soon(self._loop, self._changed.set)
+
+    async def known(self, timeout: float) -> bool:
+        def is_known() -> bool:
+            return self.runs or (self.leader is not None and self.leader.url != self.url)
+
+        if is_known() or timeout <= 0:
+            return is_known()
+        deadline = self._loop.time() + timeout
+        while not is_known() and self._loop.time() < deadline:
+            # Looked at now and then, too: that another one leads is not told here.
+            try:
+                async with asyncio.timeout(min(0.1, timeout)), self._news:
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+        return is_known()
+
+    async def follow(self) -> None:
+        """Have the engine take over and give up as the group says, one after the other, for ever."""
+        engine = self.engine
+        assert engine is not None
+        while True:
+            if self._leads != self._runs:
+                try:
+                    if self._leads:
+                        await self._loop.run_in_executor(None, engine.take_over)
+                        self._runs = True
+                    else:
+                        self._runs = False
+                        await self._loop.run_in_executor(None, partial(engine.give_up, deposed=True))
+                except PenstockError as error:
+                    log.warning("%s: %s", "taking over" if self._leads else "giving up", error)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                    continue
+                async with self._news:
+                    self._news.notify_all()
+                continue
+            await self._changed.wait()
+            self._changed.clear()
+
+
+async def _serve(
+    settings: ServerSettings,
+    ready_file: str | None,
+    announce: Announce,
+    parent: int | None,
+    make_engine: EngineFactory,
+) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    failures: list[str] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    if parent is not None:
+        loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
+
+    def fail(reason: str) -> None:
+        failures.append(reason)
+        soon(loop, stopping.set)
+
+    with listen(settings.host, settings.port) as listener:
+        identity = identify(listener, settings.host, settings.advertised_url)
+        allowed = guard(identity, settings.host, settings.allowed_hosts, settings.allowed_origins)
+        leading = Leading(identity, loop)
+        catalog = CatalogLog(
+            LogSettings(
+                client=translate(settings.engine.client()),
+                member=settings.engine.client(),
+                group=settings.group,
+                replication_factor=settings.replication_factor,
+                session_timeout_ms=settings.session_timeout_ms,
+            ),
+            identity,
+            on_change=leading.changed,
+            on_failed=fail,
+        )
+        tables = FollowedTables(settings.engine)
+        engine = make_engine(settings.engine, catalog, tables)
+        leading.log, leading.engine = catalog, engine
+        api: Api | None = None
+        following: asyncio.Future[None] | None = None
+        serving: asyncio.Future[None] | None = None
+        server: Server | None = None
+        started = False
+        try:
+            # The catalog is read while Java starts: what is wrong with the cluster is told soon.
+            starting = loop.run_in_executor(None, engine.start)
+            await _or_stop(loop.run_in_executor(None, catalog.start), stopping)
+            await _or_stop(starting, stopping)
+            started = starting.done()
+            if not stopping.is_set():
+                following = asyncio.ensure_future(leading.follow())
+                api = Api(
+                    engine,
+                    leading,
+                    cluster_id=catalog.cluster_id,
+                    max_body_bytes=settings.max_body_bytes,
+                    max_requests=settings.max_requests,
+                    leader_wait=settings.leader_wait,
+                )
+                server = Server(api.application(), allowed)
+                serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+                await server.listening()
+                while not await leading.known(1.0) and not stopping.is_set():
+                    pass
+            if not stopping.is_set():
+                ready = {"sql": identity.url, "pid": os.getpid(), "leads": leading.runs}
+                if ready_file is not None:
+                    write_ready(ready_file, ready)
+                announce(ready)
+                assert serving is not None and following is not None
+                waiting = asyncio.ensure_future(stopping.wait())
+                ends: list[asyncio.Future[Any]] = [waiting, serving, following]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if following.done() and (error := following.exception()) is not None:
+                    failures.append(f"the queries cannot be taken over: {error}")
+                waiting.cancel()
+        except (PenstockError, OSError, RuntimeError) as error:
+            failures.append(str(error))
+        finally:
+            await _stop(loop, catalog, engine if started else None, tables, api, server, serving, following)
+            if ready_file is not None and os.path.exists(ready_file):
+                os.unlink(ready_file)
+    for failure in failures:
+        print(f"penstock sql: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+async def _or_stop(work: asyncio.Future[None], stopping: asyncio.Event) -> None:
+    """Wait for the work, or until this process is to stop."""
+    stopped = asyncio.ensure_future(stopping.wait())
+    ends: list[asyncio.Future[Any]] = [work, stopped]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if work.done():
+        work.result()
+
+
+async def _stop(
+    loop: asyncio.AbstractEventLoop,
+    catalog: CatalogLog,
+    engine: Engine | None,
+    tables: FollowedTables,
+    api: Api | None,
+    server: Server | None,
+    serving: asyncio.Future[None] | None,
+    following: asyncio.Future[None] | None,
+) -> None:
+    """In the order in which least is lost: queries end at a batch, then another server may take over."""
+    if following is not None:
+        following.cancel()
+    if api is not None:
+        await loop.run_in_executor(None, api.stop)
+    if engine is not None:
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                deposed = partial(engine.give_up, deposed=not catalog.leads)
+                await loop.run_in_executor(None, deposed)
+        except (TimeoutError, PenstockError) as error:
+            log.warning("stopping the queries: %s", error or "it takes too long")
+    await loop.run_in_executor(None, catalog.leave)
+    if server is not None and serving is not None:
+        server.should_exit = True
+        await serving
+    if api is not None:
+        await api.close()
+    await loop.run_in_executor(None, tables.stop)
+    await loop.run_in_executor(None, catalog.close)
+    if engine is None:
+        return
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            await loop.run_in_executor(None, engine.stop)
+    except TimeoutError:
+        log.warning("Spark does not stop: it is left to end with this process")

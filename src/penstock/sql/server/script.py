@@ -1,0 +1,160 @@
+"""A text of statements, run one after the other; what each gives as lines of JSON, up to the first error.
+
+    {"statement": "SELECT …"}  {"columns": [["n", "BIGINT"]]}  {"row": [1]} …  {"done": "1 row"}
+    {"statement": "DROP …"}    {"error": "Unknown", "message": "no table `t`", "line": 1, "column": 12}
+
+SET and DEFINE hold for what follows in the same text; `{"done": …, "properties": {…}}` or `"variables"` tell
+a shell what to send along with the next one. A value of null is one that is taken back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from penstock.errors import PenstockError
+from penstock.sql.errors import Place, SqlError, Unavailable
+from penstock.sql.language.parser import parse
+from penstock.sql.language.properties import check_property
+from penstock.sql.language.statements import SetProperty, SetVariable, Show, Statement
+from penstock.sql.results import Result, Rows, rows_of
+from penstock.sql.server.pipe import Gone
+
+log = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE = 500
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class Executes(Protocol):
+    """The engine, as far as a script needs it."""
+
+    def execute(self, statement: Statement, properties: Mapping[str, str]) -> Result: ...
+
+
+class Script:
+    """One request. `run` is for a thread of its own; `cancel` may come from any other."""
+
+    def __init__(
+        self, text: str, properties: Mapping[str, str], variables: Mapping[str, str], engine: Executes
+    ) -> None:
+        self._text = text
+        self._properties = dict(properties)
+        self._variables = dict(variables)
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._open: Rows | None = None
+        self._cancelled = False
+
+    def run(self, put: Callable[[bytes], None]) -> bool:
+        """Whether all went well. Gone from `put` ends it."""
+        try:
+            for name, value in self._properties.items():
+                check_property(name, value)
+            for statement in parse(self._text, self._variables):
+                if self._cancelled:
+                    return False
+                put(line({"statement": statement.text[slice(*statement.span)].strip()}))
+                self._one(statement, put)
+            return True
+        except Gone:
+            return False
+        except SqlError as error:
+            return self._failed(put, error.as_json())
+        except PenstockError as error:
+            return self._failed(put, {"error": type(error).__name__, "message": str(error)})
+        except Exception as error:
+            log.exception("a statement failed")
+            first = str(error).strip().partition("\n")[0][:500]
+            told = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            return self._failed(put, {"error": "Internal", "message": told})
+
+    def _failed(self, put: Callable[[bytes], None], told: dict[str, Any]) -> bool:
+        try:
+            put(line(told))
+        except Gone:
+            pass
+        return False
+
+    def cancel(self) -> None:
+        """The client has gone away, or this server stops: what is being computed ends."""
+        with self._lock:
+            self._cancelled = True
+            rows = self._open
+        if rows is not None:
+            rows.close()
+
+    def _one(self, statement: Statement, put: Callable[[bytes], None]) -> None:
+        if isinstance(statement, SetProperty):
+            at = max(statement.text.find(statement.name, statement.span[0]), statement.span[0])
+            check_property(statement.name, statement.value, Place.of(statement.text, at))
+            return put(line(self._set(statement.name, statement.value, self._properties, "properties")))
+        if isinstance(statement, SetVariable):
+            # The parser has put it into the statements that follow.
+            return put(line(self._set(statement.name, statement.value, self._variables, "variables")))
+        if isinstance(statement, Show) and statement.what in ("variables", "properties"):
+            told = self._properties if statement.what == "properties" else self._variables
+            columns = (("name", "STRING"), ("value", "STRING"))
+            return self._send(rows_of(columns, [list(pair) for pair in sorted(told.items())]), put)
+        result = self._engine.execute(statement, self._properties)
+        if isinstance(result, Rows):
+            return self._send(result, put)
+        put(line({"done": result.message, **({"details": dict(result.details)} if result.details else {})}))
+
+    def _set(self, name: str, value: str | None, into: dict[str, str], what: str) -> dict[str, Any]:
+        if value is None:
+            into.pop(name, None)
+            return {"done": f"{name} is unset", what: {name: None}}
+        into[name] = value
+        return {"done": f"{name} = {value}", what: {name: value}}
+
+    def _send(self, result: Rows, put: Callable[[bytes], None]) -> None:
+        with self._opened(result) as rows:
+            put(
+                line(
+                    {
+                        "columns": [list(each) for each in result.columns],
+                        **({"live": True} if result.live else {}),
+                    }
+                )
+            )
+            count = 0
+            if result.live:
+                for row in rows:
+                    put(line({"row": row}))
+                    count += 1
+            else:
+                lines: list[bytes] = []
+                for row in rows:
+                    lines.append(line({"row": row}))
+                    if len(lines) == _ROWS_AT_ONCE:
+                        put(b"".join(lines))
+                        count += len(lines)
+                        lines = []
+                put(b"".join(lines))
+                count += len(lines)
+        if self._cancelled:
+            raise Unavailable("this server stops: run the statement again")
+        put(line({"done": "1 row" if count == 1 else f"{count} rows"}))
+
+    @contextmanager
+    def _opened(self, result: Rows) -> Iterator[Iterator[list[Any]]]:
+        with self._lock:
+            self._open = result
+            cancelled = self._cancelled
+        try:
+            if cancelled:
+                raise Gone
+            yield result.rows
+        finally:
+            with self._lock:
+                self._open = None
+            result.close()
+
+
+def line(value: Mapping[str, Any]) -> bytes:
+    return _dump(value).encode() + b"\n"

@@ -1,0 +1,253 @@
+"""SELECT: over what there is now, by Spark; or EMIT CHANGES, over what comes, until nobody listens."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.failures import cause
+from penstock.sql.catalog.catalog import Catalog, Relation
+from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.relations import only_looked_at
+from penstock.sql.catalog.spark_types import from_words, quoted, words
+from penstock.sql.continuous import functions as python_functions
+from penstock.sql.continuous.define import Maker, check_streaming
+from penstock.sql.continuous.planning import shape
+from penstock.sql.continuous.preparing import Prepared, new_session, prepare, spark_errors
+from penstock.sql.errors import Place, SqlError
+from penstock.sql.language.properties import RESET
+from penstock.sql.language.statements import Query
+from penstock.sql.results import ColumnType, Rows, arrow_rows
+from penstock.sql.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_END = object()
+_MOST_WAITING = 64
+"""Batches that a slow reader may be behind before the query waits for it."""
+_TOO_SLOW = "failed to connect back"
+"""What Spark says when a Python process of its own took more than 10 s to start: the machine is busy."""
+_MOST_STARTS = 5
+
+
+class Selects:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: EngineSettings,
+        outside: Outside,
+        maker: Maker,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._outside = outside
+        self._maker = maker
+        self._lock = threading.Lock()
+        self._pushes: set[_Push] = set()
+
+    def close(self) -> None:
+        with self._lock:
+            pushes = list(self._pushes)
+        for push in pushes:
+            push.close()
+
+    # Over what there is
+
+    def batch(
+        self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
+    ) -> Rows:
+        session = new_session(self._spark, properties, self._maker.shuffle_partitions, streaming=False)
+        prepared = prepare(
+            session,
+            query,
+            {name: only_looked_at(each) for name, each in sources.items()},
+            self._settings,
+            functions=python_functions.mentioned(_text(query), catalog.functions),
+            known=catalog.function_names(),
+            properties=properties,
+            starting={},
+        )
+        return self._collected(prepared, query, sources)
+
+    def over_rows(
+        self, relation: Relation, rows: Sequence[Mapping[str, Any]], query: Query, catalog: Catalog
+    ) -> Rows:
+        """The query over a few rows in place of those that the relation has."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructField, StructType
+
+        from penstock.sql.language.spark_text import to_spark
+
+        session = new_session(self._spark, {}, 1, streaming=False)
+        fields = StructType([StructField(each.name, from_words(each.type)) for each in relation.columns])
+        table: Any = pa.Table.from_pylist(
+            [dict(row) for row in rows], to_arrow_schema(fields, timezone="UTC")
+        )
+        view = session.createDataFrame(table, schema=fields)
+        view.createOrReplaceTempView(quoted(query.sources[0].name))
+        python_functions.register(
+            session,
+            python_functions.mentioned(_text(query), catalog.functions),
+            allowed=self._settings.python_functions,
+        )
+        rewritten = to_spark(query)
+        sources = {query.sources[0].name: relation}
+        with spark_errors(rewritten.text, rewritten.place, sources, session):
+            found = session.sql(rewritten.text)
+        return self._collected(
+            Prepared(session, found, tuple(range(len(found.columns))), rewritten.text), query, sources
+        )
+
+    def _collected(self, prepared: Prepared, query: Query, sources: Mapping[str, Relation]) -> Rows:
+        columns, rows = selected(prepared)
+        start = Place.of(query.text, query.span[0])
+        with spark_errors(prepared.text, lambda offset: start, sources, prepared.session):
+            table = rows.toArrow()
+        return Rows(columns, arrow_rows(table.to_batches(max_chunksize=1000)))
+
+    # Over what comes
+
+    def push(
+        self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
+    ) -> Rows:
+        how = shape(query, sources, None, push=True)
+        topics = [each.topic for name in how.streams if (each := sources[name]).topic is not None]
+        session = new_session(self._spark, properties, self._maker.shuffle_partitions, streaming=True)
+        prepared = prepare(
+            session,
+            query,
+            {name: only_looked_at(each) for name, each in sources.items()},
+            self._settings,
+            functions=python_functions.mentioned(_text(query), catalog.functions),
+            known=catalog.function_names(),
+            shape=how,
+            properties=properties,
+            starting=self._outside.starting(topics, properties.get(RESET, "latest")),
+            commits=False,  # its group would stay behind, with a lag that grows for ever
+        )
+        check_streaming(query, prepared.rows, how, prepared, sources)
+        columns, rows = selected(prepared)
+        push = _Push(rows, how.mode, query.limit, self._forget)
+        with self._lock:
+            self._pushes.add(push)
+        start = Place.of(query.text, query.span[0])
+        try:
+            with spark_errors(prepared.text, lambda offset: start, sources, session):
+                push.start()
+        except BaseException:
+            push.close()
+            raise
+        return Rows(columns, push.rows(), live=True, close=push.close)
+
+    def _forget(self, push: _Push) -> None:
+        with self._lock:
+            self._pushes.discard(push)
+
+
+def _text(query: Query) -> str:
+    return query.text[query.span[0] : query.span[1]]
+
+
+def selected(prepared: Prepared) -> tuple[tuple[ColumnType, ...], DataFrame]:
+    """The columns that are shown; names may be there more than once, so they go by their places."""
+    numbered = prepared.rows.toDF(*(f"c{at}" for at in range(len(prepared.rows.columns))))
+    kinds = [prepared.rows.schema[at].dataType for at in prepared.places]
+    columns = tuple((name, words(kind)) for name, kind in zip(prepared.columns, kinds, strict=True))
+    return columns, numbered.select(*(f"c{at}" for at in prepared.places))
+
+
+class _Push:
+    """A streaming query whose rows go to one reader, and that ends with it."""
+
+    def __init__(self, rows: DataFrame, mode: str, limit: int | None, ended: Any) -> None:
+        self._frame = rows
+        self._mode = mode
+        self._limit = limit
+        self._ended = ended
+        self._batches: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
+        self._closing = threading.Event()
+        self._closed = threading.Lock()
+        self._directory = tempfile.mkdtemp(prefix="penstock-push-")
+        self._query: Any = None
+        self._starts = 0
+        self._begun = False
+
+    def start(self) -> None:
+        self._starts += 1
+        self._query = (
+            self._frame.writeStream.outputMode(self._mode)
+            .foreachBatch(self._take)
+            .queryName(f"push_{uuid.uuid4().hex[:8]}")
+            .option("checkpointLocation", self._directory)
+            .start()
+        )
+
+    def _take(self, batch: DataFrame, batch_id: int) -> None:
+        self._begun = True
+        table = batch.toArrow()
+        if not table.num_rows:
+            return
+        while not self._closing.is_set():
+            try:
+                self._batches.put(table, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+
+    def rows(self) -> Iterator[list[Any]]:
+        sent = 0
+        try:
+            while self._limit is None or sent < self._limit:
+                table = self._next()
+                if table is _END:
+                    return
+                for row in arrow_rows(table.to_batches()):
+                    yield row
+                    sent += 1
+                    if sent == self._limit:
+                        return
+        finally:
+            self.close()
+
+    def _next(self) -> Any:
+        while True:
+            try:
+                return self._batches.get(timeout=0.25)
+            except queue.Empty:
+                if self._closing.is_set():
+                    return _END
+                query = self._query  # which another thread may close meanwhile
+                if query is not None and not query.isActive:
+                    error = query.exception()
+                    if error is None or self._closing.is_set():
+                        return _END
+                    if not self._started_again(str(error)):
+                        raise SqlError(f"the query has failed: {cause(error)}") from error
+
+    def _started_again(self, error: str) -> bool:
+        """If it came to nothing only because the machine is busy. It begins where it would have begun."""
+        if self._begun or _TOO_SLOW not in error or self._starts == _MOST_STARTS:
+            return False
+        with self._closed:
+            if not self._closing.is_set():
+                self.start()
+        return True
+
+    def close(self) -> None:
+        self._closing.set()
+        with self._closed:
+            if self._query is not None:
+                query, self._query = self._query, None
+                try:
+                    query.stop()
+                except Exception:  # noqa: BLE001 - it ends with its last batch, if not now
+                    pass
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._ended(self)

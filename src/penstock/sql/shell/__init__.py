@@ -1,0 +1,1 @@
+"""The shell, and the client of a SQL server."""

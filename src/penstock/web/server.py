@@ -1,0 +1,108 @@
+"""uvicorn as the servers here run it. None is without its guard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.web.guard import Guard, Refusal
+
+Render = Callable[[Refusal], tuple[bytes, str]]
+"""The body of a refusal and its type, in the shape of the server's other errors."""
+
+
+def render_json(refusal: Refusal) -> tuple[bytes, str]:
+    body = {"error": refusal.reason.replace(" ", ""), "message": refusal.message}
+    return json.dumps(body, ensure_ascii=False).encode() + b"\n", "application/json"
+
+
+class Guarded:
+    """An application behind its guard: what the guard refuses does not reach it."""
+
+    def __init__(self, app: ASGIApp, guard: Guard, render: Render = render_json) -> None:
+        self._app = app
+        self._guard = guard
+        self._render = render
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"only HTTP is served, not {scope['type']}")
+        method, headers = scope["method"], scope["headers"]
+        refusal = self._guard.refusal(method, headers)
+        if refusal is not None:
+            body, kind = self._render(refusal)
+            await _answer(
+                send, refusal.status, body if method != "HEAD" else b"", [(b"content-type", kind.encode())]
+            )
+            return
+        preflight = self._guard.preflight(method, headers)
+        if preflight is not None:
+            await _answer(send, 204, b"", preflight)
+            return
+        more = self._guard.cors(headers)
+        if not more:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_readable(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        await self._app(scope, receive, send_readable)
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with the signals left to the process and a way to wait until it listens."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        *,
+        render: Render = render_json,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        guarded: Any = Guarded(app, guard, render)
+        super().__init__(
+            uvicorn.Config(
+                guarded,
+                interface="asgi3",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_keep_alive=60,
+                timeout_graceful_shutdown=5,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+            )
+        )
+        self._listening = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._listening.set()
+
+    async def listening(self) -> None:
+        await self._listening.wait()

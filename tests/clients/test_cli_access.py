@@ -1,0 +1,97 @@
+"""`penstock acls` and `penstock quotas` against a real broker, and what it denies and allows with them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import KafkaError, Producer
+
+from penstock.cli.main import cli
+from penstock.testing import PenstockBroker
+
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "auto.create.topics.enable": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with PenstockBroker(SETTINGS) as process:
+        yield process
+
+
+@pytest.fixture
+def run(broker):
+    def run(*arguments, expect=0):
+        result = CliRunner().invoke(cli, arguments, env={"PENSTOCK_BOOTSTRAP": broker.bootstrap})
+        assert result.exit_code == expect, (result.output, result.exception)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def run_json(run):
+    return lambda *arguments, **options: json.loads(run(*arguments, "--json", **options).stdout)
+
+
+def test_what_is_denied_is_listed_and_refused_and_allowed_again_when_it_is_deleted(
+    broker, run, run_json
+) -> None:
+    broker.create_topic("orders")
+    broker.create_topic("other")
+    added = run_json("acls", "deny", "User:ANONYMOUS", "write", "read", "--topic", "ord", "--prefixed")
+    assert [(one["operation"], one["pattern"]) for one in added] == [
+        ("read", "prefixed"), ("write", "prefixed")
+    ]  # fmt: skip
+    assert run_json("acls", "list") == added
+    assert run_json("acls", "list", "--topic", "orders", "--matching") == added
+    assert run_json("acls", "list", "--topic", "orders") == []
+    assert "User:ANONYMOUS" in run("acls", "list").stdout
+
+    errors = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "topic.metadata.refresh.interval.ms": 100})
+    for topic in ("other", "orders"):
+        producer.produce(topic, b"v", on_delivery=lambda error, message: errors.append(error))
+        assert producer.flush(30) == 0
+    assert errors[0] is None
+    assert errors[1].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    assert run_json("acls", "delete", "--principal", "User:ANONYMOUS") == added
+    assert "No ACLs" in run("acls", "list").stderr
+
+
+def test_mistakes_are_named(run) -> None:
+    assert "write User:alice" in run("acls", "allow", "alice", "read", "--topic", "t", expect=2).stderr
+    assert "name a resource" in run("acls", "allow", "User:alice", "read", expect=2).stderr
+    assert "name what to delete" in run("acls", "delete", expect=2).stderr
+    assert "is not a number" in run("quotas", "set", "--user", "a", "producer_byte_rate=x", expect=2).stderr
+    assert "name whom" in run("quotas", "set", "producer_byte_rate=1", expect=2).stderr
+    assert "producer_rate" in run("quotas", "set", "--user", "a", "producer_rate=1", expect=1).stderr
+
+
+def test_without_an_authorizer_the_setting_that_is_missing_is_named() -> None:
+    with PenstockBroker() as plain:
+        result = CliRunner().invoke(cli, ["acls", "list"], env={"PENSTOCK_BOOTSTRAP": plain.bootstrap})
+    assert result.exit_code == 1
+    assert "authorizer.class.name" in result.stderr
+
+
+def test_quotas_are_set_listed_and_removed(run, run_json) -> None:
+    run("quotas", "set", "--user", "alice", "producer_byte_rate=1048576", "request_percentage=12.5")
+    run("quotas", "set", "--user", "<default>", "--client-id", "c", "consumer_byte_rate=1000")
+    run("quotas", "set", "--ip", "10.0.0.1", "connection_creation_rate=5")
+    assert {(one["user"], one["client-id"], one["ip"], one["quota"], one["value"]) for one in run_json(
+        "quotas", "list"
+    )} == {
+        ("alice", "", "", "producer_byte_rate", 1048576.0),
+        ("alice", "", "", "request_percentage", 12.5),
+        ("<default>", "c", "", "consumer_byte_rate", 1000.0),
+        ("", "", "10.0.0.1", "connection_creation_rate", 5.0),
+    }  # fmt: skip
+    run("quotas", "unset", "--user", "alice", "producer_byte_rate", "request_percentage")
+    run("quotas", "unset", "--user", "<default>", "--client-id", "c", "consumer_byte_rate")
+    run("quotas", "unset", "--ip", "10.0.0.1", "connection_creation_rate")
+    assert "No quotas" in run("quotas", "list").stderr

@@ -1,0 +1,427 @@
+"""Readers of the simulation: tails at both isolation levels, LATEST, DeleteRecords, committed offsets,
+and the chain that consumes, transforms and produces in transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from tests.sim.brokers.client import RETRY_PARTITION, Client, Key, Lost, error_name
+from tests.sim.brokers.history import Batch, Transaction, batches_of
+from tests.sim.brokers.producers import (
+    ABORTABLE,
+    FENCED,
+    INVALID_EPOCH,
+    Abortable,
+    Fenced,
+    TransactionalProducer,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.brokers.world import World
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LATEST, EARLIEST = -1, -2
+_OFFSET_OUT_OF_RANGE = 1
+
+
+class Fetched:
+    """One answer to a fetch of one partition."""
+
+    def __init__(self, found: Message, position: int, isolation: int) -> None:
+        self.high_watermark: int = found.high_watermark
+        self.last_stable_offset: int = found.last_stable_offset
+        self.batches: list[Batch] = batches_of(bytes(found.records or b""))
+        self._aborted = sorted(
+            (one.first_offset, one.producer_id) for one in found.aborted_transactions or ()
+        )
+        self.values: dict[int, bytes] = {}
+        self.next = position
+        open_aborted: set[int] = set()
+        for batch in self.batches:
+            header = batch.header
+            self.next = max(self.next, header.last_offset + 1)
+            while self._aborted and self._aborted[0][0] <= header.last_offset:
+                open_aborted.add(self._aborted.pop(0)[1])
+            if batch.marker is not None:
+                open_aborted.discard(header.producer_id)
+                continue
+            if isolation and header.is_transactional and header.producer_id in open_aborted:
+                continue
+            for offset, value in zip(batch.offsets, batch.values, strict=True):
+                if offset >= position:
+                    self.values[offset] = value
+
+
+class Reader(Client):
+    async def fetch(
+        self, key: Key, position: int, isolation: int, max_wait_ms: int = 300, max_bytes: int = 1 << 16
+    ) -> Fetched | int | None:
+        """What is there, an error that is final, or None where it is to be tried again."""
+        node = await self.leader(key)
+        request = Message(
+            replica_id=-1,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=isolation,
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                Message(
+                    topic=key[0],
+                    partitions=[
+                        Message(
+                            partition=key[1],
+                            current_leader_epoch=self.leader_epochs[key],
+                            fetch_offset=position,
+                            last_fetched_epoch=-1,
+                            log_start_offset=-1,
+                            partition_max_bytes=max_bytes,
+                        )
+                    ],
+                )
+            ],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        try:
+            answer = await self.call(node, ApiKey.FETCH, 12, request, "fetch")
+        except Lost:
+            self.forget_leader(key)
+            await self.backoff()
+            return None
+        found = answer.responses[0].partitions[0]
+        if found.error_code == 0:
+            return Fetched(found, position, isolation)
+        if found.error_code in RETRY_PARTITION:
+            self.forget_leader(key)
+            await self.backoff()
+            return None
+        code: int = found.error_code
+        return code
+
+    async def offset(self, key: Key, timestamp: int, isolation: int = 0) -> int | None:
+        node = await self.leader(key)
+        wanted = Message(
+            partition_index=key[1], current_leader_epoch=self.leader_epochs[key], timestamp=timestamp
+        )
+        request = Message(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[Message(name=key[0], partitions=[wanted])],
+        )
+        try:
+            answer = await self.call(node, ApiKey.LIST_OFFSETS, 7, request)
+        except Lost:
+            self.forget_leader(key)
+            return None
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            self.forget_leader(key)
+            if found.error_code not in RETRY_PARTITION:
+                self.world.history.violation(f"ListOffsets of {key}: {error_name(found.error_code)}")
+            return None
+        offset: int = found.offset
+        return offset
+
+
+class Tail(Reader):
+    """Reads a partition from its start on, as it grows; what it was shown stays."""
+
+    def __init__(self, world: World, name: str, key: Key, isolation: int) -> None:
+        super().__init__(world, name)
+        self.key = key
+        self.isolation = isolation
+
+    async def main(self) -> None:
+        position, key, history = 0, self.key, self.world.history
+        while not self.world.stopping:
+            await self.leader(key)
+            epoch = self.leader_epochs[key]
+            found = await self.fetch(key, position, self.isolation)
+            if found is None:
+                continue
+            if isinstance(found, int):
+                start = history.earliest[key]
+                if found != _OFFSET_OUT_OF_RANGE or position >= start:
+                    node = await self.leader(key)
+                    history.violation(
+                        f"{self.name}: broker {node} answers {error_name(found)} at {position}; "
+                        f"the log starts at {start}"
+                    )
+                    return
+                position = start
+                continue
+            for offset, value in found.values.items():
+                history.read(key, self.isolation, offset, value)
+            position = found.next
+            history.saw_end(key, self.isolation, epoch, position)
+            history.counts["fetches"] += 1
+            await asyncio.sleep(self.rng.random() * 0.2)
+
+
+class LatestReader(Reader):
+    """Asks where the log ends: that never falls back, and is never before what anybody was shown."""
+
+    def __init__(self, world: World, name: str, keys: Sequence[Key]) -> None:
+        super().__init__(world, name)
+        self.keys = list(keys)
+
+    async def main(self) -> None:
+        history = self.world.history
+        while not self.world.stopping:
+            key, isolation = self.rng.choice(self.keys), self.rng.choice((READ_UNCOMMITTED, READ_COMMITTED))
+            await self.leader(key)
+            epoch = self.leader_epochs[key]
+            known = history.end_at(key, isolation, epoch)
+            found = await self.offset(key, LATEST, isolation)
+            if found is not None:
+                if found < known:
+                    history.violation(
+                        f"LATEST of {key} (isolation {isolation}, epoch {epoch}) is {found} after {known}"
+                    )
+                history.saw_end(key, isolation, epoch, found)
+            # Where there is no answer, a new leader is asked as soon as there is one.
+            await asyncio.sleep(self.rng.random() * (0.3 if found is not None else 0.005))
+
+
+class TimeReader(Reader):
+    """Asks for offsets by time: brokers read old segments for that, while they may be cleaned or cut."""
+
+    def __init__(self, world: World, name: str, key: Key) -> None:
+        super().__init__(world, name)
+        self.key = key
+
+    async def main(self) -> None:
+        begin = self.world.now_ms()
+        while not self.world.stopping:
+            await self.offset(self.key, self.rng.randint(begin, self.world.now_ms()))
+            await asyncio.sleep(self.rng.random() * 0.1)
+
+
+class Deleter(Reader):
+    """DeleteRecords: what it was told is gone stays gone."""
+
+    def __init__(self, world: World, name: str, key: Key) -> None:
+        super().__init__(world, name)
+        self.key = key
+
+    async def main(self) -> None:
+        key, history = self.key, self.world.history
+        while not self.world.stopping:
+            await asyncio.sleep(self.rng.random() * 2)
+            known = history.earliest[key]
+            found = await self.offset(key, EARLIEST)
+            if found is not None and found < known:
+                history.violation(f"EARLIEST of {key} is {found} after {known}")
+            end = await self.offset(key, LATEST)
+            if end is None or end <= known:
+                continue
+            before = self.rng.randint(known, end)
+            request = Message(
+                topics=[Message(name=key[0], partitions=[Message(partition_index=key[1], offset=before)])],
+                timeout_ms=5_000,
+            )
+            node = await self.leader(key)
+            history.earliest_wanted[key] = max(history.earliest_wanted[key], before)
+            try:
+                answer = await self.call(node, ApiKey.DELETE_RECORDS, 2, request)
+            except Lost:
+                self.forget_leader(key)
+                continue
+            result = answer.topics[0].partitions[0]
+            if result.error_code:
+                self.forget_leader(key)
+            else:
+                history.counts["DeleteRecords"] += 1
+                history.earliest[key] = max(history.earliest[key], result.low_watermark)
+
+
+def _commit_code(answer: Message) -> int:
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
+
+
+class Committer(Client):
+    """Commits growing offsets of a group: what it reads back is never older than what was acknowledged."""
+
+    def __init__(self, world: World, name: str, group: str, key: Key) -> None:
+        super().__init__(world, name)
+        self.group = group
+        self.key = key
+
+    async def main(self) -> None:
+        sent, acknowledged = 0, -1  # -1: nothing is committed
+        history = self.world.history
+        while not self.world.stopping:
+            sent += 1
+            request = Message(
+                group_id=self.group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[
+                    Message(
+                        name=self.key[0],
+                        partitions=[
+                            Message(
+                                partition_index=self.key[1],
+                                committed_offset=sent,
+                                committed_leader_epoch=-1,
+                                committed_metadata="",
+                            )
+                        ],
+                    )
+                ],
+            )
+            answer = await self.ask_coordinator(0, self.group, ApiKey.OFFSET_COMMIT, 8, request, _commit_code)
+            if _commit_code(answer) == 0:
+                acknowledged = sent
+                history.counts["offset commits"] += 1
+            elif _commit_code(answer) not in RETRY_PARTITION:
+                history.violation(f"{self.name}: OffsetCommit is answered {error_name(_commit_code(answer))}")
+            if self.rng.random() < 0.3:
+                found = await committed_offset(self, self.group, self.key)
+                if not acknowledged <= found <= sent:
+                    history.violation(f"{self.name}: {found} is committed, {acknowledged} was acknowledged")
+            await asyncio.sleep(self.rng.random() * 0.5)
+
+
+async def committed_offset(client: Client, group: str, key: Key) -> int:
+    request = Message(
+        groups=[
+            Message(
+                group_id=group,
+                member_id=None,
+                member_epoch=-1,
+                topics=[Message(name=key[0], partition_indexes=[key[1]])],
+            )
+        ],
+        require_stable=True,
+    )
+
+    def code(answer: Message) -> int:
+        found = answer.groups[0]
+        return int(found.error_code or (found.topics[0].partitions[0].error_code if found.topics else 0))
+
+    while True:
+        answer = await client.ask_coordinator(0, group, ApiKey.OFFSET_FETCH, 8, request, code)
+        if code(answer) == 0:
+            offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
+            return offset
+        if code(answer) not in (88,):  # UNSTABLE_OFFSET_COMMIT: a transaction is open
+            client.world.history.violation(f"OffsetFetch of {group}: {error_name(code(answer))}")
+        await client.backoff()
+
+
+class Chain(TransactionalProducer, Reader):
+    """Consumes one partition, writes a copy of each record, and commits both in one transaction."""
+
+    def __init__(
+        self, world: World, name: str, transactional_id: str, group: str, source: Key, targets: Sequence[Key]
+    ) -> None:
+        TransactionalProducer.__init__(self, world, name, transactional_id, targets)
+        self.group = group
+        self.source = source
+        self._position: int | None = None
+
+    async def main(self) -> None:
+        await self._init_until_it_works()
+        while not (self.world.stopping and self.world.sources_are_done):
+            await self.step()
+        end = await self._source_end()
+        while self._position is None or self._position < end:
+            await self.step()
+
+    async def _source_end(self) -> int:
+        """With what was committed and has no marker yet."""
+        while True:
+            found = await self.offset(self.source, LATEST, READ_UNCOMMITTED)
+            if found is not None:
+                return found
+            await self.backoff()
+
+    async def step(self) -> None:
+        if self._position is None:
+            self._position = max(0, await committed_offset(self, self.group, self.source))
+        found = await self.fetch(
+            self.source, self._position, READ_COMMITTED, max_bytes=self.rng.choice((1, 200, 1 << 14))
+        )
+        if found is None:
+            return
+        if isinstance(found, int):
+            self.world.history.violation(f"{self.name}: {error_name(found)} at {self._position}")
+            await self.backoff()
+            return
+        if not found.values:
+            self._position = found.next
+            await asyncio.sleep(0.05)
+            return
+        transaction = self.begin()
+        transaction.offset = (self.source, self._position, found.next)
+        try:
+            await self._copy(transaction, found)
+            await self._commit_offset(found.next)
+            await self.end(transaction, commit=self.rng.random() < 0.85)
+            self._position = found.next if transaction.end.value == "committed" else None
+        except Abortable as error:
+            self.note(f"aborts: {error}")
+            self._position = None
+            try:
+                await self.end(transaction, commit=False)
+            except Fenced as reason:
+                await self.fenced(transaction, reason)
+        except Fenced as reason:
+            self._position = None
+            await self.fenced(transaction, reason)
+
+    async def _copy(self, transaction: Transaction, found: Fetched) -> None:
+        topic, index = self.source
+        where = f"in {transaction.producer_id}/{transaction.epoch}"
+        values = [
+            f"copy of {value.decode()} from {topic}-{index} {offset} {where}".encode()
+            for offset, value in found.values.items()
+        ]
+        key = self.rng.choice(self.keys)
+        transaction.values[key] += values
+        await self.write(key, [(self.batch(key, values), values)])
+
+    async def _commit_offset(self, offset: int) -> None:
+        topic, index = self.source
+        request = Message(
+            transactional_id=self.transactional_id,
+            group_id=self.group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                Message(
+                    name=topic,
+                    partitions=[
+                        Message(
+                            partition_index=index,
+                            committed_offset=offset,
+                            committed_leader_epoch=-1,
+                            committed_metadata="",
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = await self.ask_coordinator(
+            0, self.group, ApiKey.TXN_OFFSET_COMMIT, 5, request, _commit_code, "offsets"
+        )
+        code = _commit_code(answer)
+        if code in (INVALID_EPOCH, FENCED):
+            raise Fenced(f"TxnOffsetCommit: {error_name(code)}")
+        if code and code != ABORTABLE and code not in RETRY_PARTITION:
+            self.world.history.violation(f"{self.name}: TxnOffsetCommit is answered {error_name(code)}")
+        if code:
+            raise Abortable(f"TxnOffsetCommit: {error_name(code)}")

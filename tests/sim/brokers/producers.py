@@ -1,0 +1,401 @@
+"""Writers of the simulation: idempotent ones, and transactions as Java's client (version 2) and older
+ones do them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.records import Record, build_batch
+from tests.sim.brokers.client import RETRY_PARTITION, Client, Key, Lost, error_name
+from tests.sim.brokers.history import End, Transaction, key_of
+
+if TYPE_CHECKING:
+    from tests.sim.brokers.world import World
+
+OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, CONCURRENT, FENCED, ABORTABLE = 45, 46, 47, 51, 90, 120
+_REQUEST_TIMEOUT_MS = 8_000
+
+
+class Fenced(Exception):
+    """The producer cannot go on with its epoch."""
+
+
+class Abortable(Exception):
+    """The transaction must be aborted."""
+
+
+class Producer(Client):
+    """What all writers have: a producer id, sequences, pipelined batches."""
+
+    transactional_id: str | None = None
+    produce_version = 9
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.producer_id = -1
+        self.epoch = -1
+        self.sequences: dict[Key, int] = {}
+        self._number = 0
+
+    def new_values(self, count: int) -> list[bytes]:
+        first = self._number
+        self._number += count
+        return [f"{self.name}:{number}".encode() for number in range(first, self._number)]
+
+    async def init(self, *, keep: bool = False) -> None:
+        """A producer id and epoch; with `keep` the next epoch of what it has."""
+        request = Message(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.world.transaction_timeout_ms,
+            producer_id=self.producer_id if keep else -1,
+            producer_epoch=self.epoch if keep else -1,
+            enable2_pc=False,
+            keep_prepared_txn=False,
+        )
+        if self.transactional_id is None:
+            while True:
+                answer = await self.any(ApiKey.INIT_PRODUCER_ID, 5, request)
+                if answer.error_code == 0:
+                    break
+                await self.backoff()
+        else:
+            answer = await self.ask_coordinator(
+                1,
+                self.transactional_id,
+                ApiKey.INIT_PRODUCER_ID,
+                5,
+                request,
+                lambda answer: answer.error_code,
+            )
+            if answer.error_code:
+                raise Fenced(f"InitProducerId: {error_name(answer.error_code)}")
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.sequences.clear()
+        self.note(f"has producer id {self.producer_id}, epoch {self.epoch}")
+
+    def record_key(self, value: bytes) -> bytes | None:
+        return None
+
+    def batch(self, key: Key, values: Sequence[bytes]) -> bytes:
+        now = self.world.now_ms()
+        sequence = self.sequences.get(key, 0)
+        self.sequences[key] = sequence + len(values)
+        return build_batch(
+            [Record(0, now, self.record_key(value), value) for value in values],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=self.transactional_id is not None,
+        )
+
+    async def write(
+        self, key: Key, batches: Sequence[tuple[bytes, Sequence[bytes]]], gap_s: float = 0.0
+    ) -> list[int]:
+        """Send them one after the other without waiting, and again from the first that failed, as clients
+        with idempotence do. The offsets of their first records."""
+        offsets: list[int] = []
+        while len(offsets) < len(batches):
+            left = batches[len(offsets) :]
+            node = await self.leader(key)
+            try:
+                connection = await self._connection(node, "produce")
+            except Lost:
+                self.forget_leader(key)
+                await self.backoff()
+                continue
+            sent = []
+            for number, (data, _) in enumerate(left):
+                if number and gap_s:
+                    await asyncio.sleep(gap_s * self.rng.random())
+                request = self._produce(key, data)
+                sent.append(
+                    asyncio.ensure_future(
+                        self.answer(connection, ApiKey.PRODUCE, self.produce_version, request)
+                    )
+                )
+                await asyncio.sleep(0)
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+            retried = False
+            for number, answer in enumerate(answers):
+                if isinstance(answer, Lost):
+                    self.forget_leader(key)
+                    retried = True
+                    break
+                if isinstance(answer, BaseException):
+                    raise answer
+                result = answer.responses[0].partition_responses[0]
+                if result.error_code in (0, DUPLICATE):
+                    offsets.append(result.base_offset if result.error_code == 0 else -1)
+                    continue
+                self._refused(key, result.error_code, number)
+                retried = True
+                break
+            if retried:
+                await self.backoff()
+        return offsets
+
+    def _refused(self, key: Key, code: int, number: int) -> None:
+        """Returns where the batch is to be sent again."""
+        if code == OUT_OF_ORDER and number == 0:
+            self.world.history.violation(
+                f"{self.name} ({self.producer_id}, {self.epoch}): its next batch for {key} is OUT_OF_ORDER"
+            )
+            raise Abortable(error_name(code))
+        if code in RETRY_PARTITION:
+            self.forget_leader(key)
+            return
+        if code in (OUT_OF_ORDER, CONCURRENT):
+            return
+        if code in (INVALID_EPOCH, FENCED):
+            raise Fenced(f"Produce: {error_name(code)}")
+        if code == ABORTABLE:
+            raise Abortable(error_name(code))
+        self.world.history.violation(f"{self.name}: produce to {key} is answered {error_name(code)}")
+        raise Abortable(error_name(code))
+
+    def _produce(self, key: Key, data: bytes) -> Message:
+        return Message(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=_REQUEST_TIMEOUT_MS,
+            topic_data=[Message(name=key[0], partition_data=[Message(index=key[1], records=data)])],
+        )
+
+
+class IdempotentProducer(Producer):
+    """Writes to one partition, several batches under way."""
+
+    most_batches = 5
+
+    def __init__(self, world: World, name: str, key: Key) -> None:
+        super().__init__(world, name)
+        self.key = key
+
+    async def main(self) -> None:
+        history, key = self.world.history, self.key
+        await self.init()
+        while not self.world.stopping:
+            batches = []
+            for _ in range(self.rng.randint(1, self.most_batches)):
+                values = self.new_values(self.rng.randint(1, 3))
+                history.sent[key] += values
+                batches.append((self.batch(key, values), values))
+            try:
+                offsets = await self.write(key, batches)
+            except (Fenced, Abortable) as error:
+                history.violation(f"{self.name}: an idempotent producer dies of {error}")
+                return
+            for offset, (_, values) in zip(offsets, batches, strict=True):
+                for index, value in enumerate(values):
+                    history.acknowledged[key][value] = offset + index if offset >= 0 else -1
+            history.counts["acknowledged batches"] += len(batches)
+            await asyncio.sleep(self.rng.random() * 0.3)
+
+
+class KeyedProducer(IdempotentProducer):
+    """Writes to a compacted topic, one batch at a time: compaction keeps the last batch of a producer, and
+    after a crash no other is known, as with Kafka. A retry of several could be out of order."""
+
+    most_batches = 1
+
+    def record_key(self, value: bytes) -> bytes | None:
+        return key_of(value)
+
+
+class TransactionalProducer(Producer):
+    """Version 2 as Java does it: Produce adds the partitions, EndTxn gives the next epoch."""
+
+    produce_version = 12
+    end_version = 5
+    version = 2
+
+    def __init__(self, world: World, name: str, transactional_id: str, keys: Sequence[Key]) -> None:
+        super().__init__(world, name)
+        self.transactional_id = transactional_id
+        self.keys = list(keys)
+        self.begun = 0.0
+        self._impatience = self.rng.choice((0, 0.05, 0.3))
+        self.current: Transaction | None = None
+
+    async def main(self) -> None:
+        await self._init_until_it_works()
+        while not self.world.stopping:
+            await self.step()
+            if self.rng.random() < 0.6:
+                await asyncio.sleep(self.rng.random() * self.rng.choice((0.005, 0.3)))
+
+    async def step(self) -> None:
+        """One transaction, from its begin to its end."""
+        rng = self.rng
+        if self.version == 2 and rng.random() < 0.1:
+            await self._abort_without_records()
+            return
+        transaction = self.begin()
+        try:
+            chosen = rng.sample(self.keys, rng.randint(1, min(3, len(self.keys))))
+            await self.fill(transaction, chosen)
+            await self.end(transaction, commit=rng.random() < 0.75)
+        except Abortable as error:
+            self.note(f"aborts: {error}")
+            try:
+                await self.end(transaction, commit=False)
+                if self.version < 2:
+                    await self._bump()
+            except Fenced as reason:
+                await self.fenced(transaction, reason)
+        except Fenced as reason:
+            await self.fenced(transaction, reason)
+
+    async def _bump(self) -> None:
+        """The next epoch. A coordinator that took over does not know a first try whose answer was lost, and
+        fences the second, as Kafka's does."""
+        try:
+            await self.init(keep=True)
+        except Fenced:
+            await self._init_until_it_works()
+
+    def begin(self) -> Transaction:
+        self.begun = self.loop.now
+        transaction = Transaction(self.name, self.producer_id, self.epoch, self.version)
+        self.current = transaction
+        self.world.history.transactions.append(transaction)
+        return transaction
+
+    async def fill(self, transaction: Transaction, keys: Sequence[Key]) -> None:
+        work = []
+        for key in keys:
+            batches = []
+            for _ in range(self.rng.choice((1, 1, 2, 3))):
+                values = self.new_values(self.rng.choice((1, 2, 4)))
+                transaction.values[key] += values
+                batches.append((self.batch(key, values), values))
+            work.append(self.add_and_write(key, batches))
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        for kind in (Fenced, Abortable, BaseException):
+            for outcome in outcomes:
+                if isinstance(outcome, kind):
+                    raise outcome
+
+    async def add_and_write(self, key: Key, batches: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
+        writing = self.write(key, batches, gap_s=self.rng.choice((0.0, 0.003)))
+        if self.rng.random() >= self._impatience:
+            await writing
+            return
+        try:  # as when delivery.timeout.ms is over: the request may arrive when the transaction has ended
+            await asyncio.wait_for(writing, self.rng.random() * self.rng.choice((0.005, 0.05)))
+        except TimeoutError:
+            raise Abortable("the time for delivery is over") from None
+
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        assert self.transactional_id is not None
+        transaction.end = End.COMMITTING if commit else End.NEVER
+        request = Message(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        answer = await self.ask_coordinator(
+            1,
+            self.transactional_id,
+            ApiKey.END_TXN,
+            self.end_version,
+            request,
+            lambda answer: answer.error_code,
+        )
+        code = answer.error_code
+        if code:
+            if code not in (INVALID_EPOCH, FENCED) and not self.may_be_over:
+                self.world.history.violation(
+                    f"{self.name} ({self.producer_id}, {self.epoch}): EndTxn is answered {error_name(code)}"
+                )
+            raise Fenced(f"EndTxn: {error_name(code)}")
+        transaction.end = End.COMMITTED if commit else End.ABORTED
+        self.world.history.counts[transaction.end.value] += 1
+        if self.version == 2:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+
+    @property
+    def may_be_over(self) -> bool:
+        """Whether the coordinator may have ended the transaction for its age."""
+        limit = self.world.transaction_timeout_ms / 1000 - 1 - self.world.clock_jump_s
+        return self.loop.now - self.begun > limit
+
+    async def _abort_without_records(self) -> None:
+        """Java does so for a transaction whose records were never sent."""
+        transaction = self.begin()
+        await asyncio.sleep(self.rng.random() * 0.004)
+        try:
+            await self.end(transaction, commit=False)
+        except Fenced as reason:
+            await self.fenced(transaction, reason)
+
+    async def fenced(self, transaction: Transaction, reason: Fenced) -> None:
+        self.note(f"({self.producer_id}, {self.epoch}) is fenced: {reason}")
+        if not self.may_be_over:
+            self.world.history.violation(
+                f"{self.name} ({self.producer_id}, {self.epoch}) is fenced without a reason: {reason}"
+            )
+        if transaction.end is not End.COMMITTING:
+            transaction.end = End.NEVER
+        await self._init_until_it_works()
+
+    async def _init_until_it_works(self) -> None:
+        while True:
+            try:
+                await self.init()
+                return
+            except Fenced:
+                await self.backoff()
+
+
+class OldTransactionalProducer(TransactionalProducer):
+    """As clients before version 2: AddPartitionsToTxn first, and the epoch stays."""
+
+    produce_version = 11
+    end_version = 4
+    version = 0
+
+    def __init__(self, world: World, name: str, transactional_id: str, keys: Sequence[Key]) -> None:
+        super().__init__(world, name, transactional_id, keys)
+        self._adding = asyncio.Lock()
+
+    async def add_and_write(self, key: Key, batches: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
+        await self._add([key])
+        await super().add_and_write(key, batches)
+
+    async def _add(self, keys: Sequence[Key]) -> None:
+        assert self.transactional_id is not None
+        request = Message(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[Message(name=topic, partitions=[index]) for topic, index in keys],
+        )
+
+        def code(answer: Message) -> int:
+            found: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            return found
+
+        while True:
+            async with self._adding:
+                answer = await self.ask_coordinator(
+                    1, self.transactional_id, ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, code
+                )
+            found = code(answer)
+            if found == 0:
+                return
+            if found in (INVALID_EPOCH, FENCED):
+                raise Fenced(f"AddPartitionsToTxn: {error_name(found)}")
+            if found not in RETRY_PARTITION:
+                self.world.history.violation(
+                    f"{self.name}: AddPartitionsToTxn is answered {error_name(found)}"
+                )
+                raise Abortable(error_name(found))
+            await self.backoff()

@@ -1,0 +1,419 @@
+"""One seed: brokers, clients and faults in a world of its own, and the judgement at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import random
+import shutil
+import tempfile
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from unittest.mock import patch
+from uuid import UUID
+
+from penstock.errors import PenstockError
+from penstock.log.check import InvariantViolated
+from penstock.metadata import layout
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from tests.cluster.markers import TRANSACTION_STATE, Decisions
+from tests.sim.brokers.client import Client, Key
+from tests.sim.brokers.consumers import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Chain,
+    Committer,
+    Deleter,
+    LatestReader,
+    Reader,
+    Tail,
+    TimeReader,
+)
+from tests.sim.brokers.history import Batch, End, History
+from tests.sim.brokers.loop import PROCESS, WORLD, SimLoop, in_process
+from tests.sim.brokers.network import Network
+from tests.sim.brokers.node import START_MS, Node, simulated
+from tests.sim.brokers.producers import (
+    IdempotentProducer,
+    KeyedProducer,
+    OldTransactionalProducer,
+    TransactionalProducer,
+)
+from tests.sim.brokers.store import Ensemble
+
+BROKERS = 3
+_PATIENCE_S = 240.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a seed is to run. None: as the seed says."""
+
+    faults: tuple[str, ...] | None = None  # names of methods of Faults
+    load: tuple[str, ...] | None = None  # topics and clients, see LOAD
+
+
+LOAD = {"plain": 1.0, "tv2": 0.8, "tv0": 0.5, "out": 0.7, "trim": 0.5, "keyed": 0.4, "committer": 0.5}
+"""What there may be, and how often: idempotent writers, transactions of version 2 and before it, chains that
+copy them to `out`, a topic with DeleteRecords, a compacted one, offset commits."""
+
+
+class World:
+    def __init__(
+        self, seed: int, directory: str, schedule: Schedule | None = None, *, verbose: bool = False
+    ) -> None:
+        self.seed = seed
+        self.schedule = schedule or Schedule()
+        self.rng = random.Random(f"world {seed}")
+        self.loop = SimLoop(self.rng)
+        self.network = self.loop.network = Network(self.loop)
+        self.ensemble = Ensemble(self.loop)
+        self.history = History()
+        self.log: deque[str] = deque(maxlen=4000)
+        self.fingerprint = 0
+        self._directory = directory
+        self._verbose = verbose
+        self.no_id = UUID(int=0)
+        self.stopping = False
+        self.sources_are_done = False
+        self.load_s = self.rng.choice((2.0, 4.0, 8.0))
+        self.clock_jump_s = self.rng.choice((0.0, 0.0, 4.0))
+        self.transaction_timeout_ms = self.rng.choice((10_000, 20_000, 60_000))
+        settings = {}
+        self.node_ids = list(range(1, BROKERS + 1))
+        self.nodes = [
+            Node(self.loop, self.network, one, os.path.join(directory, str(one)), settings)
+            for one in self.node_ids
+        ]
+        self.network.note = self.ensemble.note = self.history.note = self.note
+        for node in self.nodes:
+            node.note = self.note
+        self.clients: list[tuple[Client, asyncio.Task[object]]] = []
+        self.chained: list[Key] = []
+        self._generation = 0
+        chosen = self.schedule.load
+        if chosen is None:
+            chosen = tuple(name for name, share in LOAD.items() if self.rng.random() < share)
+        self.load = frozenset(chosen)
+        self.topics = self._choose_topics()
+        self._checked = itertools.cycle(self.nodes)
+        self.loop.check = self._check_partitions
+
+    def _check_partitions(self) -> None:
+        """Of one broker after the other."""
+        node = next(self._checked)
+        if node.broker is not None and node.started:
+            for partition in node.broker.partitions.values():
+                try:
+                    partition.check(whole_image=False)
+                except InvariantViolated as error:
+                    raise AssertionError(f"{node.name}: {error}") from None
+
+    def now_ms(self) -> int:
+        return START_MS + int(self.loop.now * 1000)
+
+    def note(self, text: str) -> None:
+        line = f"{self.loop.now - 1000:9.4f} {text}".replace(self._directory, "")
+        self.log.append(line)
+        self.fingerprint = hash((self.fingerprint, line))
+        if self._verbose:
+            print(line, flush=True)
+
+    # the course of things
+
+    async def run(self) -> None:
+        for node in self.nodes:
+            node.start()
+        await self.until(lambda: all(node.is_settled for node in self.nodes), "the brokers to start")
+        admin = Reader(self, "admin")
+        await admin.run(lambda: self._create_topics(admin))
+        await admin.run(lambda: self._are_led(admin))
+        self._start_clients()
+        from tests.sim.brokers.faults import Faults
+
+        await Faults(self, self.schedule.faults).run(self.load_s)
+        self.note("all is well again")
+        self.stopping = True
+        await self.until(lambda: all(node.is_settled for node in self.nodes), "the brokers to be back")
+        await self._finish([one for one in self.clients if not isinstance(one[0], Chain)])
+        self.sources_are_done = True
+        await self._finish([one for one in self.clients if isinstance(one[0], Chain)])
+        await admin.run(lambda: self._judge(admin))
+
+    async def _finish(self, clients: list[tuple[Client, asyncio.Task[object]]]) -> None:
+        await self.until(
+            lambda: all(task.done() or not client.process.alive for client, task in clients),
+            lambda: (
+                "clients to finish: "
+                + ", ".join(
+                    client.name for client, task in clients if not task.done() and client.process.alive
+                )
+            ),
+        )
+        for client, task in clients:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise AssertionError(f"{client.name} failed") from task.exception()
+
+    async def until(self, condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+        end = self.loop.now + _PATIENCE_S
+        while not condition():
+            if self.loop.now > end:
+                text = what if isinstance(what, str) else what()
+                raise AssertionError(f"waited {_PATIENCE_S:g} s in vain for {text}")
+            await asyncio.sleep(0.1)
+
+    # the load
+
+    def _choose_topics(self) -> dict[str, int]:
+        """With the number of partitions: what nobody writes to only costs time."""
+        topics = {"plain": 1 + (self.rng.random() < 0.5), "txn": 3, "out": 2, "trim": 1, "keyed": 1}
+        has = {**dict.fromkeys(self.load, True), "txn": not self.load.isdisjoint(("tv0", "tv2"))}
+        return {name: partitions for name, partitions in topics.items() if has.get(name)}
+
+    def keys(self, topic: str) -> list[Key]:
+        return [(topic, index) for index in range(self.topics.get(topic, 0))]
+
+    async def _create_topics(self, admin: Reader) -> None:
+        flush = self.rng.random() < 0.3
+        small = self.rng.random() < 0.3
+
+        def configs(name: str) -> list[Message]:
+            found = {}
+            if flush and name in ("plain", "txn"):
+                found["flush.messages"] = "1"
+            if small or name == "keyed":
+                found["segment.bytes"] = "2000"
+            if name == "keyed":
+                found |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+            return [Message(name=key, value=value) for key, value in found.items()]
+
+        while True:
+            request = Message(
+                topics=[
+                    Message(
+                        name=name,
+                        num_partitions=partitions,
+                        replication_factor=3,
+                        assignments=[],
+                        configs=configs(name),
+                    )
+                    for name, partitions in self.topics.items()
+                ],
+                timeout_ms=10_000,
+                validate_only=False,
+            )
+            answer = await admin.any(ApiKey.CREATE_TOPICS, 5, request)
+            if all(topic.error_code in (0, 36) for topic in answer.topics):
+                return
+            await admin.backoff()
+
+    async def _are_led(self, admin: Reader) -> None:
+        """The leaders know their partitions. Before, the second of two batches may be the first that finds
+        one: an unknown producer may begin with any sequence, as with Kafka, and the first is out of order."""
+        for topic in self.topics:
+            for key in self.keys(topic):
+                while await admin.offset(key, -1) is None:
+                    await admin.backoff()
+
+    def start_client(self, client: Client) -> None:
+        self.clients.append((client, client.run(client.main)))  # type: ignore[attr-defined]
+
+    def replace_chain(self, old: Chain) -> None:
+        """The process of a client is killed, and another one goes on with what it did."""
+        self.note(f"{old.name} dies")
+        self.loop.kill(old.process)
+        self.network.killed(old.process)
+        if old.current is not None and old.current.end is End.OPEN:
+            old.current.end = End.NEVER
+        self._generation += 1
+        assert old.transactional_id is not None
+        name = f"{old.transactional_id}-{self._generation}"
+        self.start_client(Chain(self, name, old.transactional_id, old.group, old.source, old.keys))
+
+    def _start_clients(self) -> None:
+        rng = self.rng
+        for key in self.keys("plain"):
+            self.start_client(IdempotentProducer(self, f"idempotent-{key[1]}", key))
+        for kind in (TransactionalProducer, OldTransactionalProducer):
+            name = f"tv{kind.version}"
+            for number in range(rng.choice((1, 2)) if name in self.load else 0):
+                self.start_client(kind(self, f"{name}-{number}", f"{name}-{number}", self.keys("txn")))
+        if "out" in self.topics:
+            for key in self.keys("txn"):
+                name = f"chain-{key[1]}"
+                self.start_client(Chain(self, name, name, "chain", key, self.keys("out")))
+                self.chained.append(key)
+        for key in self.keys("plain")[:1]:
+            self.start_client(Tail(self, "tail-plain", key, READ_UNCOMMITTED))
+        for key in self.keys("txn")[:1]:
+            self.start_client(Tail(self, "tail-txn", key, READ_COMMITTED))
+        if keys := [*self.keys("plain"), *self.keys("txn")]:
+            self.start_client(LatestReader(self, "latest", keys))
+        for key in self.keys("trim"):
+            self.start_client(IdempotentProducer(self, "trimmed", key))
+            self.start_client(Deleter(self, "deleter", key))
+        for key in self.keys("keyed"):
+            self.history.compacted.add(key)
+            self.start_client(KeyedProducer(self, "keyed", key))
+            self.start_client(TimeReader(self, "time", key))
+        for number in range(rng.choice((1, 4)) if "committer" in self.load else 0):
+            self.start_client(Committer(self, f"committer-{number}", f"group-{number}", ("plain", 0)))
+
+    # the end
+
+    async def _judge(self, admin: Reader) -> None:
+        logs: dict[Key, list[Batch]] = {}
+        committed: dict[Key, dict[int, bytes]] = {}
+        for topic in self.topics:
+            for key in self.keys(topic):
+                await self._stable(admin, key)
+                logs[key], _ = await self._read_all(admin, key, READ_UNCOMMITTED)
+                _, committed[key] = await self._read_all(admin, key, READ_COMMITTED)
+        decided = Decisions()
+        for key in self._internal_keys():
+            await self._stable(admin, key)
+            logs[key], _ = await self._read_all(admin, key, READ_UNCOMMITTED)
+            if key[0] == TRANSACTION_STATE:
+                for value in (value for batch in logs[key] for value in batch.values):
+                    decided.add(value or None)
+        self.history.judge(logs, committed, decided)
+        self._judge_chain(committed)
+
+    def _internal_keys(self) -> list[Key]:
+        nodes = self.ensemble.tree.nodes
+        image = layout.ImageReader().read(nodes, nodes)
+        return [
+            (name, partition.index)
+            for name in (TRANSACTION_STATE, "__consumer_offsets")
+            if name in image.topics
+            for partition in image.topics[name].partitions
+        ]
+
+    async def _stable(self, admin: Reader, key: Key) -> None:
+        """The last stable offset comes to the high watermark."""
+        end = self.loop.now + _PATIENCE_S
+        while True:
+            high = await admin.offset(key, -1, READ_UNCOMMITTED)
+            stable = await admin.offset(key, -1, READ_COMMITTED)
+            if high is not None and high == stable:
+                return
+            if self.loop.now > end:
+                self.history.violation(f"{key}: a transaction hangs at {stable}, the end is {high}")
+                return
+            await asyncio.sleep(0.5)
+
+    async def _read_all(
+        self, admin: Reader, key: Key, isolation: int
+    ) -> tuple[list[Batch], dict[int, bytes]]:
+        position = None
+        while position is None:
+            position = await admin.offset(key, -2)
+        if position < self.history.earliest[key]:
+            self.history.violation(f"EARLIEST of {key} is {position} after {self.history.earliest[key]}")
+        # Where an answer to DeleteRecords was lost, more may be gone.
+        self.history.earliest[key] = position
+        end = None
+        while end is None:
+            end = await admin.offset(key, -1, isolation)
+        batches: list[Batch] = []
+        values: dict[int, bytes] = {}
+        while position < end:
+            found = await admin.fetch(key, position, isolation)
+            assert not isinstance(found, int), f"{key} at {position}: {found}"
+            if found is not None:
+                batches += found.batches
+                values.update(found.values)
+                assert found.next > position or not found.batches, f"{key} at {position}: no progress"
+                position = found.next
+        return batches, values
+
+    def _judge_chain(self, committed: dict[Key, dict[int, bytes]]) -> None:
+        """Each record of the input is copied exactly once."""
+        copies: dict[str, int] = {}
+        for key in self.keys("out"):
+            for value in committed[key].values():
+                name = value.decode().partition(" in ")[0]
+                copies[name] = copies.get(name, 0) + 1
+        for key in self.chained:
+            for offset, value in committed[key].items():
+                name = f"copy of {value.decode()} from {key[0]}-{key[1]} {offset}"
+                count = copies.pop(name, 0)
+                if count != 1:
+                    self.history.violation(f"{count} times: {name}")
+        for name in copies:
+            self.history.violation(f"from nowhere: {name}")
+
+
+class _Lines(logging.Handler):
+    """What the brokers log, into the world's log; a failure that nobody expected is a violation."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = PROCESS.get()
+        if not process.alive:
+            return
+        text = f"{process} {record.levelname} {record.name.removeprefix('penstock.')}: {record.getMessage()}"
+        self._world.note(text)
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            if not isinstance(error, PenstockError):
+                self._world.history.violation(f"{text}: {error!r}")
+            for line in "".join(traceback.format_exception(error)).splitlines():
+                self._world.log.append("          " + line)
+
+
+class Result:
+    def __init__(self, world: World, failures: list[str]) -> None:
+        self.seed = world.seed
+        self.failures = failures
+        self.log = list(world.log)
+        self.counts = dict(world.history.counts)
+        self.virtual_s = world.loop.now - 1000
+        self.steps = world.loop.steps
+        self.fingerprint = world.fingerprint
+
+
+def simulate(seed: int, schedule: Schedule | None = None, *, verbose: bool = False) -> Result:
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    directory = tempfile.mkdtemp(prefix=f"sim-{seed}-", dir=base)
+    logger = logging.getLogger("penstock")
+    gc.disable()
+    if not gc.get_freeze_count():
+        gc.freeze()  # what was there before all is not looked at again at the end of each
+    failures: list[str] = []
+    try:
+        world = World(seed, directory, schedule, verbose=verbose)
+        lines = _Lines(world)
+        logger.addHandler(lines)
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+        with simulated(world.loop, world.network, world.ensemble, seed):
+            try:
+                task = world.loop.create_task(world.run(), context=in_process(WORLD))
+                world.loop.run_until_complete(task)
+            except AssertionError as error:
+                failures.append(f"{error}" + (f": {error.__cause__!r}" if error.__cause__ else ""))
+            logger.removeHandler(lines)
+            failures = [*dict.fromkeys(world.history.violations), *world.loop.failures, *failures]
+            result = Result(world, failures)
+            world.loop.over = True
+            for node in world.nodes:
+                node.kill()
+        return result
+    finally:
+        world.loop.close()
+        shutil.rmtree(directory, ignore_errors=True)
+        gc.enable()
+        # Coroutines of brokers that were killed end here, and find their loop closed.
+        with patch("sys.unraisablehook", lambda unraisable: None):
+            del world
+            gc.collect()

@@ -1,0 +1,72 @@
+"""After each test, every log that it left open is checked (`PartitionLog.check`), and every partition that it
+has made (`Partition.check`)."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.log.partition_log import PartitionLog
+from penstock.replication.partition import Partition
+
+_MOST = 64
+"""A property-based test opens thousands: those before the last ones are checked when others come."""
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_sound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Not with the mark `unchecked_logs`, nor a log that was closed, deleted, reopened, or has failed."""
+    if request.node.get_closest_marker("unchecked_logs") is not None:
+        yield
+        return
+    opened: dict[str, PartitionLog] = {}
+    initialize = PartitionLog.__init__
+
+    def noted(log: PartitionLog, directory: str, *args: Any, **more: Any) -> None:
+        initialize(log, directory, *args, **more)
+        opened.pop(directory, None)
+        opened[directory] = log
+        if len(opened) > _MOST:
+            oldest = next(iter(opened))
+            check(oldest, opened.pop(oldest))
+
+    def check(directory: str, log: PartitionLog) -> None:
+        if log.closed or log.failed is not None or not log.segments or not os.path.isdir(directory):
+            return
+        log.check()
+
+    monkeypatch.setattr(PartitionLog, "__init__", noted)
+    yield
+    for directory, log in opened.items():
+        check(directory, log)
+
+
+@pytest.fixture(autouse=True)
+def _partitions_are_coherent(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Not with the marks `unchecked_partitions` and `unchecked_logs`, nor one whose log cannot be written."""
+    if any(request.node.get_closest_marker(mark) for mark in ("unchecked_partitions", "unchecked_logs")):
+        yield
+        return
+    made: deque[Partition] = deque()
+    initialize = Partition.__init__
+
+    def noted(partition: Partition, *args: Any, **more: Any) -> None:
+        initialize(partition, *args, **more)
+        made.append(partition)
+        if len(made) > _MOST:
+            check(made.popleft())
+
+    def check(partition: Partition) -> None:
+        if partition.log.failed is None:
+            partition.check()
+
+    monkeypatch.setattr(Partition, "__init__", noted)
+    yield
+    for partition in made:
+        check(partition)

@@ -1,0 +1,223 @@
+"""The mirror of ZooKeeper's tree catches up with every change, also when reads are left unanswered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
+
+from penstock.metadata.store import StoreUnavailable
+from penstock.metadata.zookeeper import DIRECTORIES, SessionState, ZooKeeperStore
+
+Watch = Callable[[WatchedEvent], None]
+
+
+class Answer:
+    def __init__(self, value: Any = None, exception: Exception | None = None, lost: bool = False) -> None:
+        self.value, self.exception, self._lost = value, exception, lost
+
+    def rawlink(self, callback: Callable[[Answer], None]) -> None:
+        if not self._lost:
+            callback(self)
+
+
+class Server:
+    """ZooKeeper as kazoo shows it. `lose` has the reads that get no answer, as often as each is in it."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, tuple[bytes, int]] = {}
+        self.lose: list[str] = []
+        self.connected = True
+        self._watches: dict[str, list[Watch]] = {}
+
+    def put(self, path: str, value: bytes) -> None:
+        known = self.nodes.get(path)
+        self.nodes[path] = (value, 0 if known is None else known[1] + 1)
+        if known is None:
+            self._fire(path.rpartition("/")[0], EventType.CHILD)
+        else:
+            self._fire(path, EventType.CHANGED)
+
+    def remove(self, path: str) -> None:
+        del self.nodes[path]
+        self._fire(path, EventType.DELETED)
+        self._fire(path.rpartition("/")[0], EventType.CHILD)
+
+    def reconnect(self) -> None:
+        """Watches are gone, and what happens until it is connected again is not told."""
+        self._watches.clear()
+
+    def _fire(self, path: str, kind: str) -> None:
+        for watch in self._watches.pop(path, []):
+            watch(WatchedEvent(kind, KeeperState.CONNECTED, path))
+
+    def _is_lost(self, path: str) -> bool:
+        if path in self.lose:
+            self.lose.remove(path)
+            return True
+        return False
+
+    # as KazooClient
+
+    def sync_async(self, path: str) -> Answer:
+        return Answer(path, lost=self._is_lost("sync"))
+
+    def get_async(self, path: str, watch: Watch | None = None) -> Answer:
+        if self._is_lost(path):
+            return Answer(lost=True)
+        if path not in self.nodes:
+            return Answer(exception=NoNodeError())
+        if watch is not None:
+            self._watches.setdefault(path, []).append(watch)
+        value, version = self.nodes[path]
+        return Answer((value, SimpleNamespace(version=version)))
+
+    def get_children_async(self, path: str, watch: Watch | None = None) -> Answer:
+        if self._is_lost(path):
+            return Answer(lost=True)
+        if watch is not None:
+            self._watches.setdefault(path, []).append(watch)
+        return Answer([name[len(path) + 1 :] for name in self.nodes if name.startswith(path + "/")])
+
+    def stop(self) -> None:
+        pass
+
+    close = stop
+
+
+class Mirror:
+    def __init__(self, store: ZooKeeperStore) -> None:
+        self.store = store
+        self.heard: list[frozenset[str]] = []
+        self._changed = asyncio.Event()
+
+    def changed(self, paths: frozenset[str]) -> None:
+        self.heard.append(paths)
+        self._changed.set()
+
+    async def shows(self, path: str, value: bytes | None) -> None:
+        """Whoever watches was called with the path when the mirror had this value."""
+
+        def shown() -> bool:
+            node = self.store.nodes.get(path)
+            return (None if node is None else node[0]) == value and any(path in paths for paths in self.heard)
+
+        async with asyncio.timeout(30):
+            while not shown():
+                self._changed.clear()
+                await self._changed.wait()
+        self.heard.clear()
+
+
+def with_mirror(work: Callable[[Server, Mirror], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        monkeypatch.setattr("penstock.metadata.zookeeper._RETRY_SECONDS", 0.01, raising=False)
+        server = Server()
+        for name in DIRECTORIES:
+            server.nodes[f"/{name}/first"] = (b"1", 0)
+        store = ZooKeeperStore("127.0.0.1:1", connection_timeout_ms=50)
+        store._client = server  # type: ignore[assignment]
+        store._loop = asyncio.get_running_loop()
+        await store._mirror()
+        store._state, store._opened = SessionState.CONNECTED, True
+        mirror = Mirror(store)
+        await store.watch("/", mirror.changed)
+        try:
+            await work(server, mirror)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(server: Server, mirror: Mirror) -> None:
+        server.lose = ["/topics/first"] * 3
+        server.put("/topics/first", b"2")
+        await mirror.shows("/topics/first", b"2")
+        server.put("/topics/first", b"3")  # and its watch is there again
+        await mirror.shows("/topics/first", b"3")
+
+    with_mirror(run, monkeypatch)
+
+
+def test_a_new_node_is_found_when_the_reads_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(server: Server, mirror: Mirror) -> None:
+        server.lose = ["/topics", "/topics/second", "/topics"]
+        server.put("/topics/second", b"1")
+        await mirror.shows("/topics/second", b"1")
+        server.put("/topics/second", b"2")
+        await mirror.shows("/topics/second", b"2")
+        server.lose = ["/topics/second", "/topics"]
+        server.remove("/topics/second")
+        await mirror.shows("/topics/second", None)
+        server.put("/topics/second", b"3")
+        await mirror.shows("/topics/second", b"3")
+
+    with_mirror(run, monkeypatch)
+
+
+def test_what_was_read_is_announced_though_another_read_got_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run(server: Server, mirror: Mirror) -> None:
+        # Changed without a watch, as while another connection was there.
+        server.nodes["/topics/first"] = (b"2", 1)
+        server.lose = ["/brokers/first"]
+        with pytest.raises(StoreUnavailable):
+            await mirror.store.catch_up()
+        await mirror.shows("/topics/first", b"2")
+
+    with_mirror(run, monkeypatch)
+
+
+def test_after_a_reconnection_the_tree_is_read_until_all_of_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run(server: Server, mirror: Mirror) -> None:
+        connected = asyncio.Event()
+        store = mirror.store
+        store.on_session(lambda state: connected.set() if state is SessionState.CONNECTED else None)
+        store._changed_session(KazooState.SUSPENDED)
+        server.reconnect()
+        server.nodes["/topics/first"] = (b"2", 1)
+        server.nodes["/brokers/second"] = (b"1", 0)
+        server.lose = ["sync", "/config", "/topics/first", "/brokers/second"]
+        store._changed_session(KazooState.CONNECTED)
+        async with asyncio.timeout(30):
+            await connected.wait()
+        await mirror.shows("/brokers/second", b"1")
+        assert store.nodes["/topics/first"] == (b"2", 1)
+        for path in ("/topics/first", "/brokers/second", "/config/first"):
+            server.put(path, b"9")  # each has its watch
+            await mirror.shows(path, b"9")
+
+    with_mirror(run, monkeypatch)
+
+
+def test_what_was_read_when_the_connection_was_lost_again_is_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next walk finds it in the mirror as it is, and would say nothing."""
+
+    async def run(server: Server, mirror: Mirror) -> None:
+        store = mirror.store
+        store._changed_session(KazooState.SUSPENDED)
+        server.reconnect()
+        server.nodes["/topics/first"] = (b"2", 1)
+        server.nodes["/topics/second"] = (b"1", 0)
+        server.lose = ["/topics/second"]
+        store._changed_session(KazooState.CONNECTED)
+        async with asyncio.timeout(30):
+            while store.nodes["/topics/first"] != (b"2", 1):
+                await asyncio.sleep(0)
+        store._changed_session(KazooState.SUSPENDED)  # the walk is given up
+        store._changed_session(KazooState.CONNECTED)
+        await mirror.shows("/topics/first", b"2")
+
+    with_mirror(run, monkeypatch)
