@@ -5,6 +5,7 @@ something. A check passes if everything that was acknowledged can be read, and n
 about a minute.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 SETTINGS = {
     "zookeeper.session.timeout.ms": 3000,  # a broker that is away so long is dead
@@ -43,21 +44,34 @@ class Cluster:
         self.client = {"bootstrap.servers": ready["bootstrap"], "log_level": 0}
         self.admin = AdminClient(self.client)
 
-    def pid(self, broker: int) -> int:
+    def broker(self, broker: int) -> dict:
         brokers = json.loads(self.ready_file.read_text())["brokers"]
-        return next(each["pid"] for each in brokers if each["id"] == broker)
+        return next(each for each in brokers if each["id"] == broker)
+
+    def pid(self, broker: int) -> int:
+        return self.broker(broker)["pid"]
+
+    def client_of(self, broker: int) -> dict:
+        """Settings of a client that asks this broker, while others accept connections and do not answer."""
+        address = self.broker(broker)
+        return {**self.client, "bootstrap.servers": f"{address['host']}:{address['port']}"}
 
     def signal(self, broker: int, number: signal.Signals) -> None:
         os.kill(self.pid(broker), number)
 
-    def leader(self, topic: str) -> int:
-        return self.admin.list_topics(topic, timeout=5).topics[topic].partitions[0].leader
+    def partition(self, topic: str, ask: int | None = None) -> PartitionMetadata:
+        admin = AdminClient(self.client_of(ask)) if ask else self.admin
+        return admin.list_topics(topic, timeout=5).topics[topic].partitions[0]
 
-    def in_sync(self, topic: str) -> set[int]:
-        return set(self.admin.list_topics(topic, timeout=5).topics[topic].partitions[0].isrs)
+    def leader(self, topic: str, ask: int | None = None) -> int:
+        return self.partition(topic, ask).leader
+
+    def in_sync(self, topic: str, ask: int | None = None) -> set[int]:
+        return set(self.partition(topic, ask).isrs)
 
     def controller(self) -> int:
-        return self.admin.describe_cluster(request_timeout=5).result(6).controller.id
+        controller = self.admin.describe_cluster(request_timeout=5).result(6).controller
+        return controller.id if controller else -1
 
     def create(self, topic: str, **config: str) -> None:
         settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -66,6 +80,9 @@ class Cluster:
         until(f"{topic} has a leader", lambda: self.leader(topic) > 0)
 
     def close(self) -> None:
+        for broker in (1, 2, 3):
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(broker, signal.SIGCONT)  # a process that is stopped does not end
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         self.log.close()
@@ -77,10 +94,10 @@ def until(what: str, condition: Callable[[], bool]) -> None:
         try:
             if condition():
                 return
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             pass  # nobody answers just now
         if time.monotonic() > end:
-            raise SystemExit(f"FAILED: after 90 s not so: {what}")
+            raise SystemExit(f"FAILED: did not happen within 90 s: {what}")
         time.sleep(0.1)
 
 
@@ -91,7 +108,7 @@ class Writer:
         self.acknowledged: set[int] = set()
         self._open = True
         self._producer = Producer({**cluster.client, "acks": "all", "enable.idempotence": True})
-        self._thread = threading.Thread(target=self._run, args=(topic, numbers))
+        self._thread = threading.Thread(target=self._run, args=(topic, numbers), daemon=True)
         self._thread.start()
 
     def _run(self, topic: str, numbers: count) -> None:
@@ -119,10 +136,20 @@ class Writer:
 def read_all(cluster: Cluster, topic: str) -> list[int]:
     consumer = Consumer({**cluster.client, "group.id": "check"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
-    found = []
-    while len(found) < end:
-        found += [int(message.value()) for message in consumer.consume(1000, 0.5) if not message.error()]
+    end = 0
+    found: list[int] = []
+
+    def end_is_known() -> bool:
+        nonlocal end
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        return True
+
+    def all_are_read() -> bool:
+        found.extend(int(message.value()) for message in consumer.consume(1000, 0.5) if not message.error())
+        return len(found) >= end
+
+    until(f"the leader of {topic} reports its end", end_is_known)
+    until(f"{end} records of {topic} are read", all_are_read)
     consumer.close()
     return found
 
@@ -206,11 +233,15 @@ def restarted_clients(cluster: Cluster) -> None:
         )
         consumer.subscribe(["clients"])
         acknowledged |= writer.close()
-        while not acknowledged <= set(handled):
+
+        def all_are_handled(consumer: Consumer = consumer, wanted: set[int] = acknowledged) -> bool:
             messages = [message for message in consumer.consume(10, 0.5) if not message.error()]
-            handled += [int(message.value()) for message in messages]
+            handled.extend(int(message.value()) for message in messages)
             if messages:
                 consumer.commit(messages[-1], asynchronous=False)
+            return wanted <= set(handled)
+
+        until("all acknowledged records are handled", all_are_handled)
         consumer.close()
     if len(handled) != len(set(handled)):
         raise SystemExit("FAILED: restarted clients: records were handled twice")
@@ -227,17 +258,18 @@ def unclean_election(cluster: Cluster) -> None:
     for broker in others:
         cluster.signal(broker, signal.SIGSTOP)
     for topic in ("clean", "unclean"):
-        until("one is left in sync", lambda topic=topic: cluster.in_sync(topic) == {alone})
-        producer = Producer({**cluster.client, "acks": "all"})
+        until("one is left in sync", lambda topic=topic: cluster.in_sync(topic, ask=alone) == {alone})
+        producer = Producer({**cluster.client_of(alone), "acks": "all"})
         producer.produce(topic, "17")
-        producer.flush(60)
+        if producer.flush(60):
+            raise SystemExit(f"FAILED: unclean election: the last replica in sync of {topic} takes no record")
     cluster.signal(alone, signal.SIGSTOP)
     for broker in others:
         cluster.signal(broker, signal.SIGCONT)
-    until("one that was not in sync leads", lambda: cluster.leader("unclean") in others)
-    until("nobody leads", lambda: cluster.leader("clean") == -1)
+    until("one that was not in sync leads", lambda: cluster.leader("unclean", ask=2) in others)
+    until("nobody leads", lambda: cluster.leader("clean", ask=2) == -1)
     cluster.signal(alone, signal.SIGCONT)
-    until("the last one in sync leads again", lambda: cluster.leader("clean") != -1)
+    until("the last one in sync leads again", lambda: cluster.leader("clean", ask=2) != -1)
     kept, lost = read_all(cluster, "clean"), read_all(cluster, "unclean")
     print(f"unclean election: off, the partition waited and has {kept}; on, it went on and has {lost}")
     if kept != [17]:
