@@ -27,6 +27,7 @@ from penstock.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidTxnState,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     TransactionAbortable,
@@ -116,6 +117,23 @@ def test_those_behind_a_produce_whose_client_is_gone_are_appended(tmp_path: Path
             fetch()
             await behind
             assert sequences(broker) == [0]
+
+    asyncio.run(main())
+
+
+def test_behind_a_batch_that_could_not_be_verified_none_begins_the_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-890's lowest sequence: an older client sends the refused batch again, and it must come first."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            producer = await init(broker)
+            answers: list[Refused] = [{KEY: NotEnoughReplicas()}, {}, {}, {}]
+            monkeypatch.setattr(broker.transactions.verifier, "_ask", lambda asked: answers.pop(0))
+            for sequence, count in ((0, 4), (4, 2), (0, 4), (4, 2)):
+                produce(broker, producer, sequence, count, version=11)
+            assert sequences(broker) == [0, 4]
 
     asyncio.run(main())
 

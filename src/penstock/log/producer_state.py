@@ -75,6 +75,14 @@ class VerificationGuard:
     __slots__ = ("__weakref__",)
 
 
+class FirstSeen(NamedTuple):
+    """The lowest sequence of a producer that is not known here, of the batches that were to be verified."""
+
+    epoch: int
+    sequence: int
+    time_ms: int
+
+
 class SnapshotError(PenstockError):
     """A producer snapshot that is damaged."""
 
@@ -89,6 +97,7 @@ class ProducerStateManager:
             int, int
         ] = {}  # first offset -> offset of the marker, above the high watermark
         self._guards: weakref.WeakValueDictionary[int, VerificationGuard] = weakref.WeakValueDictionary()
+        self._first_seen: dict[int, FirstSeen] = {}
 
     # deciding
 
@@ -106,16 +115,25 @@ class ProducerStateManager:
         """Raise the error Kafka gives unless the batch is the next one of its producer.
 
         With transaction version 2 each transaction has an epoch of its own, so its first batch here has
-        sequence 0, whatever is known of the producer.
+        sequence 0, whatever is known of the producer. Before that version, a producer that is not known may
+        begin with any sequence, but with none above that of a batch whose verification failed: the client
+        sends that one again (KIP-890).
         """
         entry = self.producers.get(header.producer_id)
         first = header.base_sequence
         starts_at_0 = transaction_version >= _EPOCH_PER_TRANSACTION
         if entry is None or entry.epoch == NO_EPOCH:
-            if first != 0 and starts_at_0:
+            seen = self._first_seen.get(header.producer_id)
+            if starts_at_0:
+                highest = 0
+            elif seen is not None and seen.epoch == header.producer_epoch:
+                highest = seen.sequence
+            else:
+                highest = first
+            if first > highest:
                 raise OutOfOrderSequenceNumber(
                     f"producer {header.producer_id}: sequence {first} of a producer that is not known here,"
-                    " expected 0"
+                    f" expected {highest}"
                 )
             return  # nothing is known (all its records were deleted): any sequence may start
         self.check_epoch(header)
@@ -182,6 +200,14 @@ class ProducerStateManager:
             guard = self._guards[producer_id] = VerificationGuard()
         return guard
 
+    def note_sequence(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> None:
+        """A batch came. Should it be refused, none with a higher sequence may be the first here."""
+        if producer_id in self.producers:
+            return
+        seen = self._first_seen.get(producer_id)
+        if seen is None or (seen.epoch, -seen.sequence) < (epoch, -sequence):
+            self._first_seen[producer_id] = FirstSeen(epoch, sequence, now_ms)
+
     def is_verifying(self, producer_id: int, guard: VerificationGuard) -> bool:
         """Whether nothing has ended the producer's transaction here since the guard was given."""
         return self._guards.get(producer_id) is guard
@@ -223,6 +249,7 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
+            self._first_seen.pop(producer_id, None)
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
@@ -248,6 +275,11 @@ class ProducerStateManager:
         ]
         for producer_id in gone:
             del self.producers[producer_id]
+        self._first_seen = {
+            producer_id: seen
+            for producer_id, seen in self._first_seen.items()
+            if now_ms - seen.time_ms < expiration_ms
+        }
 
     def forget_before(self, log_start_offset: int) -> None:
         """Records before that offset are gone; transactions that ended there no longer matter."""
@@ -278,6 +310,7 @@ class ProducerStateManager:
         self.ongoing.clear()
         self._unreplicated.clear()
         self._guards.clear()
+        self._first_seen.clear()
 
     # snapshots
 

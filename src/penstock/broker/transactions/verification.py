@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _PRODUCE_KNOWS_ABORTABLE, _PRODUCE_ADDS = 11, 12
 _ADD_PARTITIONS_VERSION = 5
 _PURPOSE = "transactions"
-_PRODUCER = struct.Struct(">qh")
+_PRODUCER = struct.Struct(">qhi")  # and the first sequence
 _PRODUCER_AT = 43  # in the header of a batch
 _NONE_REFUSED: Mapping[Key, ApiError] = {}
 
@@ -58,6 +58,7 @@ class Verification(NamedTuple):
 
     With `add` (transaction version 2) the partitions become part of the transaction; otherwise they must be
     part of it. A client that knows TRANSACTION_ABORTABLE (`abortable`) gets that where they are not.
+    `sequences` has the first sequence of each partition's batch.
     """
 
     transactional_id: str
@@ -65,6 +66,7 @@ class Verification(NamedTuple):
     partitions: list[Key]
     add: bool
     abortable: bool
+    sequences: Mapping[Key, int] = {}
 
 
 def transaction_version(produce_version: int) -> int:
@@ -77,7 +79,7 @@ def needed_verification(
 ) -> Verification | Refused:
     """For a produce with a transactional id: its transactional batches, or what is refused at once."""
     producers: set[Producer] = set()
-    keys: list[Key] = []
+    sequences: dict[Key, int] = {}
     for name, topic_id, partitions in request.topics:
         if topic_id is not None:
             topic = broker.image.topics_by_id.get(topic_id)
@@ -87,14 +89,16 @@ def needed_verification(
                 continue
             partition = broker.partitions.get((name, index))
             if partition is not None and partition.is_leader:
-                keys.append(partition.key)
-                producers.add(Producer(*_PRODUCER.unpack_from(buf, start + _PRODUCER_AT)))
+                producer_id, epoch, sequence = _PRODUCER.unpack_from(buf, start + _PRODUCER_AT)
+                sequences[partition.key] = sequence
+                producers.add(Producer(producer_id, epoch))
+    keys = list(sequences)
     if not keys:
         return _NONE_REFUSED
     if len(producers) > 1:
         return dict.fromkeys(keys, InvalidProducerIdMapping("one transaction, but more than one producer id"))
     add, abortable = version >= _PRODUCE_ADDS, version >= _PRODUCE_KNOWS_ABORTABLE
-    return Verification(request.transactional_id or "", producers.pop(), keys, add, abortable)
+    return Verification(request.transactional_id or "", producers.pop(), keys, add, abortable, sequences)
 
 
 def is_transactional(buf: bytearray, start: int, stop: int) -> bool:
@@ -138,6 +142,7 @@ class Verifier:
             return _NONE_REFUSED
         # Before the coordinator is asked; also of those that are not asked for, which may end meanwhile.
         guards = self._guards(asked)
+        self._note_sequences(asked)
         asked = asked._replace(partitions=unknown)
         found = self._ask(asked)
         if isinstance(found, Mapping) and not (asked.add and _is_ending(found)):
@@ -148,6 +153,11 @@ class Verifier:
         partitions = [self._broker.partitions[key] for key in asked.partitions]
         producer_id = asked.producer.producer_id
         return {one.key: (one, one.log.producers.start_verifying(producer_id)) for one in partitions}
+
+    def _note_sequences(self, asked: Verification) -> None:
+        now = self._broker.clock.now_ms()
+        for key, sequence in asked.sequences.items():
+            self._broker.partitions[key].log.producers.note_sequence(*asked.producer, sequence, now)
 
     async def _guarded(
         self, asked: Verification, guards: Guards, found: Refused | asyncio.Future[Refused]
