@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup run test checks lint types layers test-fast test-servers test-streams test-brokers test-cluster test-spark test-sql \
-	test-long browser spark-classes docs bench fuzz chaos clean
+	test-long browser spark-classes docs dist bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -135,6 +135,13 @@ docs: setup ## The documentation site, in build/site; a broken link is an error
 	@echo "== mkdocs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 	@echo "open build/site/index.html, or serve it: $(BIN)/mkdocs serve"
+
+dist: setup ## Wheel and source archive in dist/, and the wheel tried in an empty environment
+	@rm -rf dist
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q -c constraints.txt build
+	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m build --quiet --outdir dist
+	@ls -lh dist
+	@$(BIN)/python -m tests.tools.try_wheel dist/*.whl
 
 bench: setup ## Measure against limits of the same run; ARGS="--quick" for a short one
 	@$(BIN)/python -m bench $(ARGS)
