@@ -101,10 +101,21 @@ class Topics:
 
     async def retry_unavailable(self) -> None:
         """Make the logs that could not be made, for example because the disk was full."""
-        for name in {name for name, _ in self.unavailable}:
-            topic = self.image.topics.get(name)
-            if topic is not None and self._applying is None:
-                await self._update(topic, self._config)
+        if self.unavailable and self._applying is None:
+            self._applying = self._broker.loop.create_task(self._make_unavailable())
+            await self.caught_up()
+
+    async def _make_unavailable(self) -> None:
+        """As an image is applied: a new one, in which the topic may be gone, waits until this is done."""
+        try:
+            for name in {name for name, _ in self.unavailable}:
+                topic = self.image.topics.get(name)
+                if topic is not None:
+                    await self._update(topic, self._config)
+        finally:
+            self._applying = None
+            if self._wanted is not None:
+                self._resume()
 
     def _progressed(self, key: Key) -> None:
         """Something was appended to a coordinator's topic, or its high watermark moved."""

@@ -316,7 +316,16 @@ class PartitionLog:
             old.seal()
             self.producers.take_snapshot(base)
         # The new file comes last: whatever failed before it, the old segment is still the active one.
-        new = Segment.create(
+        new = self._create_segment(base)
+        self.segments.append(new)
+        self._bases.append(base)
+        self._remove_old_snapshots(base)
+        return new
+
+    def _create_segment(self, base: int) -> Segment:
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self._jitter_ms = self._rng.randrange(jitter) if jitter > 0 else 0
+        return Segment.create(
             self.directory,
             base,
             self.fs,
@@ -324,12 +333,6 @@ class PartitionLog:
             now_ms=self.clock.now_ms(),
             preallocate=self.config.segment_bytes if self.config.preallocate else 0,
         )
-        self.segments.append(new)
-        self._bases.append(base)
-        self._remove_old_snapshots(base)
-        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        self._jitter_ms = self._rng.randrange(jitter) if jitter > 0 else 0
-        return new
 
     def _remove_old_snapshots(self, newest: int) -> None:
         self._producers.remove_snapshots(keep={*self._bases, newest})
@@ -479,11 +482,12 @@ class PartitionLog:
         self.cancel_swap()
         for segment in self.segments:
             self._doom(segment.mark_deleted())
-        self.set_segments([])
+        # The old ones until the new one is there: other threads read the log, and it is never without one.
+        self.set_segments([self._create_segment(offset)])
         self.log_end_offset = self.log_start_offset = offset
         self._rebuild = None
         self._producers.clear()
-        self.roll(offset)
+        self._remove_old_snapshots(offset)
         self._after_truncation(offset)
 
     def _after_truncation(self, stable_until: int) -> None:
@@ -626,8 +630,14 @@ class PartitionLog:
             segment.index_interval_bytes = config.index_interval_bytes
 
     def flush(self) -> None:
-        """Sync what was appended before this call. Blocking; may run beside everything else, off the loop."""
+        """Sync what was appended before this call. Blocking; may run beside everything else, off the loop.
+
+        After a sync that failed, the kernel may have dropped the pages, and the next sync succeeds without
+        them: so none is tried until the log is opened again and what is on disk has been read.
+        """
         with self._flush_lock:
+            if self.failed is not None:
+                raise self._storage_error(self.failed)
             flush = _Flush(self.log_end_offset)
             if flush.end <= self.recovery_point:
                 return
@@ -635,11 +645,12 @@ class PartitionLog:
         try:
             self._sync(list(self.segments), self.recovery_point)
         except OSError as error:
-            # After a failed sync the kernel may have dropped the pages: what is on disk is unknown.
             self.failed = error
             raise self._storage_error(error) from error
         else:
             with self._flush_lock:
+                if self.failed is not None:  # of another flush, beside this one
+                    raise self._storage_error(self.failed)
                 self.recovery_point = max(self.recovery_point, flush.end)
             self.last_flush_ms = self.clock.now_ms()
         finally:

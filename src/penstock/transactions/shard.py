@@ -357,6 +357,7 @@ class TransactionShard:
         known = self.transactions.get(markers.transactional_id)
         return (
             known is not None
+            and markers.coordinator_epoch == self._coordinator_epoch  # of now, not of before a failover
             and known.state in PREPARED
             and known.producer_id == markers.producer_id
             and known.producer_epoch == markers.producer_epoch

@@ -149,6 +149,8 @@ def _append(
                     raise TopicAuthorizationFailed()
                 if partition is None or stop <= start or version < 3:
                     raise _refusal(broker, version, name, index)
+                if topic_id is not None and partition.log.topic_id != topic_id:
+                    raise UnknownTopicId()  # a new topic has its name, and the image is just being applied
                 if refused is not None:
                     if partition.key in refused:
                         raise refused[partition.key]

@@ -128,6 +128,8 @@ class Sharing:
         partition = self._broker.partitions.get((topic.name, index))
         if partition is None:
             raise self._broker.topics.missing((topic.name, index))
+        if partition.log.topic_id != topic_id:
+            raise UnknownTopicId(f"there is no topic with id {topic_id}")
         partition.check_leader()
         return partition
 
