@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
 
-from penstock.broker.broker import Broker
-from penstock.fs import FaultyFs
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
-from penstock.transactions.state import State
-from penstock.wire.codec import Message
-from tests.unit.test_shard_host import ONE_SHARD, commit, fetch
-from tests.unit.test_transactions_broker import end, init, is_open, running, state, write
 from tests.unit.test_zookeeper_mirror import Answer, Mirror, Server, with_mirror
 
 
@@ -60,64 +50,3 @@ def test_no_image_shows_a_change_and_lacks_a_topic_that_was_made_before_it(
         assert ["new" in image.topics for image in led] == [True] * len(led)
 
     with_mirror(run, monkeypatch)
-
-
-def elect_again(broker: Broker, internal: str, image: ClusterImage) -> ClusterImage:
-    """The coordinator's partitions have a new leader epoch here, in an image that is otherwise `image`."""
-    known = image.topics[internal]
-    partitions = tuple(
-        replace(one, leader_epoch=broker.partitions[internal, one.index].image.leader_epoch + 1)
-        for one in known.partitions
-    )
-    topics = {**image.topics, internal: replace(known, partitions=partitions)}
-    new = replace(image, topics=topics, topics_by_id={one.id: one for one in topics.values()})
-    for one in partitions:
-        broker.partitions[internal, one.index].update(one)
-    broker.topics.image = new
-    broker.coordinators.on_image(new)
-    return new
-
-
-def without(image: ClusterImage, name: str) -> ClusterImage:
-    topics = {key: one for key, one in image.topics.items() if key != name}
-    return replace(image, topics=topics, topics_by_id={one.id: one for one in topics.values()})
-
-
-async def answered(answer: Message | asyncio.Future[Message]) -> Any:
-    return await asyncio.wait_for(answer, 30) if isinstance(answer, asyncio.Future) else answer
-
-
-def test_offsets_of_a_topic_that_a_new_coordinator_has_not_heard_of_are_kept(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running(tmp_path, **ONE_SHARD) as broker:
-            await broker.groups.ensure_topic()
-            await answered(commit(broker, 5))
-            whole = broker.image
-            elect_again(broker, "__consumer_offsets", without(whole, "t"))
-            elect_again(broker, "__consumer_offsets", whole)
-            found = await answered(fetch(broker))
-            assert found.topics[0].partitions[0].committed_offset == 5
-
-    asyncio.run(main())
-
-
-def test_a_transaction_does_not_end_without_the_marker_of_a_topic_that_was_not_heard_of(
-    tmp_path: Path,
-) -> None:
-    async def main() -> None:
-        fs = FaultyFs()
-        async with running(tmp_path, fs) as broker:
-            producer = await init(broker)
-            write(broker, producer)
-            fs.fail("write", "/t-0/", errno.ENOSPC)
-            await answered(end(broker, producer))
-            assert state(broker) == State.PREPARE_COMMIT
-            fs.heal()
-            # The next coordinator is another broker, which does not have the partition itself.
-            whole, partition = broker.image, broker.topics.partitions.pop(("t", 0))
-            elect_again(broker, "__transaction_state", without(whole, "t"))
-            broker.topics.partitions["t", 0] = partition
-            elect_again(broker, "__transaction_state", whole)
-            assert not is_open(broker), f"the transaction is {state(broker).label}, and t-0 has no marker"
-
-    asyncio.run(main())

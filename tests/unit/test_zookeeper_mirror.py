@@ -33,20 +33,29 @@ class Server:
         self.nodes: dict[str, tuple[bytes, int]] = {}
         self.lose: list[str] = []
         self.connected = True
+        self._created: dict[str, int] = {}  # how often the children of a directory have changed
         self._watches: dict[str, list[Watch]] = {}
 
     def put(self, path: str, value: bytes) -> None:
         known = self.nodes.get(path)
         self.nodes[path] = (value, 0 if known is None else known[1] + 1)
         if known is None:
-            self._fire(path.rpartition("/")[0], EventType.CHILD)
+            self._children_changed(path)
         else:
             self._fire(path, EventType.CHANGED)
 
     def remove(self, path: str) -> None:
         del self.nodes[path]
         self._fire(path, EventType.DELETED)
-        self._fire(path.rpartition("/")[0], EventType.CHILD)
+        self._children_changed(path)
+
+    def _children_changed(self, path: str) -> None:
+        directory = path.rpartition("/")[0]
+        self._created[directory] = self._created.get(directory, 0) + 1
+        self._fire(directory, EventType.CHILD)
+
+    def _stat(self, directory: str) -> SimpleNamespace:
+        return SimpleNamespace(cversion=self._created.get(directory, 0))
 
     def reconnect(self) -> None:
         """Watches are gone, and what happens until it is connected again is not told."""
@@ -77,12 +86,16 @@ class Server:
         value, version = self.nodes[path]
         return Answer((value, SimpleNamespace(version=version)))
 
-    def get_children_async(self, path: str, watch: Watch | None = None) -> Answer:
+    def exists_async(self, path: str) -> Answer:
+        return Answer(self._stat(path), lost=self._is_lost("exists"))
+
+    def get_children_async(self, path: str, watch: Watch | None = None, include_data: bool = False) -> Answer:
         if self._is_lost(path):
             return Answer(lost=True)
         if watch is not None:
             self._watches.setdefault(path, []).append(watch)
-        return Answer([name[len(path) + 1 :] for name in self.nodes if name.startswith(path + "/")])
+        children = [name[len(path) + 1 :] for name in self.nodes if name.startswith(path + "/")]
+        return Answer((children, self._stat(path)) if include_data else children)
 
     def stop(self) -> None:
         pass

@@ -53,6 +53,9 @@ DIRECTORIES = ("brokers", "cluster", "config", "deleted", "topics", "acls", "quo
 
 _SEPARATOR = ":"
 _RETRY_SECONDS = 0.2
+_DIRECTORY_PATHS = frozenset(f"/{name}" for name in DIRECTORIES)
+_TOPICS = "/topics"
+_MOST_READS = 20  # in a row before what was read is announced, while more and more topics are created
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +102,11 @@ class ZooKeeperStore:
         self._walk = 0  # which walk over the tree is the newest; watches of older ones are deaf
         self._walking: asyncio.Task[None] | None = None
         self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
-        self._unannounced: set[str] = set()  # changed in `nodes`, and not yet told to those who watch
-        self._rereads: set[asyncio.Task[None]] = set()
+        self._unannounced: set[str] = set()  # changed in `nodes`, and not yet reported to those who watch
+        self._fired: set[str] = set()  # directories and nodes whose watch has fired in this walk
+        self._topics_listed = -1  # which version of the list of topics was read last
+        self._reading = asyncio.Lock()  # one reading at a time, with one announcement at its end
+        self._rereading: asyncio.Task[None] | None = None
         self._state = SessionState.SUSPENDED
         self._opened = False
         self._closed = False
@@ -156,10 +162,9 @@ class ZooKeeperStore:
         self._closed = True
         self._watches.clear()
         self._on_session.clear()
-        if self._walking is not None:
-            self._walking.cancel()
-        for task in list(self._rereads):
-            task.cancel()
+        for task in (self._walking, self._rereading):
+            if task is not None:
+                task.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._stop)
 
     def _stop(self) -> None:
@@ -321,7 +326,14 @@ class ZooKeeperStore:
             await self._ask(self._client.sync_async, "/")
             paths = {*await self._names(), *self.nodes}
             # The watches stay as they are: this only does not wait for them.
-            await self._all(self._refresh(path) for path in paths)
+            async with self._reading:
+                try:
+                    await self._all(self._refresh(path) for path in paths)
+                    await self._read_paths(set(), self._walk)
+                except BaseException:
+                    self._fired.add(_TOPICS)  # what was read is announced with the next reading
+                    self._reread_soon()
+                    raise
         except KazooException as error:
             raise self._unavailable("/", error) from error
 
@@ -337,18 +349,52 @@ class ZooKeeperStore:
 
     async def _mirror(self) -> None:
         self._walk += 1
-        try:
-            await self._ask(self._client.sync_async, "/")
-            await self._all(self._read_directory(name, self._walk) for name in DIRECTORIES)
-        except KazooException as error:
-            raise self._unavailable("/", error) from error
+        if self._rereading is not None:
+            self._rereading.cancel()
+        async with self._reading:
+            self._fired.clear()
+            try:
+                await self._ask(self._client.sync_async, "/")
+                await self._read_paths({f"/{name}" for name in DIRECTORIES}, self._walk)
+            except KazooException as error:
+                raise self._unavailable("/", error) from error
+        self._reread_soon()
+
+    async def _read_paths(self, paths: set[str], walk: int) -> None:
+        """Read these directories and nodes, and announce what has changed as one change.
+
+        Nobody is to see a change and not the topics that were created before it: a coordinator would take
+        them for deleted. So the topics are read once more where some were created since they were listed.
+        """
+        for _ in range(_MOST_READS):
+            directories = paths & _DIRECTORY_PATHS
+            try:
+                await self._all(
+                    [
+                        *(self._read_node(path, walk) for path in paths - directories),
+                        *(self._read_directory(path[1:], walk) for path in directories),
+                    ]
+                )
+                # Watches come through another thread than answers, and may be later.
+                topics = await self._ask(self._client.exists_async, _TOPICS)
+            except BaseException:
+                if walk == self._walk:
+                    self._fired |= paths
+                raise  # what was read is announced when all of it is
+            if topics is None or topics.cversion == self._topics_listed:
+                break
+            paths = {_TOPICS}
+        changed, self._unannounced = self._unannounced, set()
+        self._notify(list(changed))
 
     async def _read_directory(self, name: str, walk: int) -> None:
         def fired(event: WatchedEvent) -> None:
             if event.type != EventType.NONE:
-                self._later(lambda: self._read_directory(name, walk), walk)
+                self._later(f"/{name}", walk)
 
-        children = await self._ask(self._client.get_children_async, f"/{name}", fired)
+        children, stat = await self._ask(self._client.get_children_async, f"/{name}", fired, True)
+        if f"/{name}" == _TOPICS:
+            self._topics_listed = stat.cversion
         there = {_here(name, child) for child in children}
         known = self._mirrored(walk)
         for path in [path for path in self.nodes if path.startswith(f"/{name}/") and path not in there]:
@@ -362,7 +408,7 @@ class ZooKeeperStore:
 
         def fired(event: WatchedEvent) -> None:
             if event.type != EventType.NONE:
-                self._later(lambda: self._reread(path, walk), walk)
+                self._later(path, walk)
 
         try:
             value, stat = await self._ask(self._client.get_async, _there(path), fired)
@@ -375,26 +421,15 @@ class ZooKeeperStore:
         else:
             self._read(path, (value, stat.version))
 
-    async def _reread(self, path: str, walk: int) -> None:
-        """Its watch has fired. It may be deleted, and made again meanwhile: the directory's watch tells, but
-        only of names that it did not have before."""
-        await self._all([self._read_node(path, walk)])
-
     def _read(self, path: str, node: Versioned | None) -> None:
-        """This is what the node is now; `_all` tells those who watch it."""
+        """This is what the node is now; `_read_paths` reports it."""
         if self.nodes.get(path) != node:
             self._wrote(path, node)
             self._unannounced.add(path)
 
     async def _all(self, reads: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Every read is done, or has failed, before the first error is raised. What they have changed is
-        announced in any case: nobody would see a change in it later."""
-        try:
-            outcomes = await asyncio.gather(*reads, return_exceptions=True)
-        finally:
-            changed, self._unannounced = self._unannounced, set()
-            self._notify(list(changed))
-        for outcome in outcomes:
+        """Every read is done, or has failed, before the first error is raised."""
+        for outcome in await asyncio.gather(*reads, return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
@@ -404,31 +439,40 @@ class ZooKeeperStore:
             self._watched = (walk, set())
         return self._watched[1] if walk == self._watched[0] else set()
 
-    def _later(self, read: Callable[[], Coroutine[Any, Any, None]], walk: int) -> None:
-        """In kazoo's thread: do it on the loop, unless all starts over or ends."""
+    def _later(self, path: str, walk: int) -> None:
+        """In kazoo's thread, a watch has fired: read it on the loop, unless all starts over or ends."""
         loop = self._loop
 
         def start() -> None:
-            if not self._closed and walk == self._walk:
-                task = asyncio.ensure_future(self._until_read(read, walk))
-                self._rereads.add(task)
-                task.add_done_callback(self._rereads.discard)
+            if walk == self._walk:
+                self._fired.add(path)
+                self._reread_soon()
 
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(start)
 
-    async def _until_read(self, read: Callable[[], Coroutine[Any, Any, None]], walk: int) -> None:
-        """A watch fires once: what it told of is read until it is known, or all is read by a later walk."""
-        while not self._closed and walk == self._walk:
+    def _reread_soon(self) -> None:
+        if self._fired and self._rereading is None and not self._closed:
+            self._rereading = asyncio.ensure_future(self._reread())
+            self._rereading.add_done_callback(self._reread_done)
+
+    def _reread_done(self, task: asyncio.Task[None]) -> None:
+        self._rereading = None
+        self._reread_soon()
+
+    async def _reread(self) -> None:
+        """A watch fires once: what it reported is read until it is known, or all is read by a later walk."""
+        while self._fired:
             try:
-                await read()
-                return
+                async with self._reading:
+                    paths, self._fired = self._fired, set()
+                    await self._read_paths(paths, self._walk)
             except (KazooException, StoreUnavailable) as error:
                 self._complain(error)
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception:  # the border: a watcher that fails must not end the mirror
                 log.exception("a change of the metadata could not be followed")
-                return
+                await asyncio.sleep(_RETRY_SECONDS)
 
     def _complain(self, error: Exception) -> None:
         """Where the connection is lost, that is said elsewhere."""
