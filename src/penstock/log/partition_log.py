@@ -371,6 +371,12 @@ class PartitionLog:
             )
         if offset >= upper_bound_offset:
             return []
+        try:
+            return self._slices(offset, max_bytes, upper_bound_offset, min_one)
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def _slices(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one: bool) -> list[FileSlice]:
         hint = self._hints.get(offset)
         if hint is not None:
             segment, position = hint

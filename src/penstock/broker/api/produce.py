@@ -110,9 +110,17 @@ async def _verified(
     """Append when those that came earlier have, and the partitions are known to be in the transaction."""
     if ahead:
         await asyncio.wait(ahead)
-    found = broker.transactions.verifier.verify(asked) if verification is None else verification
+    if verification is None:  # of what is still here: topics may be gone meanwhile
+        asked = asked._replace(partitions=[key for key in asked.partitions if key in broker.partitions])
+        found = broker.transactions.verifier.verify(asked)
+    else:
+        found = verification
     refused = found if isinstance(found, Mapping) else await found
     request = parse_produce(buf, 0, len(buf), context.version)
+    now = needed_verification(broker, request, buf, context.version)
+    if isinstance(now, Verification) and (came := set(now.partitions).difference(asked.partitions)):
+        # Partitions that this broker leads only since then: the client sends their batches again.
+        refused = {**refused, **dict.fromkeys(came, NotLeaderOrFollower("it was not led here"))}
     return _append(broker, context, request, buf, allowance, refused, access)
 
 

@@ -7,6 +7,7 @@ comes meanwhile is the next one: so a slow broker gets fewer and larger requests
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +17,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _MOST_UNDER_WAY = 4
+
+log = logging.getLogger(__name__)
 
 
 class PeerBatches(Generic[Item, Answer]):
@@ -51,7 +54,10 @@ class PeerBatches(Generic[Item, Answer]):
     async def _exchange(self, broker_id: int, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._send(broker_id, [item for item, _ in batch])
-        except PeerUnavailable as error:
+        except Exception as error:  # the border: each of those who wait gets an answer
+            if not isinstance(error, PeerUnavailable):
+                log.exception("broker %d could not be asked", broker_id)
+                error = PeerUnavailable(broker_id, f"it could not be asked: {error}", sent=True)
             for _, waiting in batch:
                 if not waiting.done():
                     waiting.set_exception(error)

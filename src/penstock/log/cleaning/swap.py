@@ -50,7 +50,7 @@ def swapping(log: PartitionLog, result: Rewritten) -> Generator[str, None, bool]
         log.cancel_swap()
         for rest in result.groups[done:]:
             discard_cleaned(log.directory, rest.new_base_offset, log.fs)
-    return True
+    return log.truncations == result.truncations
 
 
 def _fitting(log: PartitionLog, result: Rewritten, group: CleanedGroup) -> list[Segment] | None:
