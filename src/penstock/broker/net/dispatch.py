@@ -117,6 +117,8 @@ class Pending:
     def when_done(self, callback: Callable[[Answer | CloseConnection], None]) -> None:
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
+                if not self._abandoned:  # the client is there, and all that come after it would wait for ever
+                    callback(CloseConnection("a request whose work was ended"))
                 return
             try:
                 answer = self._convert(future)
