@@ -92,7 +92,7 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
 def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
     """Why the state cannot be gone on with; empty if it can, or if there is none."""
     if not then.target:
-        return ["what was recorded of it cannot be read"] if now.state else []
+        return ["it is not recorded what its state was built from"] if now.state else []
     if then.lineage is None or now.lineage is None:
         if not then.state and not now.state:
             return []
