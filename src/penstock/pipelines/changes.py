@@ -196,7 +196,7 @@ def _change(name: str, then: FlowPrint | None, now: FlowPrint, rebuild: list[str
     elif then.plan == now.plan and then.code != now.code:
         why.append("its Python code changed")
     elif not _same_query(then, now):
-        why.append("its query changed, it has no state")
+        why.append("its query changed, it has no state; rows that were written before stay as they are")
     if then.columns != now.columns and not _same_query(then, now):
         why.append(_difference("its columns", then.columns, now.columns))
     if then.conf != now.conf:

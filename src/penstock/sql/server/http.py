@@ -25,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from penstock import __version__
 from penstock.elected.membership import Identity
+from penstock.elected.process import soon
 from penstock.errors import PenstockError
 from penstock.sql.errors import SqlError, Unavailable
 from penstock.sql.server.metrics import Metrics
@@ -57,8 +58,12 @@ class Leads(Protocol):
     def runs(self) -> bool:
         """This server leads, and its engine has taken over."""
 
+    def away(self) -> str | None:
+        """Why the cluster is taken to be away. No server leads then, and each answers what it can."""
+
     async def known(self, timeout: float) -> bool:
-        """Until this server runs statements, or another one is known to; False after the timeout."""
+        """Until this server runs statements, or another one is known to, or the cluster is away; False after
+        the timeout."""
 
 
 class HttpError(Exception):
@@ -164,7 +169,7 @@ class Api:
         """Whether this server is to do it; HttpError when nobody can be found who does."""
         if self._stopping:
             raise HttpError(503, "Unavailable", "this server stops")
-        if self._leads.runs:
+        if self._leads.runs or self._leads.away() is not None:
             return True
         if forwarded:
             # The one that sent it asks the group again.
@@ -175,7 +180,7 @@ class Api:
             raise HttpError(
                 503, "Unavailable", "the server that leads does not answer: try again in a moment"
             )
-        return self._leads.runs
+        return self._leads.runs or self._leads.away() is not None
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         most = self._max_body_bytes
@@ -201,15 +206,16 @@ class Api:
             raise HttpError(503, "Unavailable", f"{self._max_requests} requests are running: try again later")
         pipe = Pipe()
         outcome: list[bool] = []
+        loop = asyncio.get_running_loop()
 
         def work() -> None:
             try:
                 outcome.append(script.run(pipe.put))
             finally:
                 pipe.finish()
+                soon(loop, lambda: self._count(script, running=False))
 
-        self._running.add(script)
-        self.metrics.running = len(self._running)
+        self._count(script, running=True)
         watching = asyncio.ensure_future(self._until_gone(receive, script, pipe))
         threading.Thread(target=work, name="sql-request", daemon=True).start()
         try:
@@ -230,11 +236,14 @@ class Api:
         finally:
             watching.cancel()
             pipe.close()
-            self._running.discard(script)
-            self.metrics.running = len(self._running)
             if not outcome:
                 self._cancel(script)
         return bool(outcome and outcome[0])
+
+    def _count(self, script: Script, *, running: bool) -> None:
+        """A request counts until its thread has ended, which may be after its client has gone."""
+        (self._running.add if running else self._running.discard)(script)
+        self.metrics.running = len(self._running)
 
     async def _until_gone(self, receive: Receive, script: Script, pipe: Pipe) -> None:
         while (await receive())["type"] != "http.disconnect":
