@@ -73,6 +73,10 @@ def test_a_cluster_that_is_away_is_seen_and_does_not_hold_up_a_stop(
                 assert refused.status_code == 503
                 assert "has not answered since" in refused.text
                 assert time.monotonic() - asked < 3, "a pull query waits for a cluster that is away"
+                assert sql.rows("SHOW TABLES") == [["away_out", "away_out", "json", "ctas_away_out_1"]]
+                for asks in ("SHOW TOPICS", "CREATE STREAM away_more AS SELECT k FROM away_in"):
+                    assert "has not answered" in sql.http.post("/sql", json={"sql": asks}).text
+                assert time.monotonic() - asked < 5, "statements wait for a cluster that is away"
                 # Its group does not hear it: it leads no more, and says the same.
                 until(lambda: not sql.http.get("/info").json()["leads"], 60)
                 assert away(sql) is not None

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from penstock.client import LATEST, ClientError, ClientSettings, Cluster
-from penstock.errors import ApiError
+from penstock.client import LATEST, ClientSettings, Cluster
+from penstock.errors import ApiError, PenstockError
 from penstock.sql.settings import EngineSettings
 
 log = logging.getLogger(__name__)
@@ -97,10 +97,10 @@ class ClusterHealth:
             there = cluster.partitions(wanted) if wanted else {}
             if not wanted:
                 cluster.id()
-        except ClientError as error:
-            return {None: _reason(error)}
         except ApiError:
             return {}  # an answer, whatever it says
+        except PenstockError as error:
+            return {None: _reason(error)}
         places = {name: range(info.partition_count) for name, info in there.items()}
         if self._ends(cluster, places) is None:
             return {}
@@ -118,10 +118,10 @@ class ClusterHealth:
         """Why the ends of these topics are not known; None if they are."""
         try:
             cluster.list_offsets({(name, each): LATEST for name, those in places.items() for each in those})
-        except ClientError as error:
-            return _reason(error)
         except ApiError:
-            pass
+            return None
+        except PenstockError as error:
+            return _reason(error)
         return None
 
     def _tell(self) -> None:
@@ -135,6 +135,6 @@ class ClusterHealth:
             self._log_at, self._logged = 0.0, False
 
 
-def _reason(error: ClientError) -> str:
+def _reason(error: PenstockError) -> str:
     """What is wrong with the connection, without what `Cluster` says around it."""
     return str(error.__cause__ or error)

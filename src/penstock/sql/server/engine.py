@@ -60,9 +60,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WITHOUT_THE_CLUSTER = (Show, Describe, SetProperty, SetVariable)
-"""Statements that may be answered, at least in part, while the cluster is away."""
-
 
 class Engine:
     """Calls may come from any thread; those that change something are carried out one after the other."""
@@ -168,7 +165,7 @@ class Engine:
         """SqlError says what is wrong, and where."""
         if self._spark is None:
             raise Unavailable("Spark has not started yet")
-        if not isinstance(statement, _WITHOUT_THE_CLUSTER) and (why := self.away()) is not None:
+        if (why := self.away()) is not None and not self._needs_no_cluster(statement):
             raise Unavailable(f"{why}. SHOW QUERIES shows what waits for it")
         if not self.settings.python_functions:
             check_statement(statement)
@@ -188,6 +185,14 @@ class Engine:
             if not self._leads:
                 raise Unavailable("this server does not lead: the statement belongs to the one that does")
             return self._changing(statement, properties)
+
+    def _needs_no_cluster(self, statement: Statement) -> bool:
+        """Whether it is answered from the catalog alone."""
+        if isinstance(statement, Show):
+            return statement.what in ("queries", "tables", "functions")
+        if isinstance(statement, Describe):
+            return statement.function or statement.name.casefold() in self.catalog.queries
+        return isinstance(statement, SetProperty | SetVariable)
 
     def _changing(self, statement: Statement, properties: Mapping[str, str]) -> Result:
         if isinstance(statement, CreateRelation):
