@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 NDJSON = "application/x-ndjson"
 FORWARDED = "x-penstock-forwarded"
 _NOT_LEADING = "x-penstock-not-leading"
+_LOOK_SECONDS = 0.5
+"""How often it is looked whether the cluster is away while nobody leads."""
 
 
 class Engine(Executes, Protocol):
@@ -62,8 +64,7 @@ class Leads(Protocol):
         """Why the cluster is taken to be away. No server leads then, and each answers what it can."""
 
     async def known(self, timeout: float) -> bool:
-        """Until this server runs statements, or another one is known to, or the cluster is away; False after
-        the timeout."""
+        """Until this server runs statements, or another one is known to; False after the timeout."""
 
 
 class HttpError(Exception):
@@ -174,13 +175,16 @@ class Api:
         if forwarded:
             # The one that sent it asks the group again.
             raise HttpError(503, "Unavailable", "this server does not lead", x_penstock_not_leading="true")
-        if not await self._leads.known(max(0.0, deadline - time.monotonic())):
-            raise HttpError(503, "Unavailable", "no server leads yet: try again in a moment")
+        while not await self._leads.known(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
+            if self._leads.away() is not None:
+                return True
+            if time.monotonic() > deadline:
+                raise HttpError(503, "Unavailable", "no server leads yet: try again in a moment")
         if time.monotonic() > deadline:
             raise HttpError(
                 503, "Unavailable", "the server that leads does not answer: try again in a moment"
             )
-        return self._leads.runs or self._leads.away() is not None
+        return self._leads.runs
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         most = self._max_body_bytes

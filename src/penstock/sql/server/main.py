@@ -124,8 +124,7 @@ class Leading:
 
     async def known(self, timeout: float) -> bool:
         def is_known() -> bool:
-            led = self.leader is not None and self.leader.url != self.url
-            return self.runs or led or self.away() is not None
+            return self.runs or (self.leader is not None and self.leader.url != self.url)
 
         if is_known() or timeout <= 0:
             return is_known()
