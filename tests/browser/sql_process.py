@@ -32,6 +32,9 @@ class Writing:
     def give_up(self, *, deposed: bool = False) -> None: ...
     def stop(self) -> None: ...
 
+    def away(self) -> str | None:
+        return None
+
     def describe_queries(self) -> list[dict[str, Any]]:
         return []
 

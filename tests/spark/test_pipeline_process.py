@@ -183,3 +183,38 @@ def test_once_is_sparks_own_run_and_takes_turns_with_the_runs_that_go_on(project
     assert "nope" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert json.loads(penstock("status", str(project), "--json", check=False).stdout)["state"] == "failed"
+
+
+COUNTED = """
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+@dp.table
+def counted():
+    timed = spark.readStream.table("numbers").withColumn("t", F.timestamp_seconds("n"))
+    timed = timed.withWatermark("t", "1 second")
+    return timed.groupBy(F.window("t", "{size}")).count().select("count")
+"""
+
+
+def test_once_goes_on_only_with_state_that_fits(project: Path):
+    once = ("run", str(project), "--once", "--master", "local[2]")
+    flow = project / "transformations" / "counted.py"
+    flow.write_text(COUNTED.format(size="10 seconds"))
+    feed(project, 0, 15)
+    penstock(*once)
+    flow.write_text(COUNTED.format(size="20 seconds"))
+    refused = penstock(*once, check=False)
+    assert refused.returncode == 1
+    assert "a grouping key changed" in refused.stderr and "--full-refresh TABLE" in refused.stderr
+    # And so does a run that goes on.
+    with running(project, "--json", "--progress-to", "none"):
+        wait_for(lambda: [each["flow"] for each in status(project).get("pending", [])] == ["counted"])
+    feed(project, 15, 30)
+    penstock(*once, "--refresh", "numbers")
+    penstock(*once, "--full-refresh", "counted")
+    penstock(*once)
+    files = sorted((project / "storage" / "tables" / "counted").glob("part-*.parquet"))
+    import pyarrow.parquet as pq
+
+    assert sorted(n for file in files for n in pq.ParquetFile(file).read()["count"].to_pylist()) == [20, 20]

@@ -247,6 +247,65 @@ def test_another_window_or_function_beneath_an_aggregation_is_not_taken_for_one_
         run.drop()
 
 
+def test_state_that_waited_while_its_flow_was_removed_or_unrecorded_fits_only_the_query_it_was_built_by(
+    spark, tmp_path: Path
+):
+    run = PipelineRun(spark, tmp_path / "shop")
+    version = RIDES.replace("{source}", str(tmp_path / "shop" / "in"))
+    rides, sums = version.split("@dp.table\ndef sums")
+    sums = "from pyspark import pipelines as dp\nfrom pyspark.sql import functions as F\n" + (
+        f"\n@dp.table\ndef sums{sums}".replace('passengers("count").alias("count")', '"count"')
+    )
+
+    def ride(count: int, hour: int) -> dict[str, object]:
+        return {"car": "a", "count": count, "ended": f"2026-01-01T{hour:02d}:10:00Z"}
+
+    def asked() -> str:
+        pending = runner.status()["pending"]
+        return pending[0]["reasons"][0] if [each["flow"] for each in pending] == ["sums"] else ""
+
+    def removed() -> None:
+        (run.directory / "transformations" / "sums.py").unlink()
+        run.until(lambda: "sums" not in runner.flows)
+
+    run.write("rides.py", rides.format(count="count"))
+    run.write("sums.py", sums.format(size="1 hour"))
+    run.feed("in", ride(9, 0))
+    try:
+        with run.running() as runner:
+            run.until(lambda: run.flow("sums")["progress"])
+            removed()
+            plan = run.event("plan")
+            assert plan is not None
+            (gone,) = [each for each in plan["changes"] if each["flow"] == "sums"]
+            left = run.directory / "storage" / "_checkpoints" / "spark_catalog" / run.database / "sums"
+            assert gone["reasons"] == [
+                "it is gone from the files",
+                "its table 'sums' stays",
+                f"its checkpoint stays in {(left / 'sums').as_uri()}",
+            ]
+            assert (left / "sums" / "0" / "offsets").is_dir()
+            run.write("sums.py", sums.format(size="2 hours"))
+            built = run.until(asked)
+            assert "a grouping key changed from window(ended, 1 hour) to window(ended, 2 hours)" in built
+            # Its own query goes on with it.
+            removed()
+            run.write("sums.py", sums.format(size="1 hour"))
+            run.until(lambda: "sums" in runner.flows and run.flow("sums")["state"] == "running")
+            # How far it is, is shown before anything new comes.
+            shown = run.flow("sums")["progress"]
+            assert shown is not None and shown["batch_id"] in (0, 1)
+            run.feed("in", ride(30, 0), ride(1, 9))
+            run.until(lambda: run.rows("sums") == [(39,)])
+        (runner.state.directory / "flows.json").unlink()
+        with run.running() as runner:
+            assert run.flow("sums")["state"] == "held"
+            assert asked() == "it is not recorded what its state was built from"
+            assert run.flow("rides")["state"] == "waiting"
+    finally:
+        run.drop()
+
+
 def test_a_file_with_an_error_is_shown_with_its_line_and_the_running_version_goes_on(run: PipelineRun):
     run.write("more.sql", "CREATE STREAMING TABLE ids AS SELECT id FROM STREAM orders")
     with run.running() as runner:

@@ -33,11 +33,12 @@ def wait_for(done: Callable[[], Any]) -> Any:
 
 
 def test_the_project_of_init_carries_records_from_topic_to_tables_and_topic_and_tells_its_lag(
-    spark, penstock, tmp_path: Path
+    spark, penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     penstock.create_topic("orders", partitions=2)
     penstock.create_topic("alerts")
-    make_project(tmp_path, "shop", penstock.bootstrap, "orders", "alerts")
+    make_project(tmp_path, "shop", "orders", "alerts")
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", penstock.bootstrap)
     run = PipelineRun(spark, tmp_path / "shop")
     penstock.produce("orders", [order(1, 5), b"no JSON", order(2, 5000)])
     penstock.produce("orders", [order(3, 1000), order(4, -1)], partition=1)

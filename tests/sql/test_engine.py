@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from penstock.sql.errors import Clash, Exists, NotAllowed, Place, SqlError, Stat
 from penstock.sql.results import Rows
 from penstock.sql.server import selecting
 from penstock.sql.server.engine import Engine
+from penstock.sql.server.script import Script
 from penstock.sql.settings import EngineSettings
 from penstock.testing import PenstockBroker
 from tests.registry.conftest import RegistryProcess
@@ -265,6 +265,11 @@ def test_the_plan_of_a_replacement_says_what_becomes_of_the_state(engines: Engin
     assert engines.log.records == before
     with pytest.raises(StateLost, match="state='rebuild'"):
         sql.run("CREATE OR REPLACE TABLE plan_out AS SELECT k, MAX(v) AS total FROM plan_in GROUP BY k")
+    # Its topic has records of one format; an option that is passed over would be one that lies.
+    other = "CREATE OR REPLACE TABLE plan_out WITH (format = 'csv') AS SELECT k, SUM(v) AS total FROM plan_in"
+    for statement in (f"{other} GROUP BY k", f"EXPLAIN {other} GROUP BY k"):
+        with pytest.raises(Clash, match="are json, those of this query would be csv: write format='json'"):
+            sql.run(statement)
     assert engines.log.records == before
 
 
@@ -456,6 +461,29 @@ def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: 
     assert not (Path(engines.settings.storage) / "queries" / "csas_end_out_1").exists()
 
 
+def test_a_select_whose_reader_has_gone_ends_its_jobs(engines: Engines, spark: SparkSession) -> None:
+    sql = engines.start()
+    sql.run("CREATE STREAM gone_in (n INT) WITH (format = 'json');INSERT INTO gone_in VALUES (1)")
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getActiveJobsIds())
+    # Longer than any test: a second for each of 10,000 rows.
+    many = "SELECT explode(sequence(1, 10000)) AS i FROM gone_in"
+    slow = "reflect('java.lang.Thread', 'sleep', i * 0 + 1000L)"
+    endless = f"SELECT COUNT(*) FROM ({many}) WHERE {slow} IS NULL"
+    lines: list[bytes] = []
+    script = Script(f"{endless};SELECT 1 FROM gone_in", {}, {}, sql.engine)
+    running = threading.Thread(target=lambda: script.run(lines.append))
+    running.start()
+    wait_until(lambda: set(tracker.getActiveJobsIds()) - before)
+    script.cancel()
+    running.join(30)
+    assert not running.is_alive()
+    wait_until(lambda: not set(tracker.getActiveJobsIds()) - before, 30)
+    assert [b'"error":"Unavailable"' in line for line in lines] == [False, True], lines
+    # The next one in the thread of one that has ended is not of its group.
+    assert sql.rows("SELECT n FROM gone_in") == [[1]]
+
+
 def test_a_push_query_ends_when_nobody_listens(engines: Engines, spark: SparkSession) -> None:
     sql = engines.start()
     sql.run("CREATE STREAM push_in (n INT) WITH (format = 'json')")
@@ -495,20 +523,21 @@ def test_queries_that_end_leave_no_groups_behind(
     assert [each["commits"] for each in read] == [False]
 
 
-def test_a_push_query_that_cannot_start_leaves_nothing_behind(
-    engines: Engines, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_push_query_keeps_its_state_in_the_storage_and_leaves_nothing_behind(
+    engines: Engines, spark: SparkSession
 ) -> None:
     def left() -> tuple[list[Path], int, int]:
         session: Any = spark
         running = session._jsparkSession.sharedState().activeStreamingQueries().size()
-        return list(temporary.iterdir()), len(sql.engine._selects._pushes), running
+        return list(home.iterdir()) if home.exists() else [], len(sql.engine._selects._pushes), running
 
+    # Where every machine of a Spark cluster can write, not in a directory of the driver.
+    home = Path(engines.settings.storage) / "push"
+    (home / "of a server that was killed" / "state").mkdir(parents=True)
     sql = engines.start()
     sql.run("CREATE STREAM push_fails_in (n INT) WITH (format = 'json')")
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     before = left()
+    assert before[0] == []
     # Spark looks for it when the query has been analysed and its checkpoint is made.
     setting = {"spark.sql.streaming.checkpointFileManagerClass": "no.such.FileManager"}
     with pytest.raises(SqlError, match=r"no\.such\.FileManager") as caught:
@@ -516,10 +545,13 @@ def test_a_push_query_that_cannot_start_leaves_nothing_behind(
     assert caught.value.place == Place(1, 1)
     assert left() == before
 
-    found = sql.results("SELECT n FROM push_fails_in EMIT CHANGES")[0]
+    found = sql.results("SELECT n, COUNT(*) AS c FROM push_fails_in GROUP BY n EMIT CHANGES")[0]
     assert isinstance(found, Rows)
+    sql.run("INSERT INTO push_fails_in VALUES (7)")
+    assert next(found.rows) == [7, 1]
     directories, pushes, running = left()
     assert (len(directories), pushes, running) == (1, before[1] + 1, before[2] + 1)
+    assert (directories[0] / "state").is_dir()
     found.close()
     wait_until(lambda: left() == before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,3 +99,71 @@ def test_statements_reach_the_leader_and_one_that_was_paused_is_fenced(
         one.ok("INSERT INTO numbers VALUES (7);")
         wait_until(lambda: len(copied(broker)) >= 7, "the copy of the last")
         assert copied(broker) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def history(broker: PenstockBroker, topic: str) -> dict[bytes | None, list[int]]:
+    """The counts that each key of a table was written with, in order."""
+    found: dict[bytes | None, list[int]] = {}
+    for record in broker.consume(topic, isolation="read_committed", timeout=60):
+        found.setdefault(record.key, []).append(json.loads(record.value or b"{}").get("n", 0))
+    return found
+
+
+def writes(broker: PenstockBroker, topic: str) -> int:
+    return sum(len(counts) for counts in history(broker, topic).values())
+
+
+@pytest.mark.timeout(900)
+def test_a_leader_that_was_paused_does_not_overwrite_tables_of_its_successor(
+    broker: PenstockBroker, servers: Callable[[], SqlServer]
+) -> None:
+    first, second = servers(), servers()
+    tables = ("over_tables", "of_sessions")
+    with first.client() as one, second.client() as other:
+        assert leads(one)
+        one.ok(
+            """
+            CREATE STREAM taps (k STRING, t TIMESTAMP) WITH (format = 'json', timestamp = 't');
+            CREATE TABLE counted (k STRING PRIMARY KEY, n INT) WITH (format = 'json');
+            CREATE TABLE over_tables AS SELECT k, n FROM counted;
+            CREATE TABLE of_sessions AS
+              SELECT k, COUNT(*) AS n FROM taps WINDOW SESSION (24 HOURS) GROUP BY k;
+            """
+        )
+        done, written = threading.Event(), 0
+
+        def tap() -> None:
+            """Both tables change all the time, so that the leader is paused while it writes one of them."""
+            nonlocal written
+            while not done.wait(0.1):
+                written += 1
+                broker.produce("counted", [(b"a", json.dumps({"n": written}).encode())])
+                broker.produce("taps", [(None, b'{"k": "a", "t": "2026-01-01T00:00:00Z"}')])
+
+        tapping = threading.Thread(target=tap)
+        tapping.start()
+        try:
+            for table in tables:
+                wait_until(lambda table=table: writes(broker, table) > 2, f"rows of {table}")
+            os.killpg(first.process.pid, signal.SIGSTOP)
+            wait_until(lambda: leads(other), "that the second leads")
+            before = {table: writes(broker, table) for table in tables}
+            for table in tables:
+                wait_until(
+                    lambda table=table: writes(broker, table) > before[table] + 1,
+                    f"rows of {table} by the second",
+                )
+            os.killpg(first.process.pid, signal.SIGCONT)
+            wait_until(lambda: not leads(one), "that the first gives up")
+        finally:
+            done.set()
+            tapping.join()
+        assert leads(other)
+        for table in tables:
+            wait_until(
+                lambda table=table: [each[-1] for each in history(broker, table).values()] == [written],
+                f"all taps in {table}",
+            )
+            # Nobody has put an older count after a newer one.
+            for counts in history(broker, table).values():
+                assert counts == sorted(counts), table

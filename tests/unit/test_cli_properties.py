@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from penstock.cli.properties import key_values, parse_properties, read_properties
+from penstock.cli.properties import key_values, parse_properties, read_properties, topic_settings
 
 
 def test_a_properties_file_is_read_as_java_reads_it():
@@ -40,3 +40,21 @@ def test_words_are_key_equals_value_and_the_value_may_have_equals_signs():
     for bad in ("a", "=1", " =x"):
         with pytest.raises(click.BadParameter, match="not of the form key=value"):
             key_values((bad,), "--set")
+
+
+def test_a_setting_in_milliseconds_may_have_a_unit():
+    words = (
+        "retention.ms=7d",
+        "segment.ms= 12 H",
+        "flush.ms=250ms",
+        "retention.bytes=7d",
+        "delete.retention.ms=-1",
+    )
+    assert topic_settings(words, "--config") == {
+        "retention.ms": "604800000",
+        "segment.ms": "43200000",
+        "flush.ms": "250",
+        # What is no length of time, or has no business to be one, is the broker's to refuse.
+        "retention.bytes": "7d",
+        "delete.retention.ms": "-1",
+    }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -38,6 +40,18 @@ def key_values(words: Iterable[str], option: str) -> dict[str, str]:
             raise click.BadParameter(f"'{word}' is not of the form key=value", param_hint=f"'{option}'")
         found[key.strip()] = value
     return found
+
+
+def topic_settings(words: Iterable[str], option: str) -> dict[str, str]:
+    """`k=v` words that are settings of topics or brokers: `retention.ms=7d` is 7 days in milliseconds."""
+    found = key_values(words, option)
+    return {key: _milliseconds(value) if key.endswith(".ms") else value for key, value in found.items()}
+
+
+def _milliseconds(value: str) -> str:
+    """Anything but a number with a unit is left to the broker, which says what is wrong with it."""
+    length = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d|w)\s*", value, re.IGNORECASE)
+    return value if length is None else str(int(length[1]) * _UNITS_MS[length[2].lower()])
 
 
 def _logical_lines(text: str) -> Iterator[str]:

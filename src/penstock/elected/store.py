@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 librdkafka_log = logging.getLogger("penstock.elected.librdkafka")
 librdkafka_log.setLevel(logging.WARNING)
-_SAY_AGAIN_SECONDS = 30.0
+_SAY_AGAIN_SECONDS = 60.0
 _Work = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 Encoded = tuple[bytes, bytes | None]
@@ -46,7 +46,7 @@ class _SayOnce(logging.Filter):
         self._said: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = record.getMessage()[:40]  # what it is about, and whose
+        kind = record.getMessage().partition(" ")[0]  # FAIL, ERROR, …, of whichever client
         now = time.monotonic()
         if now - self._said.get(kind, -_SAY_AGAIN_SECONDS) < _SAY_AGAIN_SECONDS:
             return False

@@ -92,7 +92,7 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
 def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
     """Why the state cannot be gone on with; empty if it can, or if there is none."""
     if not then.target:
-        return ["what was recorded of it cannot be read"] if now.state else []
+        return ["it is not recorded what its state was built from"] if now.state else []
     if then.lineage is None or now.lineage is None:
         if not then.state and not now.state:
             return []
@@ -196,7 +196,7 @@ def _change(name: str, then: FlowPrint | None, now: FlowPrint, rebuild: list[str
     elif then.plan == now.plan and then.code != now.code:
         why.append("its Python code changed")
     elif not _same_query(then, now):
-        why.append("its query changed, it has no state")
+        why.append("its query changed, it has no state; rows that were written before stay as they are")
     if then.columns != now.columns and not _same_query(then, now):
         why.append(_difference("its columns", then.columns, now.columns))
     if then.conf != now.conf:

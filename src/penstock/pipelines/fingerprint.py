@@ -101,6 +101,11 @@ class FlowPrint:
     """`sources` again, by the cluster's id in place of the brokers' address; an empty text where there is no
     cluster, or it could not be asked."""
 
+    @classmethod
+    def unknown(cls) -> FlowPrint:
+        """Of a flow of which nothing is recorded that can be read."""
+        return cls("", "", (), (), (), "")
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

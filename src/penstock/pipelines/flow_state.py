@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +53,21 @@ class FlowState:
     refreshed: int = 0
     seen: tuple[int, ...] | None = None
     """How far its inputs had come when it was last refreshed."""
+    before: Mapping[str, Any] | None = None
+    """The last progress of the query that it goes on from, as `status` shows it."""
 
     @property
     def is_view(self) -> bool:
         return self.resolved.kind is Kind.MATERIALIZED_VIEW
+
+    def _without_data(self) -> dict[str, Any] | None:
+        """How far it came before it was started again. Spark reports nothing until new data comes."""
+        if self.before is None:
+            return None
+        waits = self.query is not None and self.query.status["message"].startswith("Waiting for")
+        lag = 0 if waits and self.before.get("lag") is not None else None
+        rates = dict.fromkeys(("input_rows", "input_rows_per_second", "processed_rows_per_second"), 0)
+        return {**self.before, **rates, "lag": lag}
 
     def status(self, progress: QueryProgress | None, now: float) -> dict[str, Any]:
         """The flow as other terminals see it."""
@@ -70,5 +82,5 @@ class FlowState:
             "retry_in": round(max(0.0, self.due - now), 1) if self.state == "failed" else None,
             "hold": list(self.hold),
             "refreshes": self.refreshed if self.is_view else None,
-            "progress": progress.to_json() if progress else None,
+            "progress": progress.to_json() if progress else self._without_data(),
         }

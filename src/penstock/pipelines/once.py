@@ -15,12 +15,24 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from penstock.pipelines.changes import Action, plan_changes
 from penstock.pipelines.engine import jvm_pid, open_session
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import shorten
-from penstock.pipelines.project import Project
+from penstock.pipelines.fingerprint import FlowPrint
+from penstock.pipelines.loading import load_graph
+from penstock.pipelines.project import Project, spec_for_spark
+from penstock.pipelines.recorded import Recorded
+from penstock.pipelines.resolving import Resolver
 from penstock.pipelines.state import StateDirectory
+from penstock.pipelines.storage import Storage
+from penstock.pipelines.tables import PipelineTables
+from penstock.pipelines.writing import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _SERVER = {
@@ -53,20 +65,73 @@ def run_once(
     spark = open_session(project, master, {**settings, **_SERVER})
     try:
         state.announce({"pid": os.getpid(), "jvm": jvm_pid(spark), "master": master, "once": True})
+        recorded = None if "dry-run" in arguments else _recorded(project, spark, state, arguments)
         service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         port = int(getattr(service, "MODULE$").localPort())
-        code, lines = _run_cli(port, token, project, arguments, on_line, stop)
+        with spec_for_spark(project) as spec:
+            code, lines = _run_cli(port, token, project.root, spec, arguments, on_line, stop)
     finally:
         spark.stop()
         os.environ.pop(_TOKEN, None)
     if code and not stop.is_set():
         raise PipelineError(reason(lines) or f"spark-pipelines ended with code {code}")
+    if recorded is not None and not code:
+        recorded.write()
+
+
+def _recorded(
+    project: Project, spark: SparkSession, state: StateDirectory, arguments: Sequence[str]
+) -> Recorded | None:
+    """Records what the flows are run with. What comes back is to be written when the run has succeeded;
+    None where only Spark can read the project.
+
+    PipelineError if a flow would go on with state that does not fit it: Spark does not compare that.
+    """
+    storage = Storage(spark)
+    tables = PipelineTables(project, spark, storage)
+    resolver = Resolver(project, spark, tables)
+    recorded = Recorded(state, Writer(resolver, tables, storage, None))
+    try:
+        resolution = resolver.resolve(load_graph(project, spark))
+    except PipelineError:
+        return None  # AUTO CDC, or a mistake, which Spark reports itself
+    full = _tables(arguments, "--full-refresh=")
+    chosen = full | _tables(arguments, "--refresh=")
+    prints = resolution.prints()
+    now = {name: each for name, each in prints.items() if not chosen or each.target.lower() in chosen}
+    changes = plan_changes(recorded.against(resolution), prints, replaced_tables=resolution.replaced)
+    rebuilds = [change for change in changes if change.action is Action.REBUILD and change.flow in now]
+    lost = [
+        f"flow '{change.flow}': {'; '.join(change.reasons)}"
+        for change in rebuilds
+        if "--full-refresh-all" not in arguments and now[change.flow].target.lower() not in full
+    ]
+    if lost:
+        raise PipelineError(
+            f"{'; '.join(lost)}. --full-refresh TABLE empties a table and its state, and reads its sources "
+            "from the start"
+        )
+    for name, print_ in now.items():
+        recorded.apply(name, print_)
+    for change in rebuilds:
+        # Until it has been emptied, its state is of the query before.
+        recorded.apply(change.flow, FlowPrint.unknown())
+    recorded.write()
+    for change in rebuilds:
+        recorded.apply(change.flow, now[change.flow])
+    return recorded
+
+
+def _tables(arguments: Sequence[str], option: str) -> set[str]:
+    given = [each.removeprefix(option) for each in arguments if each.startswith(option)]
+    return {name.strip().lower() for each in given for name in each.split(",") if name.strip()}
 
 
 def _run_cli(
     port: int,
     token: str,
-    project: Project,
+    root: Path,
+    spec: Path,
     arguments: Sequence[str],
     on_line: Callable[[str], None],
     stop: threading.Event,
@@ -81,10 +146,10 @@ def _run_cli(
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, str(Path(cli.__file__)), *arguments, "--spec", str(project.spec)]
+    command = [sys.executable, str(Path(cli.__file__)), *arguments, "--spec", str(spec)]
     child = subprocess.Popen(
         command,
-        cwd=project.root,
+        cwd=root,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,26 @@ def load_project(where: Path) -> Project:
     return parse_spec(spec, data)
 
 
+@contextmanager
+def spec_for_spark(project: Project) -> Iterator[Path]:
+    """The spec as Spark's own command wants it: with a storage that is absolute."""
+    import yaml
+
+    data = yaml.safe_load(project.spec.read_text(encoding="utf-8"))
+    if data["storage"].strip() == project.storage:
+        yield project.spec
+        return
+    # Beside it, because what it includes is found from there.
+    copy = project.root / f".{project.spec.stem}-{os.getpid()}.yml"
+    copy.write_text(yaml.safe_dump({**data, "storage": project.storage}), encoding="utf-8")
+    try:
+        yield copy
+    finally:
+        copy.unlink(missing_ok=True)
+
+
 def parse_spec(spec: Path, data: Any) -> Project:
-    """A parsed spec as a Project. The fields and rules are Spark's."""
+    """A parsed spec as a Project. Its rules are Spark's; but `storage` may be relative."""
     if not isinstance(data, dict):
         raise BadProject(f"{spec.name}: must be a mapping with at least `name` and `storage`")
     for key in data:
@@ -130,9 +149,12 @@ def parse_spec(spec: Path, data: Any) -> Project:
             raise BadProject(f"{spec.name}: the field '{key}' is required, as text")
     storage = data["storage"].strip()
     parts = urlsplit(storage)
-    if not parts.scheme or not parts.path.startswith("/"):
+    if not parts.scheme and not storage.startswith("/"):
+        storage = (spec.parent / storage).resolve().as_uri()
+    elif not parts.scheme or not parts.path.startswith("/"):
         raise BadProject(
-            f"{spec.name}: storage '{storage}' must be an absolute URI, such as file://{spec.parent}/storage"
+            f"{spec.name}: storage '{storage}' must be a directory beside it, such as `storage`, or an "
+            f"absolute URI, such as file://{spec.parent}/storage"
         )
     configuration = data.get("configuration") or {}
     if not isinstance(configuration, dict):

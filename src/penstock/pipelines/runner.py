@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipelines.changes import Action, Change, plan_changes, rebuilt_together
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import cause, state_does_not_fit
-from penstock.pipelines.fingerprint import FlowPrint
 from penstock.pipelines.flow_state import FlowState, RunOptions
 from penstock.pipelines.graph import Kind
 from penstock.pipelines.loading import load_graph
 from penstock.pipelines.project import Project, load_project
+from penstock.pipelines.recorded import Recorded
 from penstock.pipelines.resolving import Resolution, Resolver
 from penstock.pipelines.state import StateDirectory
 from penstock.pipelines.storage import Storage
@@ -66,12 +66,14 @@ class Runner:
         self.resolver = Resolver(project, spark, self.tables)
         self.writer = Writer(self.resolver, self.tables, storage, options.trigger)
         self.flows: dict[str, FlowState] = {}
-        self.applied = state.prints()
-        """The prints of the flows whose checkpoints are in the storage."""
+        self.recorded = Recorded(state, self.writer)
         self.pending: list[Change] = []
         """Rebuilds, and with `never` all changes, that wait for somebody to agree."""
         self.file_error: str | None = None
         self.progress: dict[str, QueryProgress] = {}
+        self._before = {
+            str(flow.get("name")): flow.get("progress") for flow in state.status().get("flows", [])
+        }
         self._rows: Counter[str] = Counter()
         self._content: dict[str, str] = {}
         self._looked_at: dict[str, str] = {}
@@ -338,9 +340,13 @@ class Runner:
     ) -> None:
         """Shows what the new version means, then applies as much of it as may be applied."""
         self._resolution = resolution
-        changes = plan_changes(
-            self.applied, resolution.prints(), replaced_tables=resolution.replaced, rebuild=rebuild
+        planned = plan_changes(
+            self.recorded.against(resolution),
+            resolution.prints(),
+            replaced_tables=resolution.replaced,
+            rebuild=rebuild,
         )
+        changes = [self.recorded.described(change, resolution.graph) for change in planned]
         may = set(agreed)
         if self.options.apply == "all" or not self.flows:
             may |= {
@@ -387,8 +393,9 @@ class Runner:
             old = self.flows.get(name)
             if change.action is Action.STOP:
                 if name in may:
-                    self.applied.pop(name, None)
-                    self.progress.pop(name, None)
+                    self.recorded.remove(name)
+                    gone = self.progress.pop(name, None)
+                    self._before[name] = gone.to_json() if gone else None
                 elif old:
                     states[name] = old
                 continue
@@ -402,18 +409,19 @@ class Runner:
                 old.resolved, old.graph = resolved, resolution.graph
                 states[name] = old
             else:
-                states[name] = FlowState(resolved, resolution.graph, due=now)
-                self.progress.pop(name, None)
-            self.applied[name] = self._print(resolution, name)
+                last = self.progress.pop(name, None)
+                before = last.to_json() if last else self._before.pop(name, None)
+                goes_on = change.action in (Action.KEEP, Action.RESTART)
+                states[name] = FlowState(
+                    resolved, resolution.graph, due=now, before=before if goes_on else None
+                )
+            self.recorded.apply(name, resolved.print)
         order = [name for name in resolution.flows if name in states]
         self.flows = {name: states[name] for name in [*order, *(n for n in states if n not in order)]}
-        self.state.write_prints(self.applied)
+        self.recorded.write()
         if other_columns:
             # What reads the tables is looked at again.
             self._new_version(agreed=[change.flow for change in rebuilds])
-
-    def _print(self, resolution: Resolution, name: str) -> FlowPrint:
-        return resolution.flows[name].print.remembering(self.applied.get(name))
 
     def _rebuild(self, resolution: Resolution, rebuilds: list[Change]) -> bool:
         """Empties the tables and begins new checkpoints; gives whether a table has other columns now."""
@@ -447,9 +455,13 @@ class Runner:
             flow = self.flows.get(name)
             if flow:
                 flow.hold = ()
-        self._plan_and_apply(self._resolution, agreed=chosen, rebuild=[
-            name for name in forced if self.applied.get(name) == self._print(self._resolution, name)
-        ])  # fmt: skip
+        now, recorded = self._resolution.prints(), self.recorded
+        as_it_was = [
+            name
+            for name in forced
+            if name in now and recorded.applied.get(name) == recorded.remembered(name, now[name])
+        ]
+        self._plan_and_apply(self._resolution, agreed=chosen, rebuild=as_it_was)
 
     def _named(self, resolution: Resolution, names: Collection[str]) -> list[str]:
         """The flows that are meant by names of flows or tables; PipelineError for a name of neither."""

@@ -122,11 +122,25 @@ class StateDirectory:
 
     def prints(self) -> dict[str, FlowPrint]:
         """The flows whose checkpoints are in the storage, as they were when they last ran."""
-        flows = self._read("flows.json").get("flows", {})
+        return self._prints("flows")
+
+    def removed_prints(self) -> dict[str, FlowPrint]:
+        """Those of flows that were removed from the files, and whose checkpoints have stayed."""
+        return self._prints("removed")
+
+    def _prints(self, which: str) -> dict[str, FlowPrint]:
+        flows = self._read("flows.json").get(which, {})
         return {name: _print(data) for name, data in flows.items()}
 
-    def write_prints(self, prints: Mapping[str, FlowPrint]) -> None:
-        self._write("flows.json", {"flows": {name: print_.to_json() for name, print_ in prints.items()}})
+    def write_prints(self, prints: Mapping[str, FlowPrint], removed: Mapping[str, FlowPrint]) -> None:
+        both = {"flows": prints, "removed": removed}
+        self._write(
+            "flows.json",
+            {
+                which: {name: print_.to_json() for name, print_ in each.items()}
+                for which, each in both.items()
+            },
+        )
 
     # -- requests
 
@@ -173,7 +187,7 @@ def _print(data: Any) -> FlowPrint:
     try:
         return FlowPrint.from_json(data)
     except (KeyError, TypeError, ValueError):
-        return FlowPrint("", "", (), (), (), "")
+        return FlowPrint.unknown()
 
 
 def _is_java(pid: int) -> bool:

@@ -13,8 +13,9 @@ from penstock.pipelines.project import SPEC_NAMES
 
 _SPEC = """\
 name: {name}
-# Checkpoints, tables and the catalog. Any place that Spark can write to: file:, hdfs:, s3a: …
-storage: {storage}
+# Checkpoints, tables and the catalog: beside this file, or any place that Spark can write to: hdfs:, s3a: …
+# `penstock pipeline` takes a relative one. For Spark's own spark-pipelines write file:///… in full.
+storage: storage
 libraries:
   - glob:
       include: transformations/**
@@ -23,13 +24,16 @@ libraries:
 _PYTHON = '''\
 """Orders come from the topic `{source}` as JSON; large ones go to the topic `{sink}`."""
 
+import os
+
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 spark: SparkSession
 
-BOOTSTRAP = "{bootstrap}"
+# Where the brokers are differs between machines: set PENSTOCK_BOOTSTRAP=HOST:PORT.
+BOOTSTRAP = os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092")
 
 
 @dp.table(comment="Every order as it came, with its place in the topic.")
@@ -79,23 +83,20 @@ GROUP BY customer;
 """
 
 
-def make_project(directory: Path, name: str, bootstrap: str, source: str, sink: str) -> list[Path]:
+def make_project(directory: Path, name: str, source: str, sink: str) -> list[Path]:
     """Writes a project into a new directory; gives its files."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name):
         raise BadProject(f"'{name}' cannot be a pipeline's name: letters, digits, - and _, a letter first")
     for topic in (source, sink):
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
             raise BadProject(f"'{topic}' cannot be a topic's name")
-    if not re.fullmatch(r"[A-Za-z0-9._:,\[\]-]+", bootstrap):
-        raise BadProject(f"'{bootstrap}' is no HOST:PORT")
     target = directory / name
     if target.exists():
         raise BadProject(f"{target} exists already: choose another name, or remove it")
     (target / "transformations").mkdir(parents=True)
-    storage = (target / "storage").resolve()
     files = {
-        SPEC_NAMES[0]: _SPEC.format(name=name, storage=storage.as_uri()),
-        "transformations/orders.py": _PYTHON.format(bootstrap=bootstrap, source=source, sink=sink),
+        SPEC_NAMES[0]: _SPEC.format(name=name),
+        "transformations/orders.py": _PYTHON.format(source=source, sink=sink),
         "transformations/customers.sql": _SQL,
         ".gitignore": "storage/\n",
     }

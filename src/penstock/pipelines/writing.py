@@ -40,10 +40,17 @@ class Writer:
         return f"{self.project.name}.{flow.name}"
 
     def checkpoint_root(self, flow: FlowDefinition) -> str:
-        return self.project.under_storage("_checkpoints", *flow.target, flow.name.rpartition(".")[2])
+        return self.checkpoint_of(flow.target, flow.name)
+
+    def checkpoint_of(self, target: tuple[str, ...], name: str) -> str:
+        return self.project.under_storage("_checkpoints", *target, name.rpartition(".")[2])
 
     def checkpoint(self, flow: FlowDefinition) -> str:
         return latest_checkpoint(self.storage, self.checkpoint_root(flow))
+
+    def has_begun(self, flow: FlowDefinition) -> bool:
+        """Whether there is a checkpoint that a batch was planned in."""
+        return bool(self.storage.names(f"{self.checkpoint(flow)}/offsets"))
 
     def forget(self, flow: FlowDefinition) -> None:
         """Begins a new checkpoint: the flow will read its sources from the start."""

@@ -143,7 +143,7 @@ def test_a_print_that_cannot_be_read_is_trusted_by_flows_without_state_alone():
     unknown = FlowPrint("", "", (), (), (), "")
     changes = plan_changes({"counts": unknown, "raw": unknown}, {"raw": RAW, "counts": COUNTS})
     assert actions(changes) == {"raw": "restart", "counts": "rebuild"}
-    assert reasons(changes, "counts") == "what was recorded of it cannot be read"
+    assert reasons(changes, "counts") == "it is not recorded what its state was built from"
 
 
 def test_a_table_that_state_was_joined_with_and_that_has_another_query_rebuilds_the_flow():

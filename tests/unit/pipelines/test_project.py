@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipelines.errors import BadProject
-from penstock.pipelines.project import find_projects, load_project
+from penstock.pipelines.project import find_projects, load_project, spec_for_spark
 from penstock.pipelines.template import make_project
 
 GOOD = "name: shop\nstorage: file:///var/shop\nlibraries:\n  - glob:\n      include: transformations/**\n"
@@ -60,7 +60,8 @@ def test_a_remote_storage_keeps_its_state_beside_the_spec(tmp_path: Path):
         ("name: shop\n", "'storage' is required"),
         ("name: 5\nstorage: file:///x\n", "'name' is required, as text"),
         (GOOD + "owner: me\n", "unknown field 'owner'"),
-        (GOOD.replace("file:///var/shop", "storage"), "must be an absolute URI"),
+        (GOOD.replace("file:///var/shop", "/var/shop"), "or an absolute URI, such as file://"),
+        (GOOD.replace("file:///var/shop", "s3a:shop"), "or an absolute URI, such as file://"),
         (GOOD + "configuration:\n  spark.x: 5\n", "put the value of 'spark.x' into quotes"),
         (GOOD + "configuration: 5\n", "must be a mapping of Spark settings"),
         ("name: a\nstorage: file:///x\nlibraries: transformations\n", "each of 'libraries' looks like"),
@@ -96,10 +97,26 @@ def test_projects_are_found_below_a_directory(tmp_path: Path):
     assert [path.parent.name for path in find_projects(tmp_path)] == ["two", "one"]
 
 
+def test_sparks_own_command_gets_a_spec_with_an_absolute_storage(tmp_path: Path):
+    spec(tmp_path, GOOD)
+    with spec_for_spark(load_project(tmp_path)) as given:
+        assert given == tmp_path / "spark-pipeline.yml"
+    spec(tmp_path, GOOD.replace("file:///var/shop", "here/storage"))
+    project = load_project(tmp_path)
+    with spec_for_spark(project) as given:
+        assert given.parent == tmp_path
+        assert f"storage: {(tmp_path / 'here' / 'storage').as_uri()}" in given.read_text()
+        assert load_project(tmp_path) == project
+    assert not given.exists()
+
+
 def test_a_new_project_is_a_project(tmp_path: Path):
-    files = make_project(tmp_path, "shop", "hosts.example:9092,[::1]:9092", "orders", "alerts")
+    files = make_project(tmp_path, "shop", "orders", "alerts")
     project = load_project(tmp_path / "shop")
     assert project.name == "shop"
+    # What it writes is meant for git: nothing of this machine is in it.
+    assert all(str(tmp_path) not in path.read_text() for path in files)
+    assert project.storage == (tmp_path / "shop" / "storage").as_uri()
     assert {path.name for path in project.files()} == {"orders.py", "customers.sql"}
     for path in files:
         if path.suffix == ".py":
@@ -107,23 +124,16 @@ def test_a_new_project_is_a_project(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "bootstrap", "topic"),
-    [
-        ("../x", "b:1", "t"),
-        ("", "b:1", "t"),
-        ("ok", 'b"1', "t"),
-        ("ok", "b:1", "no spaces"),
-        ("ok", "", "t"),
-        ("ok", "b:1 ", "t"),
-    ],
+    ("name", "topic"),
+    [("../x", "t"), ("", "t"), ("ok", "no spaces"), ("ok", 't"'), ("ok", "")],
 )
-def test_names_that_would_break_the_files_are_refused(tmp_path: Path, name: str, bootstrap: str, topic: str):
+def test_names_that_would_break_the_files_are_refused(tmp_path: Path, name: str, topic: str):
     with pytest.raises(BadProject):
-        make_project(tmp_path, name, bootstrap, topic, "alerts")
+        make_project(tmp_path, name, topic, "alerts")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_directory_is_left_alone(tmp_path: Path):
     (tmp_path / "shop").mkdir()
     with pytest.raises(BadProject, match="exists already"):
-        make_project(tmp_path, "shop", "b:1", "orders", "alerts")
+        make_project(tmp_path, "shop", "orders", "alerts")

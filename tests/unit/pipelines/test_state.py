@@ -96,8 +96,9 @@ def test_prints_are_kept_and_those_that_cannot_be_read_say_nothing(tmp_path: Pat
     state = StateDirectory(tmp_path, "shop")
     assert state.prints() == {}
     prints = {"a": FlowPrint("t", "streaming table", ("s",), (), ("c int",), "p", conf=(("k", "v"),))}
-    state.write_prints(prints)
+    state.write_prints(prints, {"gone": prints["a"]})
     assert state.prints() == prints
+    assert state.removed_prints() == {"gone": prints["a"]}
     (tmp_path / "flows.json").write_text('{"flows": {"a": {"target": "t"}}}')
     assert state.prints() == {"a": FlowPrint("", "", (), (), (), "")}
 

@@ -71,6 +71,9 @@ class Leads:
     leader = None
     runs = True
 
+    def away(self):
+        return None
+
     async def known(self, timeout):
         return self.runs
 
@@ -200,6 +203,35 @@ def test_a_push_query_ends_when_its_client_goes_away_though_no_row_comes():
             assert not running.engine.closed.is_set()
         assert running.engine.closed.wait(60)
         wait_until(lambda: running.http.get("/info").json()["running"] == 0)
+
+
+class Slow(Numbers):
+    """Rows that are computed until `ended`, though they were closed before."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def execute(self, statement, properties):
+        return Rows((("n", "INT"),), self._compute(), close=self.closed.set)
+
+    def _compute(self):
+        self.begun.set()
+        self.ended.wait()
+        yield [1]
+
+
+def test_a_request_counts_until_its_thread_has_ended():
+    with Running(Slow(), max_requests=1) as running:
+        with pytest.raises(httpx.ReadTimeout):
+            running.http.post("/sql", json={"sql": "SELECT n FROM t;"}, timeout=1)
+        assert running.engine.begun.is_set()
+        assert running.engine.closed.wait(60)  # its client has gone: it is cancelled, and has not ended
+        assert running.http.get("/info").json()["running"] == 1
+        assert running.lines("SELECT n FROM t;")[0] == 503
+        running.engine.ended.set()
+        wait_until(lambda: running.http.get("/info").json()["running"] == 0)
+        assert running.lines("SELECT n FROM t;")[0] == 200
 
 
 def test_a_client_that_does_not_read_holds_the_query_back():

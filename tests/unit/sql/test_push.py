@@ -60,7 +60,7 @@ class Frame:
 
 
 def rows(frame: Any) -> list[list[Any]]:
-    push = _Push(frame, "append", 1, lambda _: None)
+    push = _Push(frame, "append", 1, "a directory", lambda _: None)
     push.start()
     return list(push.rows())
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.flow_state import RunOptions
 
 _JVM_GONE_SECONDS = 30.0
+_BOOTSTRAP = "127.0.0.1:9092"
 
 project_argument = click.argument(
     "project", type=click.Path(path_type=Path), default=Path("."), required=False
@@ -63,8 +64,8 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.argument("name")
-@click.option("--bootstrap", "-b", metavar="HOST:PORT", envvar="PENSTOCK_BOOTSTRAP", default="127.0.0.1:9092",
-              show_default=True, help="The brokers that the example reads from and writes to.")  # fmt: skip
+@click.option("--bootstrap", "-b", metavar="HOST:PORT", envvar="PENSTOCK_BOOTSTRAP", default=_BOOTSTRAP,
+              show_default=True, help="The brokers that the commands shown at the end use.")  # fmt: skip
 @click.option(
     "--source", metavar="TOPIC", default="orders", show_default=True, help="The topic that is read."
 )
@@ -77,15 +78,16 @@ def init(name: str, bootstrap: str, source: str, sink: str, as_json: bool) -> No
     from penstock.pipelines.template import make_project
 
     with _one_line():
-        files = make_project(Path.cwd(), name, bootstrap, source, sink)
+        files = make_project(Path.cwd(), name, source, sink)
     if as_json:
         emit_json({"name": name, "files": [str(file) for file in files]})
         return
     for file in files:
         click.echo(file.relative_to(Path.cwd()))
+    where = "" if bootstrap == _BOOTSTRAP else f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
     note(
-        f"Try it:\n  penstock topics create {source} -b {bootstrap}\n"
-        f"  penstock topics create {sink} -b {bootstrap}\n"
+        f"Try it:\n{where}  penstock topics create {source}\n"
+        f"  penstock topics create {sink}\n"
         f"  penstock pipeline run {name}"
     )
 
@@ -455,21 +457,29 @@ def stop(project: Path, timeout: float, as_json: bool) -> None:
 
 
 @pipeline.command()
-@project_argument
-@click.argument("flows", nargs=-1)
+@click.argument("words", nargs=-1, metavar="[PROJECT] [FLOW]...")
 @json_option
-def apply(project: Path, flows: tuple[str, ...], as_json: bool) -> None:
+def apply(words: tuple[str, ...], as_json: bool) -> None:
     """Agree to changes that wait in a running pipeline: to all of them, or to the named flows.
 
-    A rebuild empties the flow's table and reads its sources from the start; `status` shows what waits.
+    A rebuild empties the flow's table and reads its sources from the start; `status` shows what waits. The
+    first word is PROJECT if it is a path that exists; for a flow of such a name, write `.` before it.
+
+    \b
+      penstock pipeline apply
+      penstock pipeline apply hourly
+      penstock pipeline apply shop hourly daily
     """
+    named = bool(words) and Path(words[0]).exists()
+    project, flows = (Path(words[0]), words[1:]) if named else (Path("."), words)
     with _one_line():
         opened, state = _open(project)
         pending = state.status().get("pending", [])
         waiting = [change["flow"] for change in pending]
         for flow in flows:
             if flow not in waiting:
-                raise CommandFailed(f"no change of '{flow}' waits; there wait {', '.join(waiting) or 'none'}")
+                others = f"Pending: {', '.join(waiting)}" if waiting else "No changes are pending"
+                raise CommandFailed(f"No pending change for flow '{flow}'. {others}")
         state.request_apply(list(flows))
     if as_json:
         emit_json({"pipeline": opened.name, "applied": list(flows) or waiting})

@@ -11,7 +11,7 @@ from penstock.cli.client import EARLIEST, LATEST, Cluster, TopicInfo, admin_type
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options import cluster_options, complete_topic_configs, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.properties import key_values
+from penstock.cli.properties import topic_settings
 from penstock.cli.results import report_each
 from penstock.cli.topics.configs import Setting, describe_configs
 
@@ -69,7 +69,7 @@ def create(
     """Create topics."""
     from confluent_kafka import KafkaError
 
-    settings = key_values(configs, "--config")
+    settings = topic_settings(configs, "--config")
     new = [
         admin_types().NewTopic(name, partitions or -1, replication_factor or -1, config=settings)
         for name in _unique(names)

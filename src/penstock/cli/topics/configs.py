@@ -13,7 +13,7 @@ from penstock.cli.client import Cluster, admin_types
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options import cluster_options, complete_topic_configs, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.properties import key_values
+from penstock.cli.properties import topic_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -101,7 +101,7 @@ def set_configs(
     kind: str, name: str, settings: tuple[str, ...], validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
     """Change settings of a topic or a broker; the others stay as they are."""
-    changes: dict[str, str | None] = dict(key_values(settings, "KEY=VALUE"))
+    changes: dict[str, str | None] = dict(topic_settings(settings, "KEY=VALUE"))
     _alter(cluster, kind, name, changes, validate_only)
     _told(kind, name, changes, validate_only, as_json)
 

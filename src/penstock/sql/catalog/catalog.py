@@ -122,6 +122,12 @@ class QueryDef:
         return self.target.folded == relation.casefold()
 
     @property
+    def topics(self) -> frozenset[str]:
+        """All that it reads and writes."""
+        both = (*self.sources.values(), self.target)
+        return frozenset(each.topic for each in both if each.topic is not None)
+
+    @property
     def directory(self) -> str:
         """Of its checkpoint, below the storage."""
         return f"queries/{self.id}/{self.generation}-{self.uid}"

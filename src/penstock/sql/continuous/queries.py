@@ -27,9 +27,13 @@ _BEGIN_SECONDS = 30.0
 _BEGIN_LOOK_SECONDS = 0.05
 
 
+DISCONNECTED = "DISCONNECTED"
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Of one query: `state` is STARTING, RUNNING, FAILED (it will be tried again), PAUSED or STOPPED."""
+    """Of one query: `state` is STARTING, RUNNING, FAILED (it will be tried again), PAUSED or STOPPED; or
+    DISCONNECTED where it would run if the cluster answered."""
 
     state: str
     error: str | None = None
@@ -102,9 +106,9 @@ class Queries:
         with ThreadPoolExecutor(max(1, min(8, len(known)))) as pool:
             list(pool.map(lambda each: self.stop(each, settle=settle), known))
 
-    def close(self) -> None:
+    def close(self, *, settle: bool = True) -> None:
         self._closing = True
-        self.stop_all()
+        self.stop_all(settle=settle)
         self._wake.set()
         self._watcher.join(10.0)
         self._workers.shutdown(wait=False, cancel_futures=True)

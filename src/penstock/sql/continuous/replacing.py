@@ -14,7 +14,7 @@ from typing import Any
 from penstock.pipelines.changes import Action, Change, plan_changes, state_can_be_kept
 from penstock.pipelines.fingerprint import FlowPrint
 from penstock.sql.catalog.catalog import QueryDef
-from penstock.sql.errors import Place, StateLost
+from penstock.sql.errors import Clash, Place, StateLost
 
 
 def plan(old: QueryDef, new: QueryDef, then: FlowPrint | None, *, keep: bool = False) -> Change:
@@ -37,6 +37,19 @@ def plan(old: QueryDef, new: QueryDef, then: FlowPrint | None, *, keep: bool = F
 def _print(query: QueryDef) -> FlowPrint:
     assert query.fingerprint is not None
     return FlowPrint.from_json(query.fingerprint)
+
+
+def check_format(old: QueryDef, new: QueryDef, place: Place | None) -> None:
+    """Clash if records of two formats would be in one topic: no reader could decode both."""
+    if old.target.topic is None or old.target.topic != new.target.topic:
+        return
+    before, now = old.target.format, new.target.format
+    if before != now:
+        raise Clash(
+            f"the records of `{old.target.name}` in the topic `{old.target.topic}` are {before}, those of "
+            f"this query would be {now}: write format='{before}', or name another topic with topic='…'",
+            place,
+        )
 
 
 def check(

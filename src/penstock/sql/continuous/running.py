@@ -340,8 +340,11 @@ class Streaming:
         return found if isinstance(found, Exception) else None
 
     def stop(self, *, settle: bool = True) -> None:
-        """Between two batches if that comes soon; a batch that is cut off may leave transactions open."""
-        deadline = time.monotonic() + _IDLE_SECONDS
+        """Between two batches if that comes soon; a batch that is cut off may leave transactions open.
+
+        Without `settle` at once: another server goes on with the batch, or there is no cluster to end it.
+        """
+        deadline = time.monotonic() + (_IDLE_SECONDS if settle else 0.0)
         cut_off = True
         while self._query.isActive and time.monotonic() < deadline:
             if not self._query.status["isTriggerActive"]:

@@ -43,6 +43,7 @@ _BATCH = 10_000
 _POLL_SECONDS = 0.05
 _FETCH_WAIT_MS = 10
 _EXPIRE_TIMEOUT = 1.0
+_AWAY_LOOK_SECONDS = 0.25
 
 __all__ = ["NotInMemory", "FollowedTables"]
 
@@ -66,13 +67,24 @@ class _Asker:
         self._thread = threading.Thread(target=self._run, name="sql-ends", daemon=True)
         self._thread.start()
 
-    def ends(self, topic: str, timeout: float, *, starts: bool = False) -> _Ends:
+    def ends(
+        self, topic: str, timeout: float, away: Callable[[], str | None], *, starts: bool = False
+    ) -> _Ends:
         future: Future[_Ends] = Future()
         self._asked.put((topic, starts, future))
+        deadline = time.monotonic() + timeout
         try:
-            return future.result(timeout)
-        except FutureTimeout:
-            raise Unavailable(f"the cluster did not tell the end of {topic} in {timeout:g} s") from None
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    return future.result(min(_AWAY_LOOK_SECONDS, max(0.0, left)))
+                except FutureTimeout:
+                    if (why := away()) is not None:
+                        raise Unavailable(why) from None
+                    if left <= _AWAY_LOOK_SECONDS:
+                        raise Unavailable(
+                            f"the cluster did not tell the end of {topic} in {timeout:g} s"
+                        ) from None
         except (ClientError, ApiError) as error:
             raise Unavailable(f"the end of {topic} is not known: {error}") from None
 
@@ -172,6 +184,8 @@ class FollowedTables:
         self._expire_seconds = expire_seconds
         """How often it is looked whether retention has deleted rows."""
         self._clock = clock
+        self.away: Callable[[], str | None] = lambda: None
+        """Why the cluster is taken to be away, from who watches it."""
         self._expire_at = clock() + expire_seconds
         self._lock = threading.Lock()
         self._followed: dict[str, _Followed] = {}
@@ -193,7 +207,7 @@ class FollowedTables:
         for _ in range(3):  # a topic may be deleted and made again meanwhile
             ends = self._ask(relation.topic, max(0.1, deadline - self._clock()))
             followed = self._follow(relation, ends)
-            if followed.image.wait(ends.offsets, max(0.0, deadline - self._clock())):
+            if self._caught_up(followed.image, ends, deadline):
                 if followed.image.failed is None:
                     return followed.image.find(pull)
                 self._drop(relation.folded, followed)
@@ -206,6 +220,17 @@ class FollowedTables:
         )
         raise Unavailable(f"`{relation.name}` is still being read: {behind:,} records to go. Try again")
 
+    def _caught_up(self, image: Image, ends: _Ends, deadline: float) -> bool:
+        """Whether it has all that was there, before the deadline; Unavailable if the cluster is away."""
+        while not image.wait(
+            ends.offsets, max(0.0, min(_AWAY_LOOK_SECONDS, left := deadline - self._clock()))
+        ):
+            if (why := self.away()) is not None:
+                raise Unavailable(why)
+            if left <= _AWAY_LOOK_SECONDS:
+                return False
+        return True
+
     def _ask(self, topic: str, timeout: float, *, starts: bool = False) -> _Ends:
         with self._lock:
             if self._stopping.is_set():
@@ -213,7 +238,7 @@ class FollowedTables:
             if self._asker is None:
                 self._asker = _Asker(ClientSettings.from_kafka(self._settings.client()))
             asker = self._asker
-        return asker.ends(topic, timeout, starts=starts)
+        return asker.ends(topic, timeout, self.away, starts=starts)
 
     def _follow(self, relation: Relation, ends: _Ends) -> _Followed:
         with self._lock:

@@ -48,6 +48,7 @@ from penstock.sql.pull.answering import answer
 from penstock.sql.pull.tables import FollowedTables
 from penstock.sql.results import Done, Result
 from penstock.sql.server import explaining
+from penstock.sql.server.cluster_health import ClusterHealth
 from penstock.sql.server.selecting import Selects
 from penstock.sql.server.showing import Shows
 from penstock.sql.settings import CatalogLog, EngineSettings
@@ -77,6 +78,8 @@ class Engine:
         self._tables = tables if tables is not None else FollowedTables(settings)
         self._own_tables = tables is None
         self._outside = Outside(settings)
+        self._health = ClusterHealth(settings, self._topics_of_queries)
+        self._tables.away = self.away
         self._change = threading.RLock()
         self._leads = False
         self._spark: SparkSession | None = None
@@ -104,8 +107,9 @@ class Engine:
         self._launcher = Launcher(spark, self.settings, self._outside, self._watch)
         self._maker = Maker(spark, self.settings, self._outside)
         self._queries = Queries(self._launcher.launch)
-        self._selects = Selects(spark, self.settings, self._outside, self._maker)
-        self._shows = Shows(self._outside, self._queries, self._watch.latest)
+        self._selects = Selects(spark, self.settings, self._outside, self._maker, self._launcher.delete)
+        self._shows = Shows(self._outside, self._queries, self._watch.latest, self._health.away)
+        self._health.start()
 
     def _librdkafka(self) -> dict[str, str]:
         from penstock.spark.librdkafka_names import translate
@@ -117,26 +121,37 @@ class Engine:
         with self._change:
             self._log.write([plans.leader_record(self.catalog)])
             self._launcher.versions = Versions(self.catalog.epoch)
+            self._selects.clean_up()
             self._leads = True
             for query in self.catalog.queries.values():
                 if query.state == "RUNNING":
                     self._queries.start(query)
 
+    def away(self) -> str | None:
+        """Why the cluster is taken to be away; None while it answers."""
+        return self._health.away()
+
+    def _topics_of_queries(self) -> set[str]:
+        running = [each for each in self.catalog.queries.values() if each.state == "RUNNING"]
+        return {topic for each in running for topic in each.topics}
+
     def give_up(self, *, deposed: bool = False) -> None:
         """Stops all queries, which another server runs then, or (`deposed`) may run already."""
-        with self._change:
+        # A statement that holds the lock may be waiting for a cluster that is away.
+        with self._change if self.away() is None else contextlib.nullcontext():
             self._leads = False
             self._selects.close()
-            self._queries.stop_all(settle=not deposed)
+            self._queries.stop_all(settle=not deposed and self.away() is None)
 
     def stop(self) -> None:
         if self._spark is None:
             return
         self._leads = False
         self._selects.close()
-        self._queries.close()
+        self._queries.close(settle=self.away() is None)
         assert self._watch is not None
         self._watch.stop()
+        self._health.stop()
         if self._own_tables:
             self._tables.stop()
         self._outside.close()
@@ -150,6 +165,8 @@ class Engine:
         """SqlError says what is wrong, and where."""
         if self._spark is None:
             raise Unavailable("Spark has not started yet")
+        if (why := self.away()) is not None and not self._needs_no_cluster(statement):
+            raise Unavailable(f"{why}. SHOW QUERIES shows what waits for it")
         if not self.settings.python_functions:
             check_statement(statement)
         if isinstance(statement, Select):
@@ -168,6 +185,14 @@ class Engine:
             if not self._leads:
                 raise Unavailable("this server does not lead: the statement belongs to the one that does")
             return self._changing(statement, properties)
+
+    def _needs_no_cluster(self, statement: Statement) -> bool:
+        """Whether it is answered from the catalog alone."""
+        if isinstance(statement, Show):
+            return statement.what in ("queries", "tables", "functions")
+        if isinstance(statement, Describe):
+            return statement.function or statement.name.casefold() in self.catalog.queries
+        return isinstance(statement, SetProperty | SetVariable)
 
     def _changing(self, statement: Statement, properties: Mapping[str, str]) -> Result:
         if isinstance(statement, CreateRelation):
@@ -250,6 +275,7 @@ class Engine:
         self, statement: CreateRelation, old: QueryDef, properties: Mapping[str, str], place: Place
     ) -> Result:
         found, fresh, options = self._maker.created(statement, self.catalog, properties, old.id)
+        replacing.check_format(old, fresh, options.place("format") or place)
         wanted, then = options.given.get("state"), self._maker.print_of(old)
         change = replacing.plan(old, fresh, then, keep=wanted == "keep")
         replacing.check(change, fresh, then, allowed=wanted == "rebuild", place=place)

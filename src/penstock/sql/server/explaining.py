@@ -102,6 +102,7 @@ def _create(
     found, definition, options = maker.created(statement, catalog, properties, query_id)
     told = _continuous(found, definition)
     if there is not None and statement.or_replace:
+        replacing.check_format(there, definition, options.place("format"))
         keep = options.given.get("state") == "keep"
         change = replacing.plan(there, definition, maker.print_of(there), keep=keep)
         told = [("action", str(change.action)), *(("reason", each) for each in change.reasons), *told]

@@ -25,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from penstock import __version__
 from penstock.elected.membership import Identity
+from penstock.elected.process import soon
 from penstock.errors import PenstockError
 from penstock.sql.errors import SqlError, Unavailable
 from penstock.sql.server.metrics import Metrics
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 NDJSON = "application/x-ndjson"
 FORWARDED = "x-penstock-forwarded"
 _NOT_LEADING = "x-penstock-not-leading"
+_LOOK_SECONDS = 0.5
+"""How often it is looked whether the cluster is away while nobody leads."""
 
 
 class Engine(Executes, Protocol):
@@ -56,6 +59,9 @@ class Leads(Protocol):
     @property
     def runs(self) -> bool:
         """This server leads, and its engine has taken over."""
+
+    def away(self) -> str | None:
+        """Why the cluster is taken to be away. No server leads then, and each answers what it can."""
 
     async def known(self, timeout: float) -> bool:
         """Until this server runs statements, or another one is known to; False after the timeout."""
@@ -164,13 +170,16 @@ class Api:
         """Whether this server is to do it; HttpError when nobody can be found who does."""
         if self._stopping:
             raise HttpError(503, "Unavailable", "this server stops")
-        if self._leads.runs:
+        if self._leads.runs or self._leads.away() is not None:
             return True
         if forwarded:
             # The one that sent it asks the group again.
             raise HttpError(503, "Unavailable", "this server does not lead", x_penstock_not_leading="true")
-        if not await self._leads.known(max(0.0, deadline - time.monotonic())):
-            raise HttpError(503, "Unavailable", "no server leads yet: try again in a moment")
+        while not await self._leads.known(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
+            if self._leads.away() is not None:
+                return True
+            if time.monotonic() > deadline:
+                raise HttpError(503, "Unavailable", "no server leads yet: try again in a moment")
         if time.monotonic() > deadline:
             raise HttpError(
                 503, "Unavailable", "the server that leads does not answer: try again in a moment"
@@ -201,15 +210,16 @@ class Api:
             raise HttpError(503, "Unavailable", f"{self._max_requests} requests are running: try again later")
         pipe = Pipe()
         outcome: list[bool] = []
+        loop = asyncio.get_running_loop()
 
         def work() -> None:
             try:
                 outcome.append(script.run(pipe.put))
             finally:
                 pipe.finish()
+                soon(loop, lambda: self._count(script, running=False))
 
-        self._running.add(script)
-        self.metrics.running = len(self._running)
+        self._count(script, running=True)
         watching = asyncio.ensure_future(self._until_gone(receive, script, pipe))
         threading.Thread(target=work, name="sql-request", daemon=True).start()
         try:
@@ -230,11 +240,14 @@ class Api:
         finally:
             watching.cancel()
             pipe.close()
-            self._running.discard(script)
-            self.metrics.running = len(self._running)
             if not outcome:
                 self._cancel(script)
         return bool(outcome and outcome[0])
+
+    def _count(self, script: Script, *, running: bool) -> None:
+        """A request counts until its thread has ended, which may be after its client has gone."""
+        (self._running.add if running else self._running.discard)(script)
+        self.metrics.running = len(self._running)
 
     async def _until_gone(self, receive: Receive, script: Script, pipe: Pipe) -> None:
         while (await receive())["type"] != "http.disconnect":

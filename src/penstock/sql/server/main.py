@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 Announce = Callable[[dict[str, Any]], object]
 _STOP_SECONDS = 30.0
+_STOP_AWAY_SECONDS = 3.0
+"""For all that is left of a stop when the cluster is away: what waits for an answer gets none."""
 _AGAIN_SECONDS = 2.0
 
 
@@ -61,6 +63,7 @@ class Engine(http.Engine, Protocol):
     def take_over(self) -> None: ...
     def give_up(self, *, deposed: bool = False) -> None: ...
     def stop(self) -> None: ...
+    def away(self) -> str | None: ...
 
 
 EngineFactory = Callable[[EngineSettings, CatalogLog, FollowedTables], Engine]
@@ -110,6 +113,9 @@ class Leading:
     @property
     def runs(self) -> bool:
         return self._runs and self._leads
+
+    def away(self) -> str | None:
+        return None if self.engine is None else self.engine.away()
 
     def changed(self, leads: bool) -> None:
         """Told by the log, in its thread."""
@@ -198,7 +204,7 @@ async def _serve(
         following: asyncio.Future[None] | None = None
         serving: asyncio.Future[None] | None = None
         server: Server | None = None
-        started = False
+        started = left = False
         try:
             # The catalog is read while Java starts: what is wrong with the cluster is told soon.
             starting = loop.run_in_executor(None, engine.start)
@@ -235,11 +241,19 @@ async def _serve(
         except (PenstockError, OSError, RuntimeError) as error:
             failures.append(str(error))
         finally:
-            await _stop(loop, catalog, engine if started else None, tables, api, server, serving, following)
+            ending = _Ending(loop, engine)
+            await _stop(ending, catalog, engine if started else None, tables, api, server, serving, following)
+            left = ending.left
             if ready_file is not None and os.path.exists(ready_file):
                 os.unlink(ready_file)
     for failure in failures:
         print(f"penstock sql: {failure}", file=sys.stderr)
+    if left:
+        # Threads that wait for a cluster which is away would hold up the end. Java ends with its input.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1 if failures else 0)
     return 1 if failures else 0
 
 
@@ -253,8 +267,37 @@ async def _or_stop(work: asyncio.Future[None], stopping: asyncio.Event) -> None:
         work.result()
 
 
+class _Ending:
+    """The steps of a stop, each in a thread. One that takes too long is left behind (`left`)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+        self.left = False
+        self._loop = loop
+        self._away = engine.away
+        self._away_until: float | None = None
+
+    async def step(self, what: str, work: Callable[[], object]) -> None:
+        await self.wait(what, self._loop.run_in_executor(None, work))
+
+    async def wait(self, what: str, work: asyncio.Future[Any]) -> None:
+        deadline = self._loop.time() + _STOP_SECONDS
+        while not work.done():
+            now = self._loop.time()
+            if self._away_until is None and self._away() is not None:
+                self._away_until = now + _STOP_AWAY_SECONDS
+            if now >= (deadline if self._away_until is None else min(deadline, self._away_until)):
+                log.warning("%s takes too long: it ends with this process", what)
+                self.left = True
+                return
+            await asyncio.wait([work], timeout=0.1)
+        try:
+            work.result()
+        except PenstockError as error:
+            log.warning("%s: %s", what, error)
+
+
 async def _stop(
-    loop: asyncio.AbstractEventLoop,
+    ending: _Ending,
     catalog: CatalogLog,
     engine: Engine | None,
     tables: FollowedTables,
@@ -267,26 +310,16 @@ async def _stop(
     if following is not None:
         following.cancel()
     if api is not None:
-        await loop.run_in_executor(None, api.stop)
+        await ending.step("ending requests", api.stop)
     if engine is not None:
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                deposed = partial(engine.give_up, deposed=not catalog.leads)
-                await loop.run_in_executor(None, deposed)
-        except (TimeoutError, PenstockError) as error:
-            log.warning("stopping the queries: %s", error or "it takes too long")
-    await loop.run_in_executor(None, catalog.leave)
+        await ending.step("stopping the queries", partial(engine.give_up, deposed=not catalog.leads))
+    await ending.step("leaving the group", catalog.leave)
     if server is not None and serving is not None:
         server.should_exit = True
-        await serving
+        await ending.wait("closing connections", serving)
     if api is not None:
         await api.close()
-    await loop.run_in_executor(None, tables.stop)
-    await loop.run_in_executor(None, catalog.close)
-    if engine is None:
-        return
-    try:
-        async with asyncio.timeout(_STOP_SECONDS):
-            await loop.run_in_executor(None, engine.stop)
-    except TimeoutError:
-        log.warning("Spark does not stop: it is left to end with this process")
+    await ending.step("closing tables", tables.stop)
+    await ending.step("closing the catalog", catalog.close)
+    if engine is not None:
+        await ending.step("stopping Spark", engine.stop)

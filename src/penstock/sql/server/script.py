@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 500
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def _stops() -> Unavailable:
+    return Unavailable("this server stops: run the statement again")
 
 
 class Executes(Protocol):
@@ -64,7 +69,7 @@ class Script:
         except Gone:
             return False
         except SqlError as error:
-            return self._failed(put, error.as_json())
+            return self._failed(put, (_stops() if self._cancelled else error).as_json())
         except PenstockError as error:
             return self._failed(put, {"error": type(error).__name__, "message": str(error)})
         except Exception as error:
@@ -114,6 +119,8 @@ class Script:
 
     def _send(self, result: Rows, put: Callable[[bytes], None]) -> None:
         with self._opened(result) as rows:
+            # What is wrong with rows that have to be computed is told in place of the columns.
+            rows = rows if result.live else _begun(rows)
             put(
                 line(
                     {
@@ -138,7 +145,7 @@ class Script:
                 put(b"".join(lines))
                 count += len(lines)
         if self._cancelled:
-            raise Unavailable("this server stops: run the statement again")
+            raise _stops()
         put(line({"done": "1 row" if count == 1 else f"{count} rows"}))
 
     @contextmanager
@@ -154,6 +161,11 @@ class Script:
             with self._lock:
                 self._open = None
             result.close()
+
+
+def _begun(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    """The same rows, of which the first is there."""
+    return chain(list(islice(rows, 1)), rows)
 
 
 def line(value: Mapping[str, Any]) -> bytes:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import queue
-import shutil
-import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.failures import cause
@@ -43,11 +41,14 @@ class Selects:
         settings: EngineSettings,
         outside: Outside,
         maker: Maker,
+        delete: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._outside = outside
         self._maker = maker
+        self._delete = delete
+        """A directory of the storage."""
         self._lock = threading.Lock()
         self._pushes: set[_Push] = set()
 
@@ -106,11 +107,17 @@ class Selects:
         )
 
     def _collected(self, prepared: Prepared, query: Query, sources: Mapping[str, Relation]) -> Rows:
+        """Computed when the first row is asked for; to close them ends that."""
         columns, rows = selected(prepared)
         start = Place.of(query.text, query.span[0])
-        with spark_errors(prepared.text, lambda offset: start, sources, prepared.session):
-            table = rows.toArrow()
-        return Rows(columns, arrow_rows(table.to_batches(max_chunksize=1000)))
+        job = _Job(self._spark)
+
+        def computed() -> Iterator[list[Any]]:
+            with job, spark_errors(prepared.text, lambda offset: start, sources, prepared.session):
+                table = rows.toArrow()
+            yield from arrow_rows(table.to_batches(max_chunksize=1000))
+
+        return Rows(columns, computed(), close=job.cancel)
 
     # Over what comes
 
@@ -134,7 +141,8 @@ class Selects:
         )
         check_streaming(query, prepared.rows, how, prepared, sources)
         columns, rows = selected(prepared)
-        push = _Push(rows, how.mode, query.limit, self._forget)
+        home = f"{self._home}/{uuid.uuid4().hex}"
+        push = _Push(rows, how.mode, query.limit, home, self._forget)
         with self._lock:
             self._pushes.add(push)
         start = Place.of(query.text, query.span[0])
@@ -147,8 +155,18 @@ class Selects:
         return Rows(columns, push.rows(), live=True, close=push.close)
 
     def _forget(self, push: _Push) -> None:
+        self._delete(push.directory)
         with self._lock:
             self._pushes.discard(push)
+
+    @property
+    def _home(self) -> str:
+        """Of the checkpoints of push queries: where all machines of a Spark cluster can write their state."""
+        return f"{self._settings.storage.rstrip('/')}/push"
+
+    def clean_up(self) -> None:
+        """Deletes what push queries of a server that died have left."""
+        self._delete(self._home)
 
 
 def _text(query: Query) -> str:
@@ -163,18 +181,57 @@ def selected(prepared: Prepared) -> tuple[tuple[ColumnType, ...], DataFrame]:
     return columns, numbered.select(*(f"c{at}" for at in prepared.places))
 
 
+class _Job:
+    """The jobs that Spark runs in a block, in the block's thread; `cancel` ends them, from any thread."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context: Any = spark.sparkContext
+        self._group = f"select-{uuid.uuid4().hex}"
+        self._lock = threading.Lock()
+        self._running = False
+        self._cancelled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._cancelled:
+                raise SqlError("it was cancelled")
+            self._running = True
+        self._context.setJobGroup(self._group, "SELECT", interruptOnCancel=True)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running = False
+        # What this thread does next is not of the group.
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            self._context.setLocalProperty(name, None)
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._running:
+                # Also those that have not begun: a query may be between two of its jobs.
+                self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "nobody waits for it")
+
+
 class _Push:
     """A streaming query whose rows go to one reader, and that ends with it."""
 
-    def __init__(self, rows: DataFrame, mode: str, limit: int | None, ended: Any) -> None:
+    def __init__(
+        self,
+        rows: DataFrame,
+        mode: str,
+        limit: int | None,
+        directory: str,
+        ended: Callable[[_Push], None],
+    ) -> None:
         self._frame = rows
         self._mode = mode
         self._limit = limit
+        self.directory = directory
         self._ended = ended
         self._batches: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
         self._closing = threading.Event()
         self._closed = threading.Lock()
-        self._directory = tempfile.mkdtemp(prefix="penstock-push-")
         self._query: Any = None
         self._starts = 0
         self._begun = False
@@ -185,7 +242,7 @@ class _Push:
             self._frame.writeStream.outputMode(self._mode)
             .foreachBatch(self._take)
             .queryName(f"push_{uuid.uuid4().hex[:8]}")
-            .option("checkpointLocation", self._directory)
+            .option("checkpointLocation", self.directory)
             .start()
         )
 
@@ -249,5 +306,4 @@ class _Push:
                     query.stop()
                 except Exception:  # noqa: BLE001 - it ends with its last batch, if not now
                     pass
-            shutil.rmtree(self._directory, ignore_errors=True)
             self._ended(self)

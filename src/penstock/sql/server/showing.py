@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from penstock.spark.progress import QueryProgress
 from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import VALUE, Outside
 from penstock.sql.catalog.naming import Names
-from penstock.sql.continuous.queries import Queries, Status
+from penstock.sql.continuous.queries import DISCONNECTED, Queries, Status
 from penstock.sql.errors import Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Describe, Show
 from penstock.sql.results import ColumnType, Rows, rows_of
@@ -21,10 +21,18 @@ _TWO: tuple[ColumnType, ...] = (("property", "STRING"), ("value", "STRING"))
 class Shows:
     """Reads the catalog, the cluster and what runs."""
 
-    def __init__(self, outside: Outside, queries: Queries, progress: Mapping[str, QueryProgress]) -> None:
+    def __init__(
+        self,
+        outside: Outside,
+        queries: Queries,
+        progress: Mapping[str, QueryProgress],
+        away: Callable[[Collection[str]], str | None],
+    ) -> None:
         self._outside = outside
         self._queries = queries
         self._progress = progress
+        self._away = away
+        """Why the cluster, or one of these topics, does not answer."""
 
     def show(self, statement: Show, catalog: Catalog) -> Rows:
         if statement.what == "topics":
@@ -73,18 +81,25 @@ class Shows:
     def _all_queries(self, catalog: Catalog) -> Rows:
         rows = []
         for each in sorted(catalog.queries.values(), key=lambda one: one.id):
-            status = self._queries.status(each)
+            status = self._status(each)
             reads = ", ".join(sorted({source.name for source in each.sources.values()}))
-            rows.append([each.id, status.state, reads, each.target.name, self._lag(each), status.error])
+            lag = self._lag(each, status)
+            rows.append([each.id, status.state, reads, each.target.name, lag, status.error])
         columns = (
             ("id", "STRING"), ("state", "STRING"), ("reads", "STRING"), ("writes", "STRING"),
             ("lag", "BIGINT"), ("error", "STRING"),
         )  # fmt: skip
         return rows_of(columns, rows)
 
-    def _lag(self, query: QueryDef) -> int | None:
+    def _status(self, query: QueryDef) -> Status:
+        """As it is: Spark takes a query that waits for a broker for one that runs."""
+        status = self._queries.status(query)
+        why = self._away(query.topics) if query.state == "RUNNING" else None
+        return status if why is None else Status(DISCONNECTED, why, status.failures)
+
+    def _lag(self, query: QueryDef, status: Status) -> int | None:
         progress = self._progress.get(query.id)
-        return None if progress is None else progress.lag
+        return None if progress is None or status.state == DISCONNECTED else progress.lag
 
     # DESCRIBE
 
@@ -160,7 +175,7 @@ class Shows:
 
     def query(self, query: QueryDef) -> dict[str, Any]:
         """All that is known of a query, for people and programs."""
-        status: Status = self._queries.status(query)
+        status = self._status(query)
         progress = self._progress.get(query.id)
         told: dict[str, Any] = {
             "id": query.id,
@@ -180,7 +195,7 @@ class Shows:
                 "batch": progress.batch_id,
                 "rows per second": round(progress.processed_rows_per_second, 1),
                 "seconds of a batch": progress.batch_seconds,
-                "lag": progress.lag,
+                "lag": self._lag(query, status),
                 "watermark": progress.watermark,
                 "rows of state": progress.state_rows,
                 "late rows": progress.late_rows,
