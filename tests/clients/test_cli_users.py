@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
+from penstock.credentials.users_file import UsersFile
 from penstock.testing import PenstockBroker
 from penstock.testing.ports import free_port
 from tests.clients.secure_clients import SECURE_CLIENTS, Login, LoginRefused
@@ -188,3 +190,14 @@ def test_keys_are_their_owners_alone_and_the_authority_stays(tmp_path):
     assert "neither a host name" in create("--host", "münchen", expect=1).stderr
     (tmp_path / "c" / "ca.key").unlink()
     assert "has ca.pem and no ca.key" in create(expect=1).stderr
+
+
+def test_a_line_of_a_users_file_has_a_salted_hash_that_counts(run, tmp_path):
+    lines = [run("hash", "alice", "--password-env", "ALICE", "--role", "read").stdout for _ in range(2)]
+    assert lines[0] != lines[1] and all(line.startswith("alice: pbkdf2_sha256:") for line in lines)
+    (tmp_path / "users").write_text(lines[0])
+    file = UsersFile(str(tmp_path / "users"), roles=("read",))
+    assert asyncio.run(file.check("alice", SECRET)) == {"read"}
+    assert asyncio.run(file.check("alice", "wrong")) is None
+    assert json.loads(run("hash", "bob", "--password-env", "ALICE", "--json").stdout)["user"] == "bob"
+    run("hash", "a:b", "--password-env", "ALICE", expect=2)

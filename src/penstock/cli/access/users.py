@@ -122,6 +122,38 @@ def delete(name: str, mechanisms: tuple[str, ...], as_json: bool, cluster: Clust
         click.echo(f"User '{name}' can no longer log in with {' and '.join(deleted)}.")
 
 
+@users.command("hash")
+@click.argument("name")
+@password_options
+@click.option(
+    "--role",
+    type=click.Choice(("read", "write", "admin")),
+    help="What the user may do on HTTP servers.  [default: everything]",
+)
+@json_option
+def hash_password(
+    name: str, password_file: str | None, password_env: str | None, role: str | None, as_json: bool
+) -> None:
+    """Print the line of a user for a users file, with a salted hash of the password.
+
+    Such files are for the registry, the SQL server and metrics (--auth-file), and, without a role, for PLAIN
+    on brokers (penstock.sasl.plain.users.file). No cluster is asked.
+
+    \b
+    penstock users hash alice --role write >> users
+    """
+    from penstock.credentials.users_file import hashed
+
+    if ":" in name or "," in name or name != name.strip() or name[:1] in ("", "#", "!"):
+        raise click.UsageError(f"'{name}' cannot be a name in a users file")
+    password = read_password(name, password_file, password_env)
+    line = f"{name}: {hashed(password)}{f', {role}' if role else ''}"
+    if as_json:
+        emit_json({"user": name, "line": line})
+    else:
+        click.echo(line)
+
+
 def set_password(
     wire: WireCluster,
     name: str,

@@ -8,7 +8,6 @@ process.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from penstock.cli.failure import CommandFailed
 from penstock.cli.properties import parse_properties
 from penstock.cli.secret_files import write_secret
 from penstock.cli.wire_client import WireCluster, check
+from penstock.credentials.users_file import hashed
 from penstock.ensemble import ServerTls
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -112,8 +112,7 @@ class SecureSite:
     def registry_words(self) -> list[str]:
         """Options of a registry that serves HTTPS to the administrator and logs in with a user of its own."""
         users = self.directory / "registry-users"
-        digest = hashlib.sha256(self._passwords[ADMIN].encode()).hexdigest()
-        write_secret(users, f"{ADMIN}: sha256:{digest}\n")
+        write_secret(users, f"{ADMIN}: {hashed(self._passwords[ADMIN])}, admin\n")
         config = self.directory / "registry.properties"
         write_secret(config, _properties(self._login(REGISTRY)))
         keystore, ca = str(self._keystore), str(self._ca)
