@@ -22,7 +22,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from penstock.testing import PenstockBroker
-from penstock.web.metrics import serve_metrics
+from penstock.web.metrics import MetricsSettings, serve_metrics
 from tests.registry.conftest import Registries, wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -159,7 +159,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
                 stdout=log,
                 stderr=log,
             )
-        port = serve_metrics(metrics, 0)
+        port = serve_metrics(metrics, MetricsSettings(0))
         try:
             registry = registries.start(broker.bootstrap)
             wait_until(lambda: ready_file.exists() or sql.poll() is not None)

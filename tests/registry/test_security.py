@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import ssl
 import subprocess
@@ -11,29 +10,10 @@ import httpx
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from penstock.elected.errors import CannotStart
-from penstock.registry.http.auth import Users
+from penstock.credentials.users_file import hashed
+from penstock.registry.http.routes import ROUTES
+from penstock.web.access import Role
 from tests.registry.test_api import error
-
-
-def test_passwords_are_in_clear_text_or_hashed(tmp_path):
-    digest = hashlib.sha256(b"se:cret").hexdigest()
-    path = tmp_path / "users"
-    path.write_text(f"# who\nann: pear\nbob: sha256:{digest}, admin\n")
-    users = Users.read(str(path))
-
-    def knows(name, password):
-        return users.knows(httpx.BasicAuth(name, password)._auth_header)
-
-    assert knows("ann", "pear") and knows("bob", "se:cret")
-    assert knows("ann", "pear"), "and again"
-    assert not knows("ann", "apple") and not knows("bob", digest) and not knows("eve", "pear")
-    for header in ("", "Basic", "Basic ???", "Bearer x", "Basic /w=="):
-        assert not users.knows(header)
-    for text in ("", "nobody", ": x"):
-        path.write_text(text)
-        with pytest.raises(CannotStart):
-            Users.read(str(path))
 
 
 def test_without_the_password_nothing_is_told(broker, registries, tmp_path):
@@ -51,6 +31,53 @@ def test_without_the_password_nothing_is_told(broker, registries, tmp_path):
         assert http.get("/subjects", auth=("ann", "pear")).json() == []
     client = SchemaRegistryClient({"url": guarded.url, "basic.auth.user.info": "ann:pear"})
     assert client.get_subjects() == []
+
+
+def test_each_user_may_do_what_its_role_allows(broker, registries, tmp_path):
+    users, order = tmp_path / "users", ("read", "write", "admin")
+    users.write_text("".join(f"{role}: {hashed(role, 1000)}, {role}\n" for role in order))
+    guarded = registries.start(
+        broker.bootstrap, "--topic", "roles", "--group", "roles", "--auth-file", str(users)
+    )
+    schema = {"schema": '"int"'}
+    requests = (
+        ("read", "GET", "/subjects", None),
+        ("read", "HEAD", "/subjects", None),
+        ("read", "GET", "/metrics", None),
+        ("write", "POST", "/subjects/s/versions", schema),
+        ("read", "POST", "/subjects/s", schema),
+        ("read", "POST", "/compatibility/subjects/s/versions/latest", schema),
+        ("read", "POST", "/compatibility/subjects/s/versions", schema),
+        ("write", "POST", "/contexts/:.c:/subjects/s/versions", schema),
+        ("write", "PUT", "/config/s", {"compatibility": "NONE"}),
+        ("admin", "PUT", "/config", {"compatibility": "NONE"}),
+        ("admin", "PUT", "/mode/s", {"mode": "READWRITE"}),
+        ("admin", "PUT", "/mode", {"mode": "READWRITE"}),
+        ("write", "DELETE", "/subjects/s", None),
+        ("admin", "DELETE", "/config", None),
+    )
+    with guarded.client() as http:
+        for needed, method, path, body in requests:
+            for role in order:
+                answer = http.request(method, path, json=body, auth=(role, role))
+                allowed = order.index(role) >= order.index(needed)
+                assert (answer.status_code != 403) is allowed, (role, method, path, answer.text)
+                if not allowed:
+                    assert error(answer) == (403, 403) and f"needs the role {needed}" in answer.text
+                if allowed:
+                    break
+        answer = http.get("/subjects", auth=("read", "read"))
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+def test_every_route_that_changes_something_needs_more_than_reading():
+    changing = {route.handler.__name__ for route in ROUTES if route.role is not Role.READ}
+    assert changing == {
+        "register", "delete", "delete_version", "update_config", "delete_config", "update_mode",
+        "delete_mode", "delete_context",
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from penstock.broker.broker import Broker
 from penstock.broker.net.context import RequestContext
-from penstock.broker.security.users_file import UsersFile, hashed
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.config.jaas import jaas_options
 from penstock.controller.credentials import CredentialChange
+from penstock.credentials.users_file import UsersFile, hashed
 from penstock.errors import ConfigError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

@@ -128,7 +128,7 @@ class Cluster:
             "client.id": "penstock-cli",
             "socket.timeout.ms": max(1000, int(self.timeout * 1000)),
             **settings,
-            **self.settings,
+            **_librdkafka_names(self.settings),
             "bootstrap.servers": self.bootstrap,
             "error_cb": self._on_error,
         }
@@ -215,6 +215,19 @@ class Cluster:
                 "Is it a Kafka broker, and does it want TLS or SASL (--client-config)?"
             )
         return CommandFailed(f"{doing}: {reason(detail)} ({detail.name().lstrip('_')})")
+
+
+def _librdkafka_names(settings: Mapping[str, str]) -> dict[str, str]:
+    """Of a file for Kafka's Java tools (sasl.jaas.config, ssl.truststore.location) or for librdkafka."""
+    from penstock.errors import PenstockError
+    from penstock.spark.librdkafka_names import translate
+
+    protection = {name: value for name, value in settings.items() if name.startswith(("sasl.", "ssl."))}
+    try:
+        translated = translate(protection)
+    except PenstockError as error:
+        raise click.UsageError(f"client settings: {str(error).removeprefix('kafka.')}") from error
+    return {name: value for name, value in settings.items() if name not in protection} | translated
 
 
 def admin_types() -> Any:

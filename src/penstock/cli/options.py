@@ -55,6 +55,8 @@ def address_options(kind: str) -> Options:
             "--client-config",
             metavar="FILE",
             type=FILE,
+            envvar="PENSTOCK_CLIENT_CONFIG",
+            show_envvar=True,
             help=f"A .properties file of {kind} settings (TLS, SASL).",
         ),
         click.option(

@@ -2,9 +2,82 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from penstock.cli.options import Options, options
+from penstock.cli.options import FILE, Options, options
+
+
+def access_options(what: str, others: str) -> Options:
+    """Who may use it, and TLS; `access_of` makes settings of what is given."""
+    return options(
+        click.option(
+            "--auth-file",
+            metavar="FILE",
+            type=FILE,
+            help="Who may use it: `name: password, role`, one a line; see `penstock users hash`.",
+        ),
+        click.option(
+            "--jwks",
+            metavar="FILE|URL",
+            help="Take bearer tokens (JWT) that are signed with one of these keys.",
+        ),
+        click.option("--jwt-issuer", metavar="TEXT", help="Only tokens of this issuer."),
+        click.option(
+            "--jwt-audience",
+            metavar="TEXT",
+            multiple=True,
+            help="Only tokens for one of these (repeatable).",
+        ),
+        click.option(
+            "--jwt-roles-claim",
+            metavar="NAME",
+            default="roles",
+            show_default=True,
+            help="The claim of a token that has its role: read, write or admin.",
+        ),
+        click.option(
+            "--max-request-rate",
+            metavar="N",
+            type=click.FloatRange(min=0),
+            default=0.0,
+            help="Requests a second of one user, or of one address without logins.  [default: no limit]",
+        ),
+        click.option(
+            "--tls-cert", metavar="FILE", type=FILE, help=f"The certificate of the {what}, PEM: serve HTTPS."
+        ),
+        click.option("--tls-key", metavar="FILE", type=FILE, help="The key of the certificate."),
+        click.option(
+            "--tls-ca", metavar="FILE", type=FILE, help=f"The authority of the other {others}, PEM."
+        ),
+    )
+
+
+def access_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of these options, which are removed from `given`."""
+    from penstock.web.access import AccessSettings
+
+    certificate, key = given.pop("tls_cert"), given.pop("tls_key")
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    jwks, issuer, audience = given.pop("jwks"), given.pop("jwt_issuer"), given.pop("jwt_audience")
+    if jwks is None and (issuer or audience):
+        raise click.UsageError("--jwt-issuer and --jwt-audience go with --jwks")
+    access = AccessSettings(
+        users_file=given.pop("auth_file"),
+        jwks=jwks,
+        issuer=issuer,
+        audience=audience,
+        roles_claim=given.pop("jwt_roles_claim"),
+        rate=given.pop("max_request_rate"),
+    )
+    return {
+        "access": access,
+        "tls_certificate": certificate,
+        "tls_key": key,
+        "tls_ca": given.pop("tls_ca"),
+    }
 
 
 def serving_options(
@@ -82,6 +155,7 @@ def serving_options(
             show_default=True,
             help="The largest request body that is taken.",
         ),
+        access_options(what, others),
         click.option(
             "--ready-file",
             metavar="FILE",

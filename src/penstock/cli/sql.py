@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from penstock.cli.options import FILE, address_options, client_of, json_option, 
 from penstock.cli.output import emit_json, note
 from penstock.cli.properties import key_values
 from penstock.cli.schemas.registry_options import registry_address
-from penstock.cli.serving_options import serving_options
+from penstock.cli.secret_files import write_secret
+from penstock.cli.serving_options import access_of, serving_options
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -147,6 +149,21 @@ def _needs_extra() -> Iterator[None]:
     help="A SQL server. Without it, one is started for as long as this command runs.",
 )
 @click.option(
+    "--server-user",
+    metavar="NAME:PASSWORD",
+    envvar="PENSTOCK_SQL_USER",
+    show_envvar=True,
+    help="User and password for the SQL server; or a bearer token in PENSTOCK_SQL_TOKEN.",
+)
+@click.option(
+    "--server-ca",
+    metavar="FILE",
+    type=FILE,
+    envvar="PENSTOCK_SQL_CA",
+    show_envvar=True,
+    help="The authority of the server's certificate, PEM.",
+)
+@click.option(
     "--execute", "-e", "statements", metavar="SQL", multiple=True, help="Run this and end (repeatable)."
 )
 @click.option(
@@ -171,6 +188,8 @@ def sql(
     context: click.Context,
     where: _Where,
     server: str | None,
+    server_user: str | None,
+    server_ca: str | None,
     statements: tuple[str, ...],
     files: tuple[str, ...],
     properties: tuple[str, ...],
@@ -207,8 +226,8 @@ def sql(
     texts = [*(_text_of(each) for each in files), *statements]
     if not texts and not is_terminal():
         texts = [sys.stdin.read()]
-    with _server(server, where) as url:
-        session = Session(url, *given)
+    with _server(server, server_user, server_ca, where) as (url, user, ca):
+        session = Session(url, *given, user=user, token=os.environ.get("PENSTOCK_SQL_TOKEN"), ca=ca)
         shell = Shell(session, as_json=as_json)
         try:
             if texts:
@@ -230,16 +249,21 @@ def _text_of(path: str) -> str:
 
 
 @contextmanager
-def _server(url: str | None, where: _Where) -> Iterator[str]:
-    """The server that was named, or one of our own, which ends with this command."""
+def _server(
+    url: str | None, user: str | None, ca: str | None, where: _Where
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """The server that was named, or one of our own, which ends with this command: its URL, user and CA."""
     if url is not None:
-        yield url
+        yield url, user, ca
         return
     where.check()
     with tempfile.TemporaryDirectory(prefix="penstock-sql-") as directory:
         ready_file, log = Path(directory) / "ready.json", Path(directory) / "server.log"
         words = [sys.executable, "-m", "penstock", "sql", "serve", "--from-parent", "--port", "0"]
-        words.append("--allow-python-functions")  # who runs the server is who types the statements
+        # Who runs the server is who types the statements: nobody else on this machine has the password.
+        password = secrets.token_urlsafe(24)
+        write_secret(Path(directory) / "users", f"shell: {password}\n")
+        words += ["--allow-python-functions", "--auth-file", str(Path(directory) / "users")]
         with log.open("wb") as out:
             # In a session of its own a Ctrl-C does not reach it: it is stopped by the pipe.
             process = subprocess.Popen(
@@ -255,7 +279,7 @@ def _server(url: str | None, where: _Where) -> Iterator[str]:
                 f"A SQL server of this command's own runs at {ready['sql']}; continuous queries run until it "
                 "ends, unless a `penstock sql serve` goes on with them."
             )
-            yield ready["sql"]
+            yield ready["sql"], f"shell:{password}", None
         finally:
             _end(process)
 
@@ -348,7 +372,9 @@ def serve(
                 f"SQL server at {ready['sql']}{', which leads' if ready['leads'] else ''}. Ctrl-C stops it."
             )
 
-    settings = server.ServerSettings(engine=where.settings(python_functions=allow_python_functions), **given)
+    access = access_of(given)
+    engine = where.settings(python_functions=allow_python_functions)
+    settings = server.ServerSettings(engine=engine, **access, **given)
     parent = sys.stdin.fileno() if from_parent else None
     try:
         code = server.serve(settings, ready_file=ready_file, announce=announce, parent=parent)

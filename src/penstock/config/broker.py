@@ -239,6 +239,12 @@ _CLUSTER = (
          "How long to wait for a server to answer."),
     _row("zookeeper.session.timeout.ms", INT, 18 * SECOND, Range(1),
          "A broker that is silent for this long is taken for dead."),
+    _row("zookeeper.ssl.client.enable", BOOLEAN, False, None,
+         "Whether to speak TLS to ZooKeeper; its certificate and host name are checked."),
+    _row("zookeeper.ssl.keystore.location", STRING, None, None,
+         "A PEM file with the private key and the certificate that this broker shows to ZooKeeper."),
+    _row("zookeeper.ssl.truststore.location", STRING, None, None,
+         "A PEM file with the authorities of ZooKeeper's certificates; without it, those of the machine."),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,6 +103,16 @@ def _parse_url(url: str) -> tuple[str, str, int]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise CannotStart(f"--advertised-url {url}: write it as http://host:port")
     return parts.scheme, parts.hostname, port
+
+
+def trust(ca: str | None) -> ssl.SSLContext | bool:
+    """Whom to trust as the leader; True for the authorities of the machine."""
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise CannotStart(f"--tls-ca {ca}: {error}") from error
 
 
 def group_settings(client: Mapping[str, str], session_timeout_ms: int) -> ClientSettings:

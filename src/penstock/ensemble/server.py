@@ -6,10 +6,12 @@ has to be downloaded; where PySpark is not installed, the jars of Debian's `zook
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -62,6 +64,31 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTls:
+    """A server that speaks TLS alone, to clients that show a certificate of `truststore`. PEM files."""
+
+    keystore: Path
+    truststore: Path
+
+    @property
+    def lines(self) -> list[str]:
+        return [
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"ssl.keyStore.location={self.keystore}",
+            "ssl.keyStore.type=PEM",
+            f"ssl.trustStore.location={self.truststore}",
+            "ssl.trustStore.type=PEM",
+            "ssl.clientAuth=need",
+        ]
+
+    def client(self) -> ssl.SSLContext:
+        """For who asks the server whether it serves: it has the same certificate."""
+        context = ssl.create_default_context(cafile=self.truststore)
+        context.load_cert_chain(self.keystore)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSpec:
     """A server alone, or one member of `members` by its id."""
 
@@ -71,6 +98,8 @@ class ServerSpec:
     id: int = 1
     members: Sequence[Member] = ()
     tick_ms: int = 500
+    tls: ServerTls | None = None
+    """Of a server alone: its only port for clients."""
 
     def properties(self) -> str:
         lines = [
@@ -88,6 +117,12 @@ class ServerSpec:
         ]
         if self.members:
             lines += ["standaloneEnabled=false", "reconfigEnabled=true", *(one.line for one in self.members)]
+        elif self.tls is not None:
+            lines += [
+                f"secureClientPort={self.port}",
+                f"secureClientPortAddress={self.host}",
+                *self.tls.lines,
+            ]
         else:
             lines += [f"clientPort={self.port}", f"clientPortAddress={self.host}"]
         return "\n".join(lines) + "\n"
@@ -174,7 +209,8 @@ class ZooKeeperProcess:
     def wait_until_serving(self, timeout: float = 60) -> None:
         """A member of an ensemble serves when the ensemble has a leader."""
         end = time.monotonic() + timeout
-        while not is_serving(self.spec.host, self.spec.port):
+        tls = None if self.spec.tls is None else self.spec.tls.client()
+        while not is_serving(self.spec.host, self.spec.port, tls):
             if self._process is None or self._process.poll() is not None:
                 raise ZooKeeperError(f"ZooKeeper ended as it started; see {self.spec.data / 'zookeeper.log'}")
             if time.monotonic() > end:
@@ -217,10 +253,13 @@ class ZooKeeperProcess:
         self.stop()
 
 
-def is_serving(host: str, port: int) -> bool:
+def is_serving(host: str, port: int, tls: ssl.SSLContext | None = None) -> bool:
     """Whether a server there answers clients: alone, or as part of an ensemble that has a leader."""
     try:
-        with socket.create_connection((host, port), timeout=2) as connection:
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((host, port), timeout=2))
+            if tls is not None:
+                connection = stack.enter_context(tls.wrap_socket(connection, server_hostname=host))
             connection.sendall(b"srvr")
             answer = b""
             while part := connection.recv(4096):

@@ -79,8 +79,14 @@ class ZooKeeperStore:
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
         auth: str | None = None,
+        tls: bool = False,
+        keystore: str | None = None,
+        truststore: str | None = None,
     ) -> None:
-        """`auth` is "user:password": who knows them, and nobody else, can read and change the nodes."""
+        """`auth` is "user:password": who knows them, and nobody else, can read and change the nodes.
+
+        The stores are PEM files, for `tls`: the key and certificate to show, and whom to trust.
+        """
         self._address = hosts
         self._acl = None if auth is None else [make_digest_acl(*auth.split(":", 1), all=True)]
         self._connection_timeout = connection_timeout_ms / 1000
@@ -89,6 +95,11 @@ class ZooKeeperStore:
             timeout=session_timeout_ms / 1000,
             default_acl=self._acl,
             auth_data=None if auth is None else [("digest", auth)],
+            use_ssl=tls,
+            keyfile=keystore,
+            certfile=keystore,
+            ca=truststore,
+            check_hostname=tls,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=2, max_delay=1, ignore_expire=False
             ),

@@ -17,6 +17,7 @@ from penstock.pipelines.project import Project
 from penstock.pipelines.runner import Event, Runner
 from penstock.pipelines.state import StateDirectory
 from penstock.spark.progress import Watch, watch
+from penstock.web.metrics import MetricsSettings
 
 Show = Callable[[Callable[[], dict[str, Any]]], AbstractContextManager[Any] | None]
 
@@ -30,7 +31,7 @@ def serve(
     report: Callable[[Event], None],
     stop: threading.Event,
     show: Show,
-    metrics_port: int | None,
+    metrics: MetricsSettings | None,
     progress_to: str | None,
 ) -> None:
     """Runs until `stop`; PipelineError when the project cannot be started at all, or Spark dies."""
@@ -51,12 +52,13 @@ def serve(
             watching = watch(
                 spark,
                 bootstrap=None if bootstrap in (None, "", "none") else bootstrap,
-                metrics_port=metrics_port,
+                metrics=metrics,
                 pipeline=project.name,
                 on_progress=runner.on_progress,
             )
         except OSError as error:
-            raise PenstockError(f"metrics port {metrics_port}: {error.strerror or error}") from error
+            port = metrics.port if metrics is not None else None
+            raise PenstockError(f"metrics port {port}: {error.strerror or error}") from error
         about |= {"jvm": jvm_pid(spark), "metrics_port": watching.metrics_port}
         state.announce(about)
         report(
@@ -65,6 +67,7 @@ def serve(
                 "pipeline": project.name,
                 "master": master,
                 "metrics_port": watching.metrics_port,
+                "metrics_scheme": "https" if metrics is not None and metrics.certificate else "http",
             }
         )
         with show(runner.status) or nullcontext():

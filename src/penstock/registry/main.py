@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import Any
 
 from penstock.elected import topic
 from penstock.elected.elector import Elector
-from penstock.elected.errors import CannotStart
 from penstock.elected.process import (
     group_settings,
     guard,
@@ -23,15 +21,16 @@ from penstock.elected.process import (
     listen,
     loop_factory,
     soon,
+    trust,
     write_ready,
 )
 from penstock.elected.store import Store
 from penstock.registry.forwarding import Forwarder
 from penstock.registry.http.app import Api, application, render_refusal
-from penstock.registry.http.auth import Users
 from penstock.registry.http.call import TAKEN_TYPES
 from penstock.registry.service import Service
 from penstock.registry.state import DEFAULT_LEVEL, State
+from penstock.web.access import NOTHING_ASKED, Access, AccessSettings
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class Settings:
     compatibility: str = DEFAULT_LEVEL
     """The level that counts where the topic has none."""
     replication_factor: int = 3
-    auth_file: str | None = None
+    access: AccessSettings = NOTHING_ASKED
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_ca: str | None = None
@@ -91,7 +90,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         loop.add_signal_handler(number, stopping.set)
     if parent is not None:
         loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
-    users = Users.read(settings.auth_file) if settings.auth_file else None
+    access = Access.of(settings.access, "penstock schema registry")
     with listen(settings.host, settings.port) as listener:
         identity = identify(
             listener,
@@ -125,13 +124,14 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         service = Service(
             state, store, identity, write_timeout=settings.write_timeout, leader_wait=settings.leader_wait
         )
-        forwarder = Forwarder(verify=_trust(settings), timeout=settings.leader_wait + settings.write_timeout)
+        forwarder = Forwarder(
+            verify=trust(settings.tls_ca), timeout=settings.leader_wait + settings.write_timeout
+        )
         api = Api(
             service,
             forwarder,
             cluster_id=cluster_id,
             group=settings.group,
-            users=users,
             max_body_bytes=settings.max_body_bytes,
         )
         elector = Elector(
@@ -148,6 +148,8 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             application(api),
             allowed,
             render=render_refusal,
+            access=access,
+            needs=api.needs,
             certificate=settings.tls_certificate,
             key=settings.tls_key,
         )
@@ -181,6 +183,8 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             await loop.run_in_executor(None, elector.stop, 0.5)
             await service.close()
             await forwarder.close()
+            if access is not None:
+                access.close()
             if ready_file is not None and os.path.exists(ready_file):
                 os.unlink(ready_file)
         for failure in failures:
@@ -191,12 +195,3 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
 def _give_up(reason: str, stopping: asyncio.Event, failures: list[str]) -> None:
     failures.append(reason)
     stopping.set()
-
-
-def _trust(settings: Settings) -> ssl.SSLContext | bool:
-    if settings.tls_ca is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=settings.tls_ca)
-    except (OSError, ssl.SSLError) as error:
-        raise CannotStart(f"--tls-ca {settings.tls_ca}: {error}") from error

@@ -24,6 +24,8 @@ from penstock.client.partitioning import KEY_PARTITIONER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.web.metrics import MetricsSettings
+
 TOPIC = "__penstock_queries"
 _RETRY_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -228,19 +230,25 @@ def watch(
     bootstrap: str | None = None,
     kafka: Mapping[str, str] | None = None,
     metrics_port: int | None = None,
+    metrics: MetricsSettings | None = None,
     pipeline: str = "",
     on_progress: Callable[[QueryProgress], None] | None = None,
 ) -> Watch:
     """Watches all queries of a session until `Watch.stop()`.
 
     `bootstrap` sends progress to the topic `__penstock_queries` there; `kafka` has more librdkafka settings;
-    `metrics_port` serves Prometheus metrics on 127.0.0.1 (0: any free port, told in `Watch.metrics_port`).
+    `metrics_port` serves Prometheus metrics on 127.0.0.1 (0: any free port, told in `Watch.metrics_port`);
+    `metrics` does so with users, tokens and TLS.
     """
     watching = Watch(pipeline, on_progress)
     if bootstrap:
         watching._records = Records({**(kafka or {}), "bootstrap.servers": bootstrap})
-    if metrics_port is not None:
-        watching._server = _serve_metrics(watching, metrics_port)
+    if metrics is None and metrics_port is not None:
+        from penstock.web.metrics import MetricsSettings
+
+        metrics = MetricsSettings(metrics_port)
+    if metrics is not None:
+        watching._server = _serve_metrics(watching, metrics)
         watching.metrics_port = watching._server.server_port
     watching.follow(spark)
     return watching
@@ -294,7 +302,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = 
 )
 
 
-def _serve_metrics(watching: Watch, port: int) -> Any:
+def _serve_metrics(watching: Watch, settings: MetricsSettings) -> Any:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
@@ -326,7 +334,7 @@ def _serve_metrics(watching: Watch, port: int) -> Any:
 
     registry = CollectorRegistry()
     registry.register(Queries())
-    return serve_metrics(registry, port)
+    return serve_metrics(registry, settings)
 
 
 # -- the topic

@@ -21,6 +21,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case, as ASGI has them."""
 
 JSON = ("application/json",)
+SECURE_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    # Pages here have a style and no script. No HSTS: it would count for all ports of the host.
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+]
+"""Of every answer."""
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _REMEMBERED = 1000
 _CORS_METHODS = b"GET, HEAD, POST, PUT, DELETE"
@@ -37,6 +45,7 @@ class Refusal:
     status: int
     reason: str
     message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Guard:

@@ -1,4 +1,4 @@
-"""uvicorn as the servers here run it. None is without its guard."""
+"""uvicorn as the servers here run it: behind a guard, with logins where they are asked for, and TLS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.web.guard import Guard, Refusal
+from penstock.web.access import ANYONE, Access, Principal, Role, by_method
+from penstock.web.guard import SECURE_HEADERS, Guard, Refusal
 
 Render = Callable[[Refusal], tuple[bytes, str]]
 """The body of a refusal and its type, in the shape of the server's other errors."""
@@ -23,13 +24,36 @@ def render_json(refusal: Refusal) -> tuple[bytes, str]:
     return json.dumps(body, ensure_ascii=False).encode() + b"\n", "application/json"
 
 
-class Guarded:
-    """An application behind its guard: what the guard refuses does not reach it."""
+_PRINCIPAL = "penstock.principal"
+NOT_STORED = (b"cache-control", b"no-store")
 
-    def __init__(self, app: ASGIApp, guard: Guard, render: Render = render_json) -> None:
+
+def principal_of(scope: Scope) -> Principal:
+    """Who sends this request."""
+    found: Principal = scope.get(_PRINCIPAL, ANYONE)
+    return found
+
+
+class Guarded:
+    """An application behind its guard and its logins: what they refuse does not reach it.
+
+    `needs` says which role a request needs, by its method and path.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        render: Render = render_json,
+        access: Access | None = None,
+        needs: Callable[[str, bytes], Role] = by_method,
+    ) -> None:
         self._app = app
         self._guard = guard
         self._render = render
+        self._access = access
+        self._needs = needs
+        self._headers = [*SECURE_HEADERS, *([] if access is None else [NOT_STORED])]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -37,19 +61,22 @@ class Guarded:
         method, headers = scope["method"], scope["headers"]
         refusal = self._guard.refusal(method, headers)
         if refusal is not None:
-            body, kind = self._render(refusal)
-            await _answer(
-                send, refusal.status, body if method != "HEAD" else b"", [(b"content-type", kind.encode())]
-            )
+            await self._refuse(send, method, refusal)
             return
         preflight = self._guard.preflight(method, headers)
         if preflight is not None:
             await _answer(send, 204, b"", preflight)
             return
         more = self._guard.cors(headers)
-        if not more:
-            await self._app(scope, receive, send)
-            return
+        if self._access is not None:
+            client = scope.get("client")
+            needed = self._needs(method, scope["raw_path"])
+            admitted = await self._access.admit(headers, client[0] if client else "", needed)
+            if isinstance(admitted, Refusal):
+                await self._refuse(send, method, admitted, more)
+                return
+            scope[_PRINCIPAL] = admitted
+        more = [*self._headers, *more]
 
         async def send_readable(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -57,6 +84,13 @@ class Guarded:
             await send(message)
 
         await self._app(scope, receive, send_readable)
+
+    async def _refuse(
+        self, send: Send, method: str, refusal: Refusal, more: list[tuple[bytes, bytes]] | None = None
+    ) -> None:
+        body, kind = self._render(refusal)
+        headers = [(b"content-type", kind.encode()), *refusal.headers, *self._headers, *(more or [])]
+        await _answer(send, refusal.status, body if method != "HEAD" else b"", headers)
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
@@ -74,10 +108,12 @@ class Server(uvicorn.Server):
         guard: Guard,
         *,
         render: Render = render_json,
+        access: Access | None = None,
+        needs: Callable[[str, bytes], Role] = by_method,
         certificate: str | None = None,
         key: str | None = None,
     ) -> None:
-        guarded: Any = Guarded(app, guard, render)
+        guarded: Any = Guarded(app, guard, render, access, needs)
         super().__init__(
             uvicorn.Config(
                 guarded,

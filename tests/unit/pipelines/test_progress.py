@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.spark.progress import QueryProgress, Watch, _serve_metrics, lag_between
+from penstock.web.metrics import MetricsSettings
 
 PROGRESS: dict[str, Any] = {
     "id": "8", "runId": "9", "name": "shop.counts", "timestamp": "2026-01-01T00:00:00.000Z", "batchId": 7,
@@ -66,7 +67,7 @@ def test_lag_is_told_only_where_offsets_are_kafkas(end: Any, latest: Any, lag: i
 
 def test_metrics_have_the_pipeline_and_the_flow_as_labels():
     watching = Watch("shop", None)
-    server = _serve_metrics(watching, 0)
+    server = _serve_metrics(watching, MetricsSettings(0))
     try:
         watching.progressed(QueryProgress.from_json(PROGRESS))
         watching.progressed(QueryProgress.from_json(PROGRESS))

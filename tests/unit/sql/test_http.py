@@ -14,7 +14,8 @@ from penstock.elected.process import listen
 from penstock.sql.errors import NotAllowed, Place, Unknown
 from penstock.sql.language.statements import Describe, Drop, Select, Show
 from penstock.sql.results import Done, Rows
-from penstock.sql.server.http import Api
+from penstock.sql.server.http import Api, needs
+from penstock.web.access import Access, AccessSettings
 from penstock.web.guard import Guard
 from penstock.web.server import Server
 
@@ -81,8 +82,9 @@ class Leads:
 class Running:
     """The endpoint on a port of its own, in a thread."""
 
-    def __init__(self, engine, **options):
+    def __init__(self, engine, access=None, **options):
         self.engine = engine
+        self.access = access
         self.leads = Leads()
         self._options = options
         self._started = threading.Event()
@@ -92,7 +94,7 @@ class Running:
         self.api = Api(self.engine, self.leads, **self._options)
         with listen("127.0.0.1", 0) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            self._server = Server(self.api.application(), Guard())
+            self._server = Server(self.api.application(), Guard(), access=self.access, needs=needs)
             serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
             await self._server.listening()
             self._started.set()
@@ -361,3 +363,52 @@ def test_what_the_server_does_not_allow_is_403():
 
     with Running(Strict()) as running:
         assert running.lines("DROP STREAM s;")[0] == 403
+
+
+@pytest.fixture
+def access(tmp_path):
+    users = tmp_path / "users"
+    users.write_text("reader: r, read\nwriter: w, write\nadmin: a, admin\n")
+    made = Access(AccessSettings(users_file=str(users)))
+    yield made
+    made.close()
+
+
+FUNCTION = "CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS $$return x$$;"
+
+
+@pytest.mark.parametrize(
+    ("needed", "sql"),
+    [
+        ("read", "SELECT n FROM t;"),
+        ("read", "SET 'auto.offset.reset' = 'earliest'; SELECT n FROM t;"),
+        ("write", "DROP STREAM s;"),
+        ("write", "INSERT INTO s VALUES (1);"),
+        ("write", "CREATE STREAM s AS SELECT n FROM t;"),
+        ("write", "CREATE STREAM s (n INT) WITH (topic = 't', format = 'json');"),
+        ("write", "TERMINATE q;"),
+        ("admin", FUNCTION),
+        ("admin", "SELECT reflect('java.lang.System', 'exit', 1) FROM t;"),
+    ],
+)
+def test_a_statement_is_run_for_who_has_the_role_for_it(access, needed, sql):
+    class Any(Numbers):
+        executed = 0
+
+        def execute(self, statement, properties):
+            self.executed += 1
+            return Done("done", {})
+
+    order = ("read", "write", "admin")
+    with Running(Any(), access) as running:
+        assert running.http.post("/sql", json={"sql": sql}).status_code == 401
+        assert running.http.get("/queries").status_code == 401
+        for user, role in (("reader", "read"), ("writer", "write"), ("admin", "admin")):
+            running.engine.executed = 0
+            answer = running.http.post("/sql", json={"sql": sql}, auth=(user, user[0]))
+            last = json.loads(answer.text.splitlines()[-1])
+            if order.index(role) >= order.index(needed):
+                assert last == {"done": "done"} and running.engine.executed == 1
+            else:
+                assert last["error"] == "NotAllowed" and f"needs the role {needed}" in last["message"]
+                assert running.engine.executed == 0

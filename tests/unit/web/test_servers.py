@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import socket
+import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 import penstock
-from penstock.web.metrics import serve_metrics
+from penstock.web.access import AccessSettings
+from penstock.web.metrics import MetricsSettings, serve_metrics
+from tests.certificates import Authority
 
 SERVERS = ("uvicorn", "http.server", "wsgiref", "aiohttp.web", "socketserver", "hypercorn")
 
@@ -38,7 +43,7 @@ def test_no_module_but_those_of_web_serves_http():
 def metrics():
     registry = CollectorRegistry()
     Gauge("g", "A gauge.", registry=registry).set(7)
-    server = serve_metrics(registry, 0)
+    server = serve_metrics(registry, MetricsSettings(0))
     yield f"http://127.0.0.1:{server.server_port}/metrics"
     server.shutdown()
     server.server_close()
@@ -63,3 +68,45 @@ def test_a_metrics_port_answers_prometheus_and_no_web_page(metrics):
     assert status == 403 and "g 7.0" not in text
     assert ask(metrics, "POST", b"x", Content_Type="text/plain")[0] == 415
     assert ask(metrics, "POST", b"", Sec_Fetch_Site="cross-site")[0] == 403
+
+
+@pytest.fixture
+def secured_metrics(tmp_path):
+    certificate, key = Authority().issue("127.0.0.1")
+    (tmp_path / "server.pem").write_text(key + certificate)
+    (tmp_path / "users").write_text("prometheus: pear, read\n")
+    registry = CollectorRegistry()
+    Gauge("g", "A gauge.", registry=registry).set(7)
+    access = AccessSettings(users_file=str(tmp_path / "users"))
+    server = serve_metrics(registry, MetricsSettings(0, access, str(tmp_path / "server.pem")))
+    yield server.server_port, certificate
+    server.shutdown()
+    server.server_close()
+
+
+def test_metrics_with_users_and_tls_are_for_users_over_tls(secured_metrics):
+    port, certificate = secured_metrics
+    trusted = ssl.create_default_context()
+    trusted.check_hostname, trusted.verify_mode = False, ssl.CERT_NONE
+    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted, trust_env=False) as http:
+        refused = http.get("/metrics")
+        assert refused.status_code == 401 and "g 7.0" not in refused.text
+        assert refused.headers["www-authenticate"] == 'Basic realm="penstock metrics"'
+        assert http.get("/metrics", auth=("prometheus", "apple")).status_code == 401
+        answer = http.get("/metrics", auth=("prometheus", "pear"))
+        assert answer.status_code == 200 and "g 7.0" in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert http.get("/metrics", headers={"host": "evil.example"}).status_code == 403
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+
+
+def test_a_connection_that_says_nothing_does_not_hold_up_others(secured_metrics):
+    port, _ = secured_metrics
+    trusted = ssl.create_default_context()
+    trusted.check_hostname, trusted.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port)):
+        answer = httpx.get(
+            f"https://127.0.0.1:{port}/metrics", verify=trusted, trust_env=False, auth=("prometheus", "pear")
+        )
+        assert answer.status_code == 200

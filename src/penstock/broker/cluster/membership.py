@@ -61,6 +61,9 @@ class Membership:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             auth=config.zookeeper_auth,
+            tls=config.zookeeper_ssl_client_enable,
+            keystore=config.zookeeper_ssl_keystore_location,
+            truststore=config.zookeeper_ssl_truststore_location,
         )
         self.controller = ClusterController(self.store, broker.id, broker.clock, config)
         self.elected = ElectedController(self.controller, self.store, broker.id, self.unclean, (completions,))

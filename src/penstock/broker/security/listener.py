@@ -10,13 +10,13 @@ from penstock.broker.security.principal import ANONYMOUS, USER, Principal
 from penstock.broker.security.sasl import SaslListener
 from penstock.broker.security.subjects import SubjectRules, subject_of
 from penstock.broker.security.tls import TlsContexts
-from penstock.broker.security.tokens import JwksTokens
-from penstock.broker.security.users_file import UsersFile
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.config.jaas import jaas_options
 from penstock.config.listeners import PREFIX
 from penstock.config.security import JAAS
+from penstock.credentials.tokens import JwksTokens
+from penstock.credentials.users_file import UsersFile
 from penstock.errors import ConfigError
 
 Config = Callable[[], BrokerConfig]

@@ -9,7 +9,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from penstock.broker.security.sasl import LoginFailed, Mechanism
+from penstock.broker.security.sasl import Mechanism
+from penstock.credentials import LoginFailed
 from penstock.wire.scram import HASHES, ScramCredential, ScramFailed, ServerScram
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.broker.net.dispatch import CloseConnection, LastAnswer, Pending
 from penstock.broker.net.session import Session
 from penstock.broker.security.principal import USER, Principal
+from penstock.credentials import LoginFailed
 from penstock.errors import (
     ApiError,
     IllegalSaslState,
-    PenstockError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 _ALLOWED = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _KEY = struct.Struct(">h")
 _LENGTH = struct.Struct(">i")
-
-
-class LoginFailed(PenstockError):
-    """A login that is not accepted. The text is for the broker's log, not for the client."""
 
 
 class Mechanism(Protocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import json_option
+from penstock.cli.options import FILE, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.pipelines.view import COLUMNS, LiveTable, event_lines, offsets, problems, row
 from penstock.cli.properties import key_values
@@ -25,6 +25,7 @@ from penstock.pipelines.state import StateDirectory
 
 if TYPE_CHECKING:
     from penstock.pipelines.flow_state import RunOptions
+    from penstock.web.metrics import MetricsSettings
 
 _JVM_GONE_SECONDS = 30.0
 _BOOTSTRAP = "127.0.0.1:9092"
@@ -135,6 +136,18 @@ def init(name: str, bootstrap: str, source: str, sink: str, as_json: bool) -> No
     help="Serve Prometheus metrics on 127.0.0.1; 0 takes any free port.",
 )
 @click.option(
+    "--metrics-auth-file",
+    metavar="FILE",
+    type=FILE,
+    help="Who may read the metrics: `name: password`, one a line; see `penstock users hash`.",
+)
+@click.option(
+    "--metrics-tls-cert",
+    metavar="FILE",
+    type=FILE,
+    help="A PEM file with a certificate and its key: serve the metrics over HTTPS.",
+)
+@click.option(
     "--progress-to",
     metavar="HOST:PORT",
     help="Brokers whose topic __penstock_queries gets the progress, or none.  [default: the project's]",
@@ -158,6 +171,8 @@ def run(
     refresh_every: float,
     no_watch: bool,
     metrics_port: int | None,
+    metrics_auth_file: str | None,
+    metrics_tls_cert: str | None,
     progress_to: str | None,
     run_seconds: float | None,
     as_json: bool,
@@ -178,6 +193,8 @@ def run(
         raise click.UsageError("--full-refresh and --refresh go with --once; without it, use --rebuild FLOW")
     if rebuild and (once or dry_run):
         raise click.UsageError("--rebuild is for a run that goes on; with --once, use --full-refresh TABLE")
+    if metrics_port is None and (metrics_auth_file or metrics_tls_cert):
+        raise click.UsageError("--metrics-auth-file and --metrics-tls-cert go with --metrics-port")
     settings = key_values(conf, "--conf")
     with _one_line():
         opened, state = _open(project)
@@ -214,12 +231,21 @@ def run(
                         stop,
                         out,
                         as_json,
-                        metrics_port,
+                        _metrics(metrics_port, metrics_auth_file, metrics_tls_cert),
                         progress_to,
                         run_seconds,
                     )
         finally:
             state.release()
+
+
+def _metrics(port: int | None, auth_file: str | None, certificate: str | None) -> MetricsSettings | None:
+    if port is None:
+        return None
+    from penstock.web.access import AccessSettings
+    from penstock.web.metrics import MetricsSettings
+
+    return MetricsSettings(port, AccessSettings(users_file=auth_file), certificate)
 
 
 def _run_once(
@@ -267,7 +293,7 @@ def _keep_running(
     stop: threading.Event,
     out: TextIO,
     as_json: bool,
-    metrics_port: int | None,
+    metrics: MetricsSettings | None,
     progress_to: str | None,
     run_seconds: float | None,
 ) -> None:
@@ -304,7 +330,7 @@ def _keep_running(
     if not as_json:
         print(f"Spark starts on {master} …", file=out, flush=True)
     try:
-        serve(project, state, master, settings, options, report, stop, running, metrics_port, progress_to)
+        serve(project, state, master, settings, options, report, stop, running, metrics, progress_to)
     except PenstockError as error:
         if as_json:
             _json_line(out, {"event": "failed", "error": str(error)})

@@ -82,9 +82,8 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
     if kind == "note":
         return [f"{event['flow']}: {event['text']}"]
     if kind == "ready":
-        metrics = (
-            f", metrics at http://127.0.0.1:{event['metrics_port']}/metrics" if event["metrics_port"] else ""
-        )
+        where = f"{event['metrics_scheme']}://127.0.0.1:{event['metrics_port']}/metrics"
+        metrics = f", metrics at {where}" if event["metrics_port"] else ""
         return [f"{event['pipeline']} runs on {event['master']}{metrics}. Ctrl-C stops it."]
     if kind == "stopped":
         return ["stopped"]

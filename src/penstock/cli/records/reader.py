@@ -150,6 +150,9 @@ def _on_error(
             f"{topic}-{partition}: the records from offset {offset} on are gone (retention or deletion); "
             "start again with --from earliest."
         )
-    # Errors of no partition are about groups, which a reader by assignment does not use.
+    # librdkafka looks for a group's coordinator, which a reader by assignment does not use and may not see.
+    if error.code() == error.GROUP_AUTHORIZATION_FAILED:
+        return
+    # So are errors of no partition.
     if (partition is not None and partition >= 0) or error.fatal():
         raise cluster.failure(error, f"cannot read {topic}-{partition}")

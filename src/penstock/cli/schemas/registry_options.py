@@ -79,9 +79,16 @@ def registry_address(what: str) -> Options:
             metavar="NAME:PASSWORD",
             envvar="PENSTOCK_REGISTRY_USER",
             show_envvar=True,
-            help="Who we are, where the registry asks.",
+            help="User and password for the schema registry.",
         ),
-        click.option("--registry-ca", metavar="FILE", type=FILE, help="PEM: who signed its certificate."),
+        click.option(
+            "--registry-ca",
+            metavar="FILE",
+            type=FILE,
+            envvar="PENSTOCK_REGISTRY_CA",
+            show_envvar=True,
+            help="PEM: who signed its certificate.",
+        ),
         click.option("--registry-cert", metavar="FILE", type=FILE, help="PEM: our own certificate."),
         click.option("--registry-key", metavar="FILE", type=FILE, help="Its key."),
     )

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import FILE, address_options, client_of, json_option
+from penstock.cli.options import address_options, client_of, json_option
 from penstock.cli.output import emit_json
 from penstock.cli.schemas.registry_options import LEVELS
-from penstock.cli.serving_options import serving_options
+from penstock.cli.serving_options import access_of, serving_options
 from penstock.errors import PenstockError
 
 
@@ -37,20 +37,6 @@ from penstock.errors import PenstockError
 )
 @click.option("--read-only", is_flag=True, help="Never become the leader.")
 @click.option(
-    "--auth-file",
-    metavar="FILE",
-    type=FILE,
-    help="Who may use it: `name: password`, one a line.",
-)
-@click.option("--tls-cert", metavar="FILE", type=FILE, help="PEM: speak HTTPS.")
-@click.option("--tls-key", metavar="FILE", type=FILE, help="Its key.")
-@click.option(
-    "--tls-ca",
-    metavar="FILE",
-    type=FILE,
-    help="PEM: who signed the certificates of the other registries.",
-)
-@click.option(
     "--from-parent", is_flag=True, hidden=True, help="Of `penstock up`: the broker is named on stdin."
 )
 @json_option
@@ -61,8 +47,6 @@ def registry(
     ready_file: str | None,
     from_parent: bool,
     as_json: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
     read_only: bool,
     **given: Any,
 ) -> None:
@@ -81,8 +65,7 @@ def registry(
         raise CommandFailed(
             f"the schema registry needs {error.name}: install it with `pip install 'penstock[registry]'`."
         ) from error
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together")
+    access = access_of(given)
     bootstrap, client = client_of(bootstrap, client_config, client_settings)
     parent = None
     if from_parent:
@@ -100,9 +83,7 @@ def registry(
         elif not from_parent:
             click.echo(f"schema registry at {ready['registry']}, schemas in {ready['topic']}")
 
-    settings = Settings(
-        client=client, tls_certificate=tls_cert, tls_key=tls_key, eligible=not read_only, **given
-    )
+    settings = Settings(client=client, eligible=not read_only, **access, **given)
     try:
         code = run(settings, ready_file=ready_file, announce=announce, parent=parent)
     except PenstockError as error:

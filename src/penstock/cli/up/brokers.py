@@ -15,16 +15,19 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.failure import CommandFailed
+from penstock.cli.secret_files import write_secret
 from penstock.ensemble import ServerSpec, ZooKeeperProcess, free_port
 from penstock.errors import PenstockError
 from penstock.processes import with_parent
 
 if TYPE_CHECKING:
     from penstock.cli.up.companion import Companion
+    from penstock.cli.up.secure import SecureSite
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +47,26 @@ class ChildFailed(PenstockError):
 
 
 class BrokerProcess:
-    """One broker as a child. Its port stays the same when it is started again."""
+    """One broker as a child. Its port stays the same when it is started again.
 
-    def __init__(self, broker_id: int, host: str, port: int, settings: Mapping[str, str]) -> None:
+    With `config_file` its settings are written there: they have secrets, which are no arguments of a process.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        host: str,
+        port: int,
+        settings: Mapping[str, str],
+        protocol: str = "PLAINTEXT",
+        config_file: Path | None = None,
+    ) -> None:
         self.id = broker_id
         self.host = host
         self.port = port
         self._settings = settings
+        self._protocol = protocol
+        self._config_file = config_file
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
         self._listening = asyncio.Event()
@@ -68,8 +84,12 @@ class BrokerProcess:
         """The process runs; `ready` says when it listens."""
         self._listening.clear()
         host = f"[{self.host}]" if ":" in self.host else self.host
-        values = {**self._settings, "listeners": f"PLAINTEXT://{host}:{self.port}"}
-        words = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+        values = {**self._settings, "listeners": f"{self._protocol}://{host}:{self.port}"}
+        if self._config_file is not None:
+            write_secret(self._config_file, "".join(f"{name}={value}\n" for name, value in values.items()))
+            words = ["--config", str(self._config_file)]
+        else:
+            words = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "penstock.broker", *words),
@@ -144,10 +164,29 @@ class BrokerProcess:
 class LocalCluster:
     """All the processes, as they are kept running until `stopping` is set."""
 
-    def __init__(self, brokers: int, data: Path, host: str, port: int, settings: Mapping[str, str]) -> None:
-        self._data = data
-        self.zookeeper = ZooKeeperProcess(ServerSpec(data / "zookeeper", free_port()), ends_with_parent=True)
+    def __init__(
+        self,
+        brokers: int,
+        data: Path,
+        host: str,
+        port: int,
+        settings: Mapping[str, str],
+        secure: SecureSite | None = None,
+    ) -> None:
+        spec = ServerSpec(data / "zookeeper", free_port())
+        self._secure = secure
+        protocol = "PLAINTEXT"
+        own: dict[str, str] = {}
+        login: dict[str, str] = {}
+        if secure is not None:
+            tls, own = secure.zookeeper(spec.host)
+            spec = replace(spec, tls=tls)
+            protocol, login = secure.protocol, secure.login()
+            own |= secure.broker_settings()
+        self.zookeeper = ZooKeeperProcess(spec, ends_with_parent=True)
+        self._login: Mapping[str, str] = login
         common = {
+            **own,
             "default.replication.factor": str(min(_MOST_REPLICAS, brokers)),
             "zookeeper.session.timeout.ms": str(_SESSION_MS),
             "zookeeper.connection.timeout.ms": str(round(_READY_SECONDS * 1000)),
@@ -160,6 +199,8 @@ class LocalCluster:
                 host,
                 port and port + number - 1,
                 {**common, "node.id": str(number), "log.dirs": str(data / f"broker-{number}")},
+                protocol,
+                None if secure is None else secure.directory / f"broker-{number}.properties",
             )
             for number in range(1, brokers + 1)
         ]
@@ -183,12 +224,16 @@ class LocalCluster:
             if not await self._unless_stopped(self._all_ready()):
                 return
             state.update(self._state())
+            if self._secure is not None:
+                await loop.run_in_executor(None, self._secure.provision, state["bootstrap"])
             if registry is not None:
                 found = await stack.enter_async_context(registry.beside(state["bootstrap"], self.stopping))
                 if "registry" in found:
                     state["registry"] = found["registry"]
             if self.stopping.is_set():
                 return
+            if self._secure is not None:
+                state |= self._secure.write_clients(state["bootstrap"], state.get("registry"))
 
             def tell() -> None:
                 state.update(self._state())
@@ -242,7 +287,7 @@ class LocalCluster:
     async def _knows_all(self, broker: BrokerProcess) -> None:
         """A topic with a replica on each can be made at any of them."""
         loop = asyncio.get_running_loop()
-        while await loop.run_in_executor(None, _brokers_known, broker) < len(self.brokers):
+        while await loop.run_in_executor(None, _brokers_known, broker, self._login) < len(self.brokers):
             await asyncio.sleep(0.02)
 
     async def _keep(self, broker: BrokerProcess, tell: Callable[[], None]) -> None:
@@ -282,15 +327,21 @@ class LocalCluster:
         await asyncio.gather(*(broker.stop() for broker in self.brokers))
 
 
-def _brokers_known(broker: BrokerProcess) -> int:
+def _brokers_known(broker: BrokerProcess, login: Mapping[str, str]) -> int:
     from penstock.client import ClientSettings
     from penstock.client.connection import Connection
+    from penstock.client.security import Security
     from penstock.wire.api_keys import ApiKey
     from penstock.wire.codec import Message
 
     timeout_ms = int(_READY_SECONDS * 1000)
     address = (broker.host, broker.port)
-    settings = ClientSettings((address,), request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+    settings = ClientSettings(
+        (address,),
+        request_timeout_ms=timeout_ms,
+        connect_timeout_ms=timeout_ms,
+        security=Security.from_kafka(login),
+    )
     connection = Connection(*address, settings)
     try:
         return len(connection.request(ApiKey.METADATA, Message(topics=[]), at_most=12).brokers)
@@ -307,6 +358,7 @@ def run_cluster(
     ready_file: str | None,
     announce: Callable[[dict[str, Any]], object],
     registry: Companion | None,
+    secure: SecureSite | None,
 ) -> None:
     """Until a signal stops it; what prevents it is one line."""
     from penstock.config import BrokerConfig
@@ -318,7 +370,7 @@ def run_cluster(
         BrokerConfig.parse(dict(settings))  # a mistake is told once, not by each of them
 
         async def run() -> None:
-            cluster = LocalCluster(brokers, Path(data).absolute(), host, port, settings)
+            cluster = LocalCluster(brokers, Path(data).absolute(), host, port, settings, secure)
             await cluster.run(Path(ready_file) if ready_file else None, announce, registry)
 
         asyncio.run(run())

@@ -5,9 +5,11 @@ With --brokers N a cluster of processes: up_brokers.py.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,9 +21,8 @@ from penstock.cli.properties import key_values
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from penstock.cli.up.companion import Companion
+    from penstock.cli.up.secure import SecureSite
 
 REGISTRY_PORT = 8081
 _REGISTRY_NEEDS = ("uvicorn", "httptools", "starlette", "httpx", "prometheus_client", "fastavro")
@@ -66,7 +67,7 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     "--ready-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Written as JSON (bootstrap, brokers, zookeeper, registry) when all listens.",
+    help="Written as JSON (bootstrap, brokers, zookeeper, registry, client_config) when all listens.",
 )
 @click.option(
     "--registry-port",
@@ -76,6 +77,11 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     "or any with --port 0]",
 )
 @click.option("--no-registry", is_flag=True, help="Start no schema registry.")
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="TLS, logins and ACLs on every port; users, passwords and a client configuration in DIR/secure.",
+)
 @click.option(
     "--set",
     "settings",
@@ -92,6 +98,7 @@ def up(
     ready_file: str | None,
     registry_port: int | None,
     no_registry: bool,
+    secure: bool,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -101,14 +108,18 @@ def up(
 
     \b
       penstock up
+      penstock up --secure
       penstock up --brokers 3
       penstock up --data /tmp/p --port 0 --ready-file ready.json --set auto.create.topics.enable=false
     """
     address = f"[{host}]" if ":" in host else host
     given = key_values(settings, "--set")
+    site = _secured(data, host, given, secure=secure)
+    protocol = "PLAINTEXT" if site is None else site.protocol
     values = {
-        "listeners": f"PLAINTEXT://{address}:{port}",
+        "listeners": f"{protocol}://{address}:{port}",
         "log.dirs": data,
+        **({} if site is None else site.broker_settings()),
         **_DEFAULTS,
         **given,
     }
@@ -117,7 +128,7 @@ def up(
     if host in ("0.0.0.0", "::", "") and "advertised.listeners" not in values:
         raise click.UsageError(
             f"--host {host or repr('')} is every address: say which one clients use, with "
-            f"--set advertised.listeners=PLAINTEXT://NAME:{port}"
+            f"--set advertised.listeners={protocol}://NAME:{port}"
         )
 
     def announce(ready: dict[str, Any]) -> None:
@@ -129,17 +140,42 @@ def up(
             click.echo(f"broker {broker['id']} listens on {address} (process {broker['pid']})")
         if "registry" in ready:
             click.echo(f"schema registry at {ready['registry']}")
+        if "client_config" in ready:
+            click.echo(f"Log in as the administrator with --client-config {ready['client_config']}")
         click.echo(f"Ready at {ready['bootstrap']}, data in {data}. Ctrl-C stops it.")
 
     if registry_port is None:
         registry_port = 0 if port == 0 else REGISTRY_PORT
-    registry = None if no_registry else _start_registry(host, registry_port)
+    registry = None if no_registry else _start_registry(host, registry_port, site)
     if brokers > 1:
         from penstock.cli.up.brokers import run_cluster
 
-        run_cluster(brokers, data, host, port, {**_DEFAULTS, **given}, ready_file, announce, registry)
+        run_cluster(brokers, data, host, port, {**_DEFAULTS, **given}, ready_file, announce, registry, site)
         return
-    run_broker(values, ready_file, announce, registry)
+    run_broker(values, ready_file, announce, registry, site)
+
+
+def _secured(data: str, host: str, given: dict[str, str], *, secure: bool) -> SecureSite | None:
+    directory = Path(data) / "secure"
+    if not secure:
+        # A cluster that was secured is not served to everyone because an option was forgotten.
+        if (directory / "passwords.properties").exists():
+            raise click.UsageError(
+                f"the data in {data} are of a cluster with --secure: start it with --secure, or remove "
+                f"{directory} to serve them to everyone"
+            )
+        return None
+    from penstock.cli.up.secure import SecureSite, check_settings
+    from penstock.config.listeners import Listener
+
+    names = [host, "localhost", "127.0.0.1", "::1"]
+    advertised = map(Listener.parse, given.get("advertised.listeners", "").split(","))
+    names += [one.host for one in advertised if one is not None]
+    hosts = [name for name in dict.fromkeys(names) if name not in ("0.0.0.0", "::", "")]
+    os.umask(0o077)  # also the records and the users' keys are the owner's alone
+    site = SecureSite(directory, hosts)
+    check_settings(given, site.broker_settings())
+    return site
 
 
 def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str]) -> None:
@@ -157,7 +193,7 @@ def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str])
         raise click.UsageError(f"--port {port}: there are no {brokers} ports from there on")
 
 
-def _start_registry(host: str, port: int) -> Companion | None:
+def _start_registry(host: str, port: int, secure: SecureSite | None) -> Companion | None:
     """The registry's process, which loads while the broker does; None if its extra is not installed."""
     from importlib.util import find_spec
 
@@ -173,24 +209,37 @@ def _start_registry(host: str, port: int) -> Companion | None:
         # Started again, it takes the port that its clients know.
         where = port if ready is None else int(ready["registry"].rpartition(":")[2])
         words = ["registry", "--from-parent", "--json", "--host", host, "--port", str(where)]
+        words += [] if secure is None else secure.registry_words()
         return [sys.executable, "-m", "penstock", *words]
 
     return Companion("schema registry", command)
 
 
 def run_broker(
-    values: dict[str, str], ready_file: str | None, announce: Any, registry: Companion | None = None
+    values: dict[str, str],
+    ready_file: str | None,
+    announce: Any,
+    registry: Companion | None = None,
+    secure: SecureSite | None = None,
 ) -> None:
     """Run a broker in this process until a signal stops it; what prevents it is one line."""
+    import asyncio
+
     from penstock.broker.main import run
     from penstock.config import BrokerConfig
 
     @asynccontextmanager
     async def alongside(state: dict[str, Any], stopping: asyncio.Event) -> AsyncIterator[None]:
-        assert registry is not None
-        async with registry.beside(state["bootstrap"], stopping) as ready:
-            if "registry" in ready:
-                state["registry"] = ready["registry"]
+        async with AsyncExitStack() as stack:
+            if secure is not None:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(None, secure.provision, state["bootstrap"])
+            if registry is not None:
+                ready = await stack.enter_async_context(registry.beside(state["bootstrap"], stopping))
+                if "registry" in ready:
+                    state["registry"] = ready["registry"]
+            if secure is not None:
+                state |= secure.write_clients(state["bootstrap"], state.get("registry"))
             yield
 
     try:
@@ -198,7 +247,7 @@ def run_broker(
             BrokerConfig.parse(values),
             ready_file=ready_file,
             announce=announce,
-            alongside=None if registry is None else alongside,
+            alongside=None if registry is None and secure is None else alongside,
         )
     except PenstockError as error:
         raise CommandFailed(str(error)) from error

@@ -20,7 +20,6 @@ from penstock.elected.errors import ElectedError
 from penstock.registry import rendering
 from penstock.registry.errors import HttpError, RegistryError, RestError, ServerTrouble, unknown_route
 from penstock.registry.forwarding import Forwarder
-from penstock.registry.http.auth import Users
 from penstock.registry.http.call import (
     JSON_TYPES,
     V1_JSON,
@@ -36,6 +35,8 @@ from penstock.registry.http.metrics import Metrics
 from penstock.registry.http.routes import Router
 from penstock.registry.service import Service, rest_error
 from penstock.registry.subjects import DEFAULT_CONTEXT
+from penstock.web.access import Role
+from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
 from penstock.web.guard import Refusal
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _BY_ID = b"/schemas/ids/"
-_DRAINED = 64 << 20
-"""How much of a body that is too large is read and thrown away, so that the client hears the answer."""
 _UNKNOWN_FIELDS = (b"confluent-accept-unknown-properties", b"true")
 
 
@@ -60,7 +59,6 @@ class Api:
         *,
         cluster_id: str,
         group: str,
-        users: Users | None = None,
         max_body_bytes: int,
     ) -> None:
         self.service = service
@@ -68,7 +66,6 @@ class Api:
         self.cluster_id = cluster_id
         self.group = group
         self.metrics = Metrics(service)
-        self._users = users
         self._max_body_bytes = max_body_bytes
         self._router = Router()
         self._by_id: dict[tuple[int, bool], list[Any]] = {}
@@ -85,14 +82,12 @@ class Api:
         method = scope["method"]
         if method == "GET" and not scope["query_string"]:
             raw_path: bytes = scope["raw_path"]
-            if raw_path.startswith(_BY_ID) and self._users is None:
-                if await self._answer_by_id(scope, raw_path, send):
-                    self.metrics.count("GET", "/schemas/ids/{id}", 200, time.perf_counter() - started)
-                    return
+            if raw_path.startswith(_BY_ID) and await self._answer_by_id(scope, raw_path, send):
+                self.metrics.count("GET", "/schemas/ids/{id}", 200, time.perf_counter() - started)
+                return
         route_path, answer, content_type = "unknown", Answer(), V1_JSON
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            self._authenticate(headers)
             content_type = self._content_type(headers)
             segments = split_path(scope["raw_path"])
             query = parse_query(scope["query_string"])
@@ -105,7 +100,7 @@ class Api:
             route_path = next(iter(methods.values())).path
             if route is None:
                 raise _wrong_method(methods)
-            body = await self._body(headers, receive)
+            body = await self._body(scope, receive)
             call = Call(self, method, _target(scope), segments, query, headers, body, values)
             self._replace_alias(call)
             answer = await route.handler(call)
@@ -140,10 +135,6 @@ class Api:
         await send(messages[1])
         return True
 
-    def _authenticate(self, headers: dict[str, str]) -> None:
-        if self._users is not None and not self._users.knows(headers.get("authorization", "")):
-            raise HttpError(401, "Unauthorized", "Unauthorized")
-
     def _content_type(self, headers: dict[str, str]) -> str:
         accept = headers.get("accept")
         if accept is None:
@@ -160,25 +151,23 @@ class Api:
             self._accepted[accept] = _negotiate(accept.decode("latin-1"))
         return self._accepted[accept]
 
-    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes:
-        length = headers.get("content-length", "")
-        declared = int(length) if length.isdecimal() and len(length) < 20 else 0
-        parts, size = [], 0
-        while size <= _DRAINED:
-            message = await receive()
-            part = message.get("body", b"")
-            size += len(part)
-            if size <= self._max_body_bytes and declared <= self._max_body_bytes:
-                parts.append(part)
-            if not message.get("more_body", False):
-                break
-        if size > self._max_body_bytes or declared > self._max_body_bytes:
-            raise HttpError(
-                413,
-                "Request Entity Too Large",
-                f"The request body has more than the {self._max_body_bytes} bytes that are taken",
-            )
-        return b"".join(parts)
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        try:
+            return await read_body(dict(scope["headers"]), receive, self._max_body_bytes)
+        except BodyTooLarge as error:
+            raise HttpError(413, "Request Entity Too Large", str(error)) from None
+        except BodyCutOff as error:
+            raise HttpError(400, "Bad Request", str(error)) from None
+
+    def needs(self, method: str, raw_path: bytes) -> Role:
+        """The role that a request needs, by the route that answers it."""
+        try:
+            segments, _ = below_context(split_path(raw_path), parse_query(b""))
+        except RestError:
+            return Role.READ  # which is answered with that error
+        found = self._router.find(segments)
+        route = None if found is None else found[0].get("GET" if method == "HEAD" else method)
+        return Role.READ if route is None else route.role
 
     def _replace_alias(self, call: Call) -> None:
         """A subject in a path may be an alias; in /config and /mode it is the name itself."""
@@ -200,9 +189,9 @@ def application(api: Api) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/metrics", _guarded(api, metrics)),
-            Route("/openapi.json", _guarded(api, description)),
-            Route("/docs", _guarded(api, documentation)),
+            Route("/metrics", metrics),
+            Route("/openapi.json", description),
+            Route("/docs", documentation),
         ]
     )
     # Not as a Mount, whose pattern knows no line breaks: every path must be answered in the one shape.
@@ -216,27 +205,8 @@ def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
     return dump({"error_code": refusal.status, "message": refusal.message}), V1_JSON
 
 
-def _guarded(
-    api: Api, endpoint: Callable[[Request], Awaitable[Response]]
-) -> Callable[[Request], Awaitable[Response]]:
-    async def guarded(request: Request) -> Response:
-        try:
-            api._authenticate({"authorization": request.headers.get("authorization", "")})
-        except HttpError as error:
-            answer = _error(error)
-            return Response(
-                answer.body(), error.status, {"WWW-Authenticate": _REALM.decode()}, media_type=V1_JSON
-            )
-        return await endpoint(request)
-
-    return guarded
-
-
-_REALM = b'Basic realm="penstock schema registry"'
-
-
 def _error(error: RestError) -> Answer:
-    headers = [(b"www-authenticate", _REALM)] if error.status == 401 else []
+    headers = []
     if isinstance(error, _WrongMethod):
         headers.append((b"allow", error.allowed))
     return Answer({"error_code": error.code, "message": error.message}, error.status, headers=headers)

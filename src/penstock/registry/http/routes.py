@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.registry.http import schemas, settings, subjects
 from penstock.registry.http.call import Answer, Call
+from penstock.web.access import Role
 
 Handler = Callable[[Call], Awaitable[Answer]]
 
@@ -23,11 +24,20 @@ class Route:
     body: str = ""
 
     @property
+    def role(self) -> Role:
+        """What a user needs for it: schemas are written, what counts for all of them is administered."""
+        if self.method == "GET" or self.handler in _READING:
+            return Role.READ
+        return Role.ADMIN if self.path in _ADMINISTRATION else Role.WRITE
+
+    @property
     def segments(self) -> tuple[str, ...]:
         return tuple(part for part in self.path.split("/") if part)
 
 
 PAGE = ("offset#", "limit#")
+_READING = (settings.root, subjects.look_up, schemas.compatible_with_version, schemas.compatible_with_all)
+_ADMINISTRATION = ("/config", "/mode", "/mode/{subject}", "/contexts/{context}")
 
 ROUTES = (
     Route("GET", "/", "Whether the registry answers.", settings.root),

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,9 @@ from penstock.sql.errors import SqlError, Unavailable
 from penstock.sql.server.metrics import Metrics
 from penstock.sql.server.pipe import Pipe
 from penstock.sql.server.script import Executes, Script, line
+from penstock.web.access import Role
+from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
+from penstock.web.server import principal_of
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +71,16 @@ class Leads(Protocol):
         """Until this server runs statements, or another one is known to; False after the timeout."""
 
 
+def needs(method: str, path: bytes) -> Role:
+    """For a request as a whole; what each statement needs, its script says."""
+    return Role.READ
+
+
+def _login(headers: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """What the leader is shown of who asks: it checks it as this server does."""
+    return {b"authorization": headers[b"authorization"]} if b"authorization" in headers else {}
+
+
 class HttpError(Exception):
     def __init__(self, status: int, error: str, message: str, **headers: str) -> None:
         super().__init__(message)
@@ -87,6 +101,7 @@ class Api:
         max_body_bytes: int = 4 << 20,
         max_requests: int = 256,
         leader_wait: float = 30.0,
+        verify: ssl.SSLContext | bool = True,
     ) -> None:
         self.metrics = Metrics()
         self._engine = engine
@@ -98,6 +113,7 @@ class Api:
         self._running: set[Script] = set()
         self._stopping = False
         self._client = httpx.AsyncClient(
+            verify=verify,
             timeout=httpx.Timeout(None, connect=5.0),
             trust_env=False,
             limits=httpx.Limits(max_connections=None),
@@ -154,11 +170,11 @@ class Api:
             deadline = time.monotonic() + self._leader_wait
             while True:
                 if await self._here(deadline, forwarded):
-                    script = Script(text, properties, variables, self._engine)
+                    script = Script(text, properties, variables, self._engine, principal_of(scope))
                     went_well = await self._run(script, receive, send)
                     self.metrics.count(went_well, time.perf_counter() - started)
                     return
-                if await self._forward(body, receive, send):
+                if await self._forward(body, headers, receive, send):
                     return
                 await asyncio.sleep(0.1)
         except HttpError as error:
@@ -187,23 +203,12 @@ class Api:
         return self._leads.runs
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-        most = self._max_body_bytes
-        declared = headers.get(b"content-length", b"0")
-        too_large = HttpError(413, "TooLarge", f"a request may have {most:,} bytes, and this one has more")
-        if declared.isdigit() and int(declared) > most:
-            raise too_large
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise HttpError(400, "BadRequest", "the request ended early")
-            part = message.get("body", b"")
-            size += len(part)
-            if size > most:
-                raise too_large
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        try:
+            return await read_body(headers, receive, self._max_body_bytes)
+        except BodyTooLarge as error:
+            raise HttpError(413, "TooLarge", str(error)) from None
+        except BodyCutOff as error:
+            raise HttpError(400, "BadRequest", str(error)) from None
 
     async def _run(self, script: Script, receive: Receive, send: Send) -> bool:
         if len(self._running) >= self._max_requests:
@@ -261,7 +266,9 @@ class Api:
 
     # Passing on
 
-    async def _forward(self, body: bytes, receive: Receive, send: Send) -> bool:
+    async def _forward(
+        self, body: bytes, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> bool:
         """Have the leader do it; False when it was not reached, or is the leader no more."""
         leader = self._leads.leader
         if leader is None or leader.url == self._leads.url:
@@ -270,7 +277,11 @@ class Api:
             "POST",
             leader.url + "/sql",
             content=body,
-            headers={FORWARDED: "true", "content-type": "application/json"},
+            headers={
+                **_login(headers),
+                FORWARDED.encode(): b"true",
+                b"content-type": b"application/json",
+            },
         )
         sent = asyncio.ensure_future(self._client.send(request, stream=True))
         gone = asyncio.ensure_future(_disconnected(receive))
@@ -339,7 +350,8 @@ class Api:
                     if leader is not None and leader.url != self._leads.url:
                         try:
                             answer = await self._client.get(
-                                leader.url + request.url.path, headers={FORWARDED: "true"}
+                                leader.url + request.url.path,
+                                headers={**_login(dict(request.headers.raw)), FORWARDED.encode(): b"true"},
                             )
                         except httpx.HTTPError as error:
                             log.info("the leader %s is not there: %r", leader.url, error)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.elected.membership import Identity
-from penstock.elected.process import guard, identify, listen, loop_factory, soon, write_ready
+from penstock.elected.process import guard, identify, listen, loop_factory, soon, trust, write_ready
 from penstock.errors import PenstockError
 from penstock.spark.librdkafka_names import translate
 from penstock.sql.catalog.log import CatalogLog, LogSettings
@@ -26,6 +26,7 @@ from penstock.sql.pull.tables import FollowedTables
 from penstock.sql.server import http
 from penstock.sql.server.http import Api
 from penstock.sql.settings import EngineSettings
+from penstock.web.access import NOTHING_ASKED, Access, AccessSettings
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,11 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...] = ()
     """Names that requests may ask for, beside the addresses it listens on; see `penstock.web.guard`."""
     allowed_origins: tuple[str, ...] = ()
+    access: AccessSettings = NOTHING_ASKED
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+    """Whom to trust as the leader, where the servers speak TLS."""
     replication_factor: int = 3
     session_timeout_ms: int = 10_000
     max_body_bytes: int = 4 << 20
@@ -181,8 +187,10 @@ async def _serve(
         failures.append(reason)
         soon(loop, stopping.set)
 
+    access = Access.of(settings.access, "penstock sql")
     with listen(settings.host, settings.port) as listener:
-        identity = identify(listener, settings.host, settings.advertised_url)
+        scheme = "https" if settings.tls_certificate else "http"
+        identity = identify(listener, settings.host, settings.advertised_url, scheme=scheme)
         allowed = guard(identity, settings.host, settings.allowed_hosts, settings.allowed_origins)
         leading = Leading(identity, loop)
         catalog = CatalogLog(
@@ -220,8 +228,16 @@ async def _serve(
                     max_body_bytes=settings.max_body_bytes,
                     max_requests=settings.max_requests,
                     leader_wait=settings.leader_wait,
+                    verify=trust(settings.tls_ca),
                 )
-                server = Server(api.application(), allowed)
+                server = Server(
+                    api.application(),
+                    allowed,
+                    access=access,
+                    needs=http.needs,
+                    certificate=settings.tls_certificate,
+                    key=settings.tls_key,
+                )
                 serving = asyncio.ensure_future(server.serve(sockets=[listener]))
                 await server.listening()
                 while not await leading.known(1.0) and not stopping.is_set():

@@ -18,16 +18,28 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
-from penstock.sql.errors import Place, SqlError, Unavailable
+from penstock.sql.continuous.sender_code import check_statement
+from penstock.sql.errors import NotAllowed, Place, SqlError, Unavailable
 from penstock.sql.language.parser import parse
 from penstock.sql.language.properties import check_property
-from penstock.sql.language.statements import SetProperty, SetVariable, Show, Statement
+from penstock.sql.language.statements import (
+    CreateFunction,
+    Describe,
+    Explain,
+    Select,
+    SetProperty,
+    SetVariable,
+    Show,
+    Statement,
+)
 from penstock.sql.results import Result, Rows, rows_of
 from penstock.sql.server.pipe import Gone
+from penstock.web.access import ANYONE, Principal, Role, allows, forbidden
 
 log = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 500
+_READING = (Select, Show, Describe, Explain)
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -45,12 +57,18 @@ class Script:
     """One request. `run` is for a thread of its own; `cancel` may come from any other."""
 
     def __init__(
-        self, text: str, properties: Mapping[str, str], variables: Mapping[str, str], engine: Executes
+        self,
+        text: str,
+        properties: Mapping[str, str],
+        variables: Mapping[str, str],
+        engine: Executes,
+        principal: Principal = ANYONE,
     ) -> None:
         self._text = text
         self._properties = dict(properties)
         self._variables = dict(variables)
         self._engine = engine
+        self._principal = principal
         self._lock = threading.Lock()
         self._open: Rows | None = None
         self._cancelled = False
@@ -105,6 +123,7 @@ class Script:
             told = self._properties if statement.what == "properties" else self._variables
             columns = (("name", "STRING"), ("value", "STRING"))
             return self._send(rows_of(columns, [list(pair) for pair in sorted(told.items())]), put)
+        check_role(statement, self._principal)
         result = self._engine.execute(statement, self._properties)
         if isinstance(result, Rows):
             return self._send(result, put)
@@ -166,6 +185,21 @@ class Script:
 def _begun(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:
     """The same rows, of which the first is there."""
     return chain(list(islice(rows, 1)), rows)
+
+
+def check_role(statement: Statement, principal: Principal) -> None:
+    """NotAllowed where a user's role does not do for a statement."""
+    needed = Role.READ if isinstance(statement, _READING) else Role.WRITE
+    if isinstance(statement, CreateFunction):
+        needed = Role.ADMIN  # its body is code, which runs here
+    if not allows(principal, needed):
+        raise NotAllowed(forbidden(principal, needed).message, Place.of(statement.text, statement.span[0]))
+    if principal.role is not Role.ADMIN:
+        try:
+            check_statement(statement)
+        except NotAllowed as error:
+            told = f"{forbidden(principal, Role.ADMIN).message}, because the statement runs code"
+            raise NotAllowed(told, error.place) from None
 
 
 def line(value: Mapping[str, Any]) -> bytes:

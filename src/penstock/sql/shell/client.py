@@ -6,6 +6,7 @@ What SET and DEFINE give holds for the session: the server keeps nothing of it, 
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -25,12 +26,31 @@ class Session:
     """One user's. For one thread."""
 
     def __init__(
-        self, url: str, properties: dict[str, str] | None = None, variables: dict[str, str] | None = None
+        self,
+        url: str,
+        properties: dict[str, str] | None = None,
+        variables: dict[str, str] | None = None,
+        *,
+        user: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
     ) -> None:
+        """`user` is NAME:PASSWORD, `ca` a PEM file."""
         self.url = url.rstrip("/")
         self.properties = dict(properties or {})
         self.variables = dict(variables or {})
-        self._http = httpx.Client(timeout=httpx.Timeout(None, connect=10.0), trust_env=False)
+        name, _, password = (user or "").partition(":")
+        try:
+            verify = ssl.create_default_context(cafile=ca) if ca is not None else True
+        except (OSError, ssl.SSLError) as error:
+            raise Unreachable(f"--server-ca {ca}: {error}") from error
+        self._http = httpx.Client(
+            auth=(name, password) if user else None,
+            headers={"authorization": f"Bearer {token}"} if token and not user else {},
+            verify=verify,
+            timeout=httpx.Timeout(None, connect=10.0),
+            trust_env=False,
+        )
 
     def close(self) -> None:
         self._http.close()
@@ -46,7 +66,15 @@ class Session:
         except httpx.TransportError as error:
             raise Unreachable(self._told(error)) from error
 
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.status_code == 401:
+            raise Unreachable(
+                f"the SQL server at {self.url} does not accept this login: give --server-user NAME:PASSWORD, "
+                "or a token in PENSTOCK_SQL_TOKEN"
+            )
+
     def _lines(self, answer: httpx.Response) -> Generator[Line, None, None]:
+        self._check(answer)
         for text in answer.iter_lines():
             if not text.strip():
                 continue
@@ -71,6 +99,7 @@ class Session:
         """A GET, as JSON."""
         try:
             answer = self._http.get(self.url + path, timeout=timeout)
+            self._check(answer)
             return answer.json()
         except httpx.TransportError as error:
             raise Unreachable(self._told(error)) from error

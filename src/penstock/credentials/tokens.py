@@ -1,4 +1,4 @@
-"""OAUTHBEARER: JSON web tokens, checked against the keys (JWKS) of who issues them.
+"""JSON web tokens, of OAUTHBEARER and of HTTP, checked against the keys (JWKS) of who issues them.
 
 PyJWT checks signature, times, issuer and audience; only signatures with public keys count. Keys come from a
 file or over HTTPS, in a thread, and are read again after a while, or when a token names an unknown one.
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Any
 from urllib.error import URLError
 
-from penstock.broker.security.sasl import LoginFailed
+from penstock.credentials import LoginFailed
 from penstock.errors import ConfigError
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 _LARGEST_SET = 1 << 20
 _LARGEST_TOKEN = 64 * 1024
 _FETCH_SECONDS = 10.0
-# Tokens that name unknown keys do not make this broker ask for them more often.
+# Tokens that name unknown keys do not make this server ask for them more often.
 _LEAST_SECONDS_BETWEEN = 10.0
 
 
@@ -30,6 +30,7 @@ class JwksTokens:
         self,
         url: str,
         *,
+        setting: str = "sasl.oauthbearer.jwks.endpoint.url",
         issuer: str | None,
         audience: tuple[str, ...],
         user_claim: str = "sub",
@@ -40,9 +41,9 @@ class JwksTokens:
         try:
             import jwt
         except ImportError:
-            raise ConfigError("OAUTHBEARER needs PyJWT: pip install 'penstock[oauth]'") from None
+            raise ConfigError("tokens need PyJWT: pip install 'penstock[oauth]'") from None
         if not url.startswith(("https://", "http://", "file://")):
-            raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url={url}: must be an https:// or file:// URL")
+            raise ConfigError(f"{setting}={url}: must be an https:// or file:// URL")
         self._jwt = jwt
         self._url = url
         self._issuer = issuer
@@ -57,6 +58,12 @@ class JwksTokens:
         self._reading = asyncio.Lock()
 
     async def check(self, token: str) -> tuple[str, int]:
+        """The user of a token, and when it ends, in milliseconds; LoginFailed where it does not count."""
+        claims = await self.claims(token)
+        return claims[self._user_claim], int(claims["exp"] * 1000)
+
+    async def claims(self, token: str) -> dict[str, Any]:
+        """All that a token says; LoginFailed where it does not count."""
         if len(token) > _LARGEST_TOKEN:
             raise LoginFailed("a token that is too long")
         try:
@@ -68,9 +75,9 @@ class JwksTokens:
             raise LoginFailed("a token signed with a key that is not known")
         return await asyncio.get_running_loop().run_in_executor(None, self._claims, token, key)
 
-    def _claims(self, token: str, key: Any) -> tuple[str, int]:
+    def _claims(self, token: str, key: Any) -> dict[str, Any]:
         try:
-            claims = self._jwt.decode(
+            claims: dict[str, Any] = self._jwt.decode(
                 token,
                 key,
                 algorithms=_ALGORITHMS,
@@ -84,12 +91,12 @@ class JwksTokens:
                     "verify_sub": self._user_claim == "sub",
                 },
             )
-            user, expires_ms = claims[self._user_claim], int(claims["exp"] * 1000)
+            user, _ = claims[self._user_claim], int(claims["exp"] * 1000)
         except (self._jwt.PyJWTError, TypeError, ValueError) as error:
             raise LoginFailed(f"a token that does not count: {error}") from None
         if not isinstance(user, str) or not user:
             raise LoginFailed(f"a token whose {self._user_claim} is not a name")
-        return user, expires_ms
+        return claims
 
     async def _key(self, key_id: str | None) -> Any:
         now = self._now()

@@ -1,0 +1,228 @@
+"""Who uses an HTTP server, and what for: users of a file (basic), JSON web tokens (bearer), roles, rates.
+
+A request is answered 401 without a login that counts, 403 with one whose role does not do, and 429 where it
+comes too often. A wrong user and a wrong password take the same work and get the same answer. Requests that a
+web page could send are refused before, by the guard.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.credentials import LoginFailed
+from penstock.credentials.tokens import JwksTokens
+from penstock.credentials.users_file import TooManyLogins, UsersFile
+from penstock.web.guard import Headers, Refusal
+from penstock.web.rates import RateLimit
+
+log = logging.getLogger(__name__)
+
+_FAILURES_A_SECOND, _FAILURES_AT_ONCE = 5.0, 50.0
+_MOST_TOKENS = 1000
+_TOKEN_SECONDS = 60.0
+"""How long a token that was checked counts without another look at it and at its key."""
+
+
+class Role(enum.IntEnum):
+    """Each includes those before it."""
+
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+ROLES = {role.word: role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    name: str
+    role: Role | None
+    """None where a token names no role: it may do nothing."""
+
+
+ANYONE = Principal("anonymous", Role.ADMIN)
+"""Who uses a server that asks for no login."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """What a server asks of who uses it.
+
+    users_file   `name: password` or `name: hash`, and a role; without one, a user may do everything
+    jwks         the keys of who issues tokens: a file, or a URL
+    roles_claim  the claim of a token that names its role, or several
+    rate         requests a second of one user, or of one address where nobody logs in; 0 for any
+    """
+
+    users_file: str | None = None
+    jwks: str | None = None
+    issuer: str | None = None
+    audience: tuple[str, ...] = ()
+    roles_claim: str = "roles"
+    rate: float = 0.0
+
+    @property
+    def login(self) -> bool:
+        return self.users_file is not None or self.jwks is not None
+
+
+NOTHING_ASKED = AccessSettings()
+
+
+class Access:
+    """Of one server. For one event loop."""
+
+    @classmethod
+    def of(cls, settings: AccessSettings, realm: str) -> Access | None:
+        """None where nothing is asked of anyone."""
+        return None if settings == NOTHING_ASKED else cls(settings, realm)
+
+    def __init__(
+        self, settings: AccessSettings, realm: str = "penstock", now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """ConfigError where the users or keys cannot be used."""
+        self._now = now
+        self._login = settings.login
+        self._users = None
+        if settings.users_file is not None:
+            self._users = UsersFile(settings.users_file, setting="--auth-file", roles=ROLES)
+        self._tokens = None
+        if settings.jwks is not None:
+            is_url = "://" in settings.jwks
+            url = settings.jwks if is_url else Path(settings.jwks).absolute().as_uri()
+            self._tokens = JwksTokens(
+                url, setting="--jwks", issuer=settings.issuer, audience=settings.audience
+            )
+        self._roles_claim = settings.roles_claim
+        self._checked: dict[bytes, tuple[Principal, float]] = {}
+        self._failures = RateLimit(_FAILURES_A_SECOND, _FAILURES_AT_ONCE)
+        self._rate = RateLimit(settings.rate, 2 * settings.rate) if settings.rate else None
+        challenges = [("Basic", self._users), ("Bearer", self._tokens)]
+        self._challenge = tuple(
+            (b"www-authenticate", f'{kind} realm="{realm}"'.encode())
+            for kind, served in challenges
+            if served is not None
+        )
+
+    async def admit(self, headers: Headers, address: str, needed: Role) -> Principal | Refusal:
+        """Who sends a request from there, or why it is not carried out."""
+        principal = ANYONE
+        if self._login:
+            found = await self._identify(headers, address)
+            if isinstance(found, Refusal):
+                return found
+            principal = found
+        if self._rate is not None:
+            key = f"user {principal.name}" if self._login else f"address {address}"
+            wait = self._rate.wait(key, self._now())
+            if wait:
+                return _too_often("Too many requests", wait)
+            self._rate.take(key, self._now())
+        return principal if allows(principal, needed) else forbidden(principal, needed)
+
+    def close(self) -> None:
+        if self._users is not None:
+            self._users.close()
+
+    async def _identify(self, headers: Headers, address: str) -> Principal | Refusal:
+        given = [value for name, value in headers if name == b"authorization"]
+        if len(given) > 1:
+            return Refusal(400, "Bad Request", "The request has more than one Authorization header")
+        kind, _, text = given[0].decode("latin-1").strip().partition(" ") if given else ("", "", "")
+        kind, text = kind.lower(), text.strip()
+        basic = _basic(text) if kind == "basic" and self._users is not None else None
+        if basic is not None and self._users is not None:
+            roles = self._users.remembered(*basic)
+            if roles is not None:
+                return _user(basic[0], roles)
+        wait = self._failures.wait(address, self._now())
+        if wait:
+            return _too_often("Too many failed logins", wait)
+        try:
+            if basic is not None and self._users is not None:
+                roles = await self._users.check(*basic)
+                if roles is not None:
+                    return _user(basic[0], roles)
+            elif kind == "bearer" and self._tokens is not None:
+                return await self._token(text)
+        except TooManyLogins:
+            return _too_often("Too many logins", 1.0)
+        except LoginFailed as error:
+            log.info("login refused: %s", error)
+        if given:
+            self._failures.take(address, self._now())
+        return Refusal(401, "Unauthorized", "Unauthorized", self._challenge)
+
+    async def _token(self, token: str) -> Principal:
+        digest = hashlib.sha256(token.encode("latin-1")).digest()
+        known = self._checked.get(digest)
+        if known is not None and self._now() < known[1]:
+            return known[0]
+        assert self._tokens is not None
+        claims = await self._tokens.claims(token)
+        principal = Principal(str(claims["sub"]), _role(claims.get(self._roles_claim)))
+        lasts = min(_TOKEN_SECONDS, float(claims["exp"]) - time.time())
+        if lasts > 0:
+            if len(self._checked) >= _MOST_TOKENS:
+                self._checked.clear()
+            self._checked[digest] = (principal, self._now() + lasts)
+        return principal
+
+
+def allows(principal: Principal, needed: Role) -> bool:
+    return principal.role is not None and principal.role >= needed
+
+
+def forbidden(principal: Principal, needed: Role) -> Refusal:
+    return Refusal(
+        403, "Forbidden", f"User '{principal.name}' may not do this: it needs the role {needed.word}"
+    )
+
+
+def by_method(method: str, path: bytes) -> Role:
+    """What a request needs where the application says nothing else."""
+    return Role.READ if method in ("GET", "HEAD", "OPTIONS") else Role.WRITE
+
+
+def _user(name: str, roles: frozenset[str]) -> Principal:
+    return Principal(name, max((ROLES[role] for role in roles), default=Role.ADMIN))
+
+
+def _role(claim: Any) -> Role | None:
+    """Of a list, or of words with spaces between them as in OAuth's `scope`; `penstock:read` is `read`."""
+    words = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
+    found = [ROLES.get(str(word).removeprefix("penstock:")) for word in words]
+    return max((role for role in found if role is not None), default=None)
+
+
+def _basic(text: str) -> tuple[str, str] | None:
+    try:
+        name, _, password = base64.b64decode(text, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+    return name, password
+
+
+def _too_often(what: str, wait: float) -> Refusal:
+    seconds = max(1, math.ceil(wait))
+    return Refusal(
+        429,
+        "Too Many Requests",
+        f"{what}: try again in {seconds} s",
+        ((b"retry-after", str(seconds).encode()),),
+    )

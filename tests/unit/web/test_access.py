@@ -1,0 +1,273 @@
+"""Who may use an HTTP server: users, tokens, roles, rates, and what a wrong login gives away (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import threading
+import time
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from penstock.credentials import users_file
+from penstock.credentials.users_file import TooManyLogins, UsersFile, hashed
+from penstock.errors import ConfigError
+from penstock.web.access import Access, AccessSettings, Principal, Role, by_method
+from penstock.web.guard import Refusal
+from penstock.web.rates import RateLimit
+
+ROLES = ("read", "write", "admin")
+
+
+def basic(user, password):
+    return [(b"authorization", b"Basic " + base64.b64encode(f"{user}:{password}".encode()))]
+
+
+def bearer(token):
+    return [(b"authorization", f"Bearer {token}".encode())]
+
+
+@pytest.fixture
+def users(tmp_path):
+    file = tmp_path / "users"
+    file.write_text(
+        "# people\n"
+        "ann: pear\n"
+        f"bob: {hashed('se:cret', 1000)}, read\n"
+        f"cid: sha256:{hashlib.sha256(b'plum').hexdigest()}, write\n"
+        "dan: fig, read, admin\n"
+    )
+    return file
+
+
+@pytest.fixture
+def access(users):
+    made = Access(AccessSettings(users_file=str(users)))
+    yield made
+    made.close()
+
+
+def admit(access, headers, needed=Role.READ, address="10.0.0.1"):
+    return asyncio.run(access.admit(headers, address, needed))
+
+
+def test_users_have_the_roles_of_their_line_and_without_one_all(access):
+    assert admit(access, basic("ann", "pear"), Role.ADMIN) == Principal("ann", Role.ADMIN)
+    assert admit(access, basic("bob", "se:cret")) == Principal("bob", Role.READ)
+    assert admit(access, basic("cid", "plum"), Role.WRITE) == Principal("cid", Role.WRITE)
+    assert admit(access, basic("dan", "fig"), Role.ADMIN) == Principal("dan", Role.ADMIN)
+    assert admit(access, basic("bob", "se:cret")) == Principal("bob", Role.READ), "and again"
+
+
+def test_a_role_that_does_not_do_is_403_with_what_is_needed(access):
+    for user, password, needed in (("bob", "se:cret", Role.WRITE), ("cid", "plum", Role.ADMIN)):
+        refused = admit(access, basic(user, password), needed)
+        assert isinstance(refused, Refusal) and refused.status == 403
+        assert user in refused.message and needed.name.lower() in refused.message
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        basic("ann", "apple"),
+        basic("eve", "pear"),
+        basic("", ""),
+        basic("bob", "bob"),
+        [(b"authorization", b"Basic")],
+        [(b"authorization", b"Basic ???")],
+        [(b"authorization", b"Basic /w==")],
+        [(b"authorization", b"Bearer x")],
+        [(b"authorization", b"Digest x")],
+        [(b"authorization", b"\xff\xff")],
+    ],
+)
+def test_whatever_is_wrong_gets_the_same_answer(access, headers):
+    expected = Refusal(
+        401, "Unauthorized", "Unauthorized", ((b"www-authenticate", b'Basic realm="penstock"'),)
+    )
+    assert admit(access, headers) == expected
+
+
+def test_a_second_authorization_header_is_refused(access):
+    assert admit(access, [*basic("eve", "x"), *basic("ann", "pear")]).status == 400
+
+
+def test_each_wrong_login_takes_the_same_work(users, monkeypatch):
+    file = UsersFile(str(users), roles=ROLES)
+    work = []
+    real = hashlib.pbkdf2_hmac
+
+    def counted(name, password, salt, iterations):
+        work.append(iterations)
+        return real(name, password, salt, iterations)
+
+    monkeypatch.setattr(users_file.hashlib, "pbkdf2_hmac", counted)
+    for user in ("ann", "bob", "cid", "nobody"):
+        work.clear()
+        assert asyncio.run(file.check(user, "wrong")) is None
+        assert sum(work) == 1000, user
+
+
+def test_the_file_is_read_again_when_it_changes_and_a_broken_one_changes_nothing(users, access):
+    def replaced(text):
+        fresh = users.with_name("fresh")
+        fresh.write_text(text)
+        os.replace(fresh, users)
+
+    def soon(user, password, status):
+        deadline = time.monotonic() + 30
+        while True:
+            found = admit(access, basic(user, password), address=str(time.monotonic_ns()))
+            if getattr(found, "status", 200) == status:
+                return
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    assert admit(access, basic("ann", "pear")) == Principal("ann", Role.ADMIN)
+    replaced("ann: changed, read\n")
+    soon("ann", "changed", 200)
+    soon("ann", "pear", 401)
+    replaced("broken\n")
+    soon("ann", "changed", 200)
+
+
+def test_a_file_that_cannot_be_meant_is_refused_at_the_start(tmp_path):
+    file = tmp_path / "users"
+    for text, message in (
+        ("", "names nobody"),
+        ("nobody", "line 1"),
+        (": x", "line 1"),
+        ("a: x\nb: y, owner", "line 2: no role 'owner': use one of read, write, admin"),
+        ("a: pbkdf2_sha256:9", "line 1"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            Access(AccessSettings(users_file=str(file)))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Access(AccessSettings(users_file=str(tmp_path / "none")))
+
+
+def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
+    now = [0.0]
+    access = Access(AccessSettings(users_file=str(users)), now=lambda: now[0])
+    assert admit(access, basic("ann", "pear")) == Principal("ann", Role.ADMIN)
+    statuses = [admit(access, basic("ann", f"guess {n}")).status for n in range(60)]
+    assert statuses[:50] == [401] * 50 and set(statuses[50:]) == {429}
+    limited = admit(access, basic("bob", "se:cret"))
+    assert limited.status == 429 and limited.headers == ((b"retry-after", b"1"),)
+    assert admit(access, basic("ann", "pear")) == Principal("ann", Role.ADMIN), "remembered"
+    assert admit(access, basic("bob", "se:cret"), address="10.0.0.2") == Principal("bob", Role.READ)
+    now[0] += 1.0
+    assert admit(access, basic("cid", "plum")) == Principal("cid", Role.WRITE)
+
+
+def test_hashing_is_not_on_the_loop_and_a_flood_of_logins_is_turned_away(users, monkeypatch):
+    started, release = threading.Event(), threading.Event()
+    threads = set()
+    real = hashlib.pbkdf2_hmac
+
+    def slow(*arguments):
+        threads.add(threading.current_thread())
+        started.set()
+        release.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(users_file.hashlib, "pbkdf2_hmac", slow)
+    file = UsersFile(str(users), roles=ROLES)
+
+    async def flood():
+        waiting = [asyncio.ensure_future(file.check("bob", "x")) for _ in range(256)]
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        with pytest.raises(TooManyLogins):
+            await file.check("bob", "x")
+        release.set()
+        assert await asyncio.gather(*waiting) == [None] * 256
+
+    asyncio.run(flood())
+    assert len(threads) == 1 and threading.current_thread() not in threads
+
+
+def test_requests_of_a_user_are_limited_by_the_rate(users):
+    now = [0.0]
+    access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
+    found = [admit(access, basic("ann", "pear")) for _ in range(6)]
+    assert [getattr(one, "status", 200) for one in found] == [200] * 4 + [429] * 2
+    assert isinstance(admit(access, basic("bob", "se:cret")), Principal)
+    now[0] += 0.5
+    assert isinstance(admit(access, basic("ann", "pear")), Principal)
+    open_to_all = Access(AccessSettings(rate=1), now=lambda: now[0])
+    for address in ("a", "b"):
+        found = [admit(open_to_all, [], Role.ADMIN, address) for _ in range(3)]
+        assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
+
+
+def test_a_rate_forgets_who_has_not_come_for_longest():
+    limit = RateLimit(1, 1)
+    for number in range(10_001):
+        limit.take(str(number), 0.0)
+    assert limit.wait("0", 0.0) == 0.0 and limit.wait("1", 0.0) == 1.0
+
+
+@pytest.fixture
+def keys(tmp_path):
+    signing = ec.generate_private_key(ec.SECP256R1())
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(signing.public_key()))
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256"}]}))
+
+    def token(key=signing, **claims):
+        given = {"sub": "ann", "iss": "me", "aud": "penstock", "exp": int(time.time()) + 600, **claims}
+        return jwt.encode(given, key, "ES256", {"kid": "one"})
+
+    return file, token
+
+
+def test_tokens_are_let_in_with_the_role_that_they_name(keys):
+    file, token = keys
+    access = Access(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
+    for roles, role in (
+        (["read"], Role.READ),
+        (["x", "penstock:write"], Role.WRITE),
+        ("openid admin", Role.ADMIN),
+    ):
+        for _ in range(2):
+            assert admit(access, bearer(token(roles=roles)), role) == Principal("ann", role)
+    for roles in (None, 7, [], ["owner"]):
+        assert admit(access, bearer(token(roles=roles))).status == 403
+    scoped = Access(AccessSettings(jwks=file.as_uri(), roles_claim="scope"))
+    assert admit(scoped, bearer(token(scope="write"))) == Principal("ann", Role.WRITE)
+
+
+def test_tokens_of_others_and_of_yesterday_are_refused(keys):
+    file, token = keys
+    access = Access(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
+    forged = ec.generate_private_key(ec.SECP256R1())
+    for wrong in (
+        token(forged, roles=["admin"]),
+        token(roles=["admin"], exp=int(time.time()) - 60),
+        token(roles=["admin"], iss="you"),
+        token(roles=["admin"], aud="kafka"),
+        jwt.encode({"sub": "ann", "roles": ["admin"], "exp": 4102444800}, None, "none", {"kid": "one"}),
+        "x",
+        "",
+    ):
+        refused = admit(access, bearer(wrong))
+        assert refused.status == 401
+        assert refused.headers == ((b"www-authenticate", b'Bearer realm="penstock"'),)
+
+
+def test_a_request_needs_a_role_by_its_method_where_nothing_else_is_said():
+    assert [by_method(method, b"/") for method in ("GET", "HEAD", "OPTIONS")] == [Role.READ] * 3
+    assert [by_method(method, b"/") for method in ("POST", "PUT", "DELETE", "PATCH")] == [Role.WRITE] * 4
+
+
+def test_nothing_asked_is_no_access_check():
+    assert Access.of(AccessSettings(), "x") is None
+    assert Access.of(AccessSettings(rate=1), "x") is not None
