@@ -21,6 +21,7 @@ from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.config import BrokerConfig
+from penstock.credentials.references import resolve_all
 from penstock.errors import ConfigError, PenstockError
 
 Announce = Callable[[dict[str, Any]], object]
@@ -143,4 +144,4 @@ def _settings(path: str | None, pairs: Sequence[str]) -> dict[str, str]:
         if not separator:
             raise ConfigError(f"{line!r} is no setting; write name=value")
         settings[name.strip()] = value.strip()
-    return settings
+    return resolve_all(settings)

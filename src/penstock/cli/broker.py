@@ -8,7 +8,7 @@ import click
 
 from penstock.cli.options import json_option
 from penstock.cli.output import emit_json
-from penstock.cli.properties import key_values, read_properties
+from penstock.cli.properties import key_values, read_properties, resolved
 from penstock.cli.up.commands import run_broker
 
 
@@ -43,7 +43,7 @@ def broker(path: str | None, settings: tuple[str, ...], ready_file: str | None, 
       penstock broker --config server.properties --set log.dirs=/var/lib/penstock
     """
     values = read_properties(path) if path else {}
-    values |= key_values(settings, "--set")
+    values |= resolved(key_values(settings, "--set"))
 
     def announce(ready: dict[str, Any]) -> None:
         if as_json:

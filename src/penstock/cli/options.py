@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from penstock.cli.client import Cluster, kafka_exception
 from penstock.cli.failure import CommandFailed
-from penstock.cli.properties import key_values, read_properties
+from penstock.cli.properties import key_values, read_properties, resolved
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = Callable[[Callable[..., None]], Callable[..., None]]
@@ -70,7 +70,7 @@ def client_of(
 ) -> tuple[str, dict[str, str]]:
     """The bootstrap servers and the other settings: -X before the file, --bootstrap before both."""
     settings = read_properties(client_config) if client_config else {}
-    settings |= key_values(client_settings, "-X")
+    settings |= resolved(key_values(client_settings, "-X"))
     named = settings.pop("bootstrap.servers", None)
     source = click.get_current_context().get_parameter_source("bootstrap")
     return named if named is not None and source is ParameterSource.DEFAULT else bootstrap, settings
@@ -119,7 +119,7 @@ def complete_topics(
     try:
         if context.params.get("client_config"):
             settings = read_properties(context.params["client_config"])
-        settings |= key_values(context.params.get("client_settings") or (), "-X")
+        settings |= resolved(key_values(context.params.get("client_settings") or (), "-X"))
         bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP
         names = Cluster(bootstrap, settings, timeout=_COMPLETION_TIMEOUT).topics()
     except (CommandFailed, click.UsageError):

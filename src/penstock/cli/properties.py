@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
+
+from penstock.credentials.references import resolve_all
+from penstock.errors import ConfigError
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -22,13 +25,21 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The settings in the file at `path`; a file that cannot be read is a usage error."""
+    """The settings in the file at `path`, references resolved; what cannot be read is a usage error."""
     try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
+        return resolved(parse_properties(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise click.BadParameter(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{path} is not a UTF-8 text file (byte {error.start})") from error
+
+
+def resolved(settings: Mapping[str, str]) -> dict[str, str]:
+    """With what `${env:NAME}` and `${file:PATH}` stand for."""
+    try:
+        return resolve_all(settings)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def key_values(words: Iterable[str], option: str) -> dict[str, str]:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.credentials.references import resolve_all
+from penstock.errors import ConfigError
 from penstock.spark.errors import BadOption
 from penstock.spark.offsets import (
     EARLIEST,
@@ -136,6 +138,14 @@ class SourceOptions:
         """For `ClientSettings.from_kafka`. Unlike Spark's own source it does not read aborted transactions:
         behind an exactly-once query they are rows that do not exist."""
         return {"client.id": "penstock-spark", "isolation.level": "read_committed", **self.kafka}
+
+
+def resolved(settings: Mapping[str, str]) -> dict[str, str]:
+    """With what `${env:NAME}` and `${file:PATH}` stand for: Spark's plan has the references alone."""
+    try:
+        return resolve_all(settings)
+    except ConfigError as error:
+        raise BadOption(f"kafka.{error}") from error
 
 
 def refuse_slip(name: str, known: Mapping[str, str]) -> None:
@@ -330,7 +340,7 @@ class _Given:
                 raise BadOption(f"kafka.{name} is not supported: {reason}")
         if not settings.get("bootstrap.servers", "").strip():
             raise BadOption("kafka.bootstrap.servers must be given, e.g. localhost:9092")
-        return settings
+        return resolved(settings)
 
     def number(self, name: str, least: int = 1) -> int | None:
         text = self.get(name)

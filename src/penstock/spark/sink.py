@@ -55,7 +55,7 @@ from penstock.spark.finish_batch import (
     transactional_id,
     written_by_others,
 )
-from penstock.spark.options import SOURCE_OPTIONS, refuse_slip
+from penstock.spark.options import SOURCE_OPTIONS, refuse_slip, resolved
 from penstock.spark.producing import Layout, ProducerSettings, Rows, TaskProducer, split
 from penstock.spark.sink_typed import Encoding, encoded, encodings
 
@@ -202,7 +202,7 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
     if check not in ("on", "off"):
         raise BadOption(f"rerunCheck={given['reruncheck']}: must be on or off")
     app_id, app_version = _application(given, delivery, streaming)
-    kafka = {name[len("kafka.") :]: value for name, value in given.items() if name.startswith("kafka.")}
+    kafka = resolved({name[6:]: value for name, value in given.items() if name.startswith("kafka.")})
     typed = frozenset(part for part in ("key", "value") if f"{part}.format" in given)
     layout = layout_of(schema, given.get("topic"), typed, given.get("timestampcolumn"))
     return SinkOptions(

@@ -17,7 +17,7 @@ import click
 from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options import json_option
 from penstock.cli.output import emit_json
-from penstock.cli.properties import key_values
+from penstock.cli.properties import key_values, resolved
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def up(
       penstock up --data /tmp/p --port 0 --ready-file ready.json --set auto.create.topics.enable=false
     """
     address = f"[{host}]" if ":" in host else host
-    given = key_values(settings, "--set")
+    given = resolved(key_values(settings, "--set"))
     site = _secured(data, host, given, secure=secure)
     protocol = "PLAINTEXT" if site is None else site.protocol
     values = {

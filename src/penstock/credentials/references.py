@@ -1,0 +1,62 @@
+"""Secrets by reference: `${env:NAME}` and `${file:PATH}` in values of property files, as Kafka's providers.
+
+`${file:PATH}` is the text of a file, without the line end after it; `${file:PATH:KEY}` one value of a
+.properties file, Kafka's form. What a reference stands for is in no error: only its name is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import ConfigError
+
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+_LARGEST = 1 << 20
+
+
+def resolve_all(settings: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The settings with what their references stand for; ConfigError names the setting and the reference."""
+    return {name: resolve(name, value, environ) for name, value in settings.items()}
+
+
+def resolve(name: str, value: str, environ: Mapping[str, str] | None = None) -> str:
+    if "${" not in value:
+        return value
+    known = os.environ if environ is None else environ
+
+    def found(match: re.Match[str]) -> str:
+        kind, where = match[1], match[2]
+        if kind == "env":
+            if where not in known:
+                raise ConfigError(f"{name}: {match[0]}: the environment variable {where} is not set")
+            return known[where]
+        return _of_file(name, match[0], where)
+
+    return _REFERENCE.sub(found, value)
+
+
+def _of_file(name: str, reference: str, where: str) -> str:
+    path, colon, key = where.rpartition(":")
+    if not colon or os.path.exists(where):
+        return _text(name, reference, where).removesuffix("\n").removesuffix("\r")
+    for line in _text(name, reference, path).splitlines():
+        one, equals, value = line.partition("=")
+        if equals and one.strip() == key:
+            return value.strip()
+    raise ConfigError(f"{name}: {reference}: {path} has no '{key}'")
+
+
+def _text(name: str, reference: str, path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"{name}: {reference}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name}: {reference}: the file is not text in UTF-8") from None
+    if len(text) > _LARGEST:
+        raise ConfigError(f"{name}: {reference}: the file is too large to be a secret")
+    return text
