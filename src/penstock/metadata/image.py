@@ -12,7 +12,8 @@ from uuid import UUID
 from penstock.metadata.acls import Acl
 from penstock.wire.scram import ScramCredential
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+AUDIT_TOPIC = "__penstock_audit"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})
 
 NO_LEADER = -1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
+from penstock.broker.net.session import Session
 from penstock.broker.security.mechanisms import Credentials, FixedUsers, Mechanisms, PlainUsers, Tokens
 from penstock.broker.security.principal import ANONYMOUS, USER, Principal
 from penstock.broker.security.sasl import SaslListener
@@ -27,9 +28,17 @@ class ListenerSecurity:
     """`tls` and `sasl` are None on a listener without; `timeout_s` is how long both may take together."""
 
     def __init__(
-        self, name: str, config: Config, clock: Clock, credentials: Credentials, salt_key: bytes
+        self,
+        name: str,
+        config: Config,
+        clock: Clock,
+        credentials: Credentials,
+        salt_key: bytes,
+        on_failure: Callable[[Session, str], None] | None = None,
     ) -> None:
+        """`on_failure(session, mechanism)` is called when somebody is not let in; "TLS" for its handshake."""
         self.name = name
+        self.on_failure = on_failure or (lambda session, mechanism: None)
         now = config()
         self.protocol: str = now.protocols[name]
         self.tls: TlsContexts | None = None
@@ -48,6 +57,7 @@ class ListenerSecurity:
                 max_reauth_ms=now.of_listener(name, "connections.max.reauth.ms"),
                 now_ms=clock.now_ms,
                 monotonic=clock.monotonic,
+                on_failure=self.on_failure,
             )
         self._rules = SubjectRules(now.of_listener(name, "ssl.principal.mapping.rules"))
 

@@ -63,6 +63,7 @@ class SaslListener:
         max_reauth_ms: int,
         now_ms: Callable[[], int],
         monotonic: Callable[[], float],
+        on_failure: Callable[[Session, str], None] = lambda session, mechanism: None,
     ) -> None:
         self.mechanisms = mechanisms
         self.max_frame = max_frame
@@ -70,6 +71,7 @@ class SaslListener:
         self.max_reauth_ms = max_reauth_ms
         self.now_ms = now_ms
         self.monotonic = monotonic
+        self.on_failure = on_failure
 
     def admit(self, session: Session) -> None:
         """A new connection: it has to log in first."""
@@ -137,6 +139,7 @@ class Login:
         try:
             answer, lifetime_ms = await self._step(message)
         except LoginFailed as reason:
+            self._listener.on_failure(self._session, self._mechanism_name)
             await asyncio.sleep(self._listener.failure_delay_s)
             error = SaslAuthenticationFailed(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
@@ -159,6 +162,7 @@ class Login:
             try:
                 return await self._step(message)
             except LoginFailed:
+                self._listener.on_failure(self._session, self._mechanism_name)
                 await asyncio.sleep(self._listener.failure_delay_s)
                 raise
 
