@@ -138,6 +138,11 @@ def _requests() -> dict[ApiKey, Message]:
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: Message(
             group_id="g-share", topics=[Message(topic_name=TOPIC)]
         ),
+        ApiKey.CREATE_DELEGATION_TOKEN: Message(
+            owner_principal_type=None, owner_principal_name=None, renewers=[], max_lifetime_ms=-1
+        ),
+        ApiKey.RENEW_DELEGATION_TOKEN: Message(hmac=SECRET.encode(), renew_period_ms=-1),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: Message(hmac=SECRET.encode(), expiry_time_period_ms=-1),
         ApiKey.DELETE_GROUPS: Message(groups_names=["missing", GROUP]),
         ApiKey.DELETE_TOPICS: Message(
             topics=[Message(name="made", topic_id=None), Message(name="missing", topic_id=None)],

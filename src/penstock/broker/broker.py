@@ -21,6 +21,7 @@ from penstock.broker.cluster.peer_login import PeerLogin
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.data_directory import DirectoryLocks, claim, known_cluster_id
+from penstock.broker.delegation.tokens import DelegationTokens
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.flusher import Flusher
 from penstock.broker.jobs import Jobs
@@ -109,6 +110,7 @@ class Broker:
             self.authorizer = Authorizer(
                 principals(config.super_users), allow_everyone=config.allow_everyone_if_no_acl_found
             )
+        self.tokens = DelegationTokens(self)
         self.audit = Audit(self, config.audit_events) if config.audit_enable else None
 
     # -- start and stop
@@ -233,6 +235,12 @@ class Broker:
             lambda: self.config.share_coordinator_state_topic_prune_interval_ms,
             lambda: prune(self, self.share),
         )
+        if config.delegation_token_secret_key is not None:
+            self.jobs.add(
+                "expired delegation tokens",
+                lambda: config.delegation_token_expiry_check_interval_ms,
+                self.tokens.remove_expired,
+            )
         if self.audit is not None:
             self.jobs.add("audit", lambda: RETRY_MS, self.audit.tick)
         ports = {
@@ -270,7 +278,9 @@ class Broker:
 
         on_failure = None if self.audit is None else self.audit.login_failed
         return {
-            name: ListenerSecurity(name, lambda: self.config, self.clock, credential, salt_key, on_failure)
+            name: ListenerSecurity(
+                name, lambda: self.config, self.clock, credential, salt_key, self.tokens.login, on_failure
+            )
             for name in sorted(protocols)
         }
 

@@ -188,6 +188,15 @@ def _altered_users(request: Message) -> Iterator[Target]:
             yield Target("User", one.name, {"change": change, "mechanism": mechanism}, one.name)
 
 
+def _created_token(request: Message) -> Iterator[Target]:
+    renewers = _listed(f"{one.principal_type}:{one.principal_name}" for one in request.renewers)
+    yield Target("User", getattr(request, "owner_principal_name", None) or None, {"renewers": renewers})
+
+
+def _altered_token(request: Message) -> Iterator[Target]:
+    yield Target("DelegationToken", None)  # the request has the HMAC, which is a password
+
+
 def _group_offsets(request: Message) -> Iterator[Target]:
     names = (getattr(one, "name", "") or getattr(one, "topic_name", "") for one in request.topics)
     yield Target("Group", request.group_id, {"topics": _listed(names)})
@@ -244,6 +253,9 @@ ADMINISTRATION: Final[dict[ApiKey, Administrative]] = {
     ApiKey.OFFSET_DELETE: Administrative(Operation.DELETE, _group_offsets, _group_offset_codes),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Administrative(Operation.READ, _group_offsets, _group_offset_codes),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Administrative(Operation.DELETE, _group_offsets, _group_offset_codes),
+    ApiKey.CREATE_DELEGATION_TOKEN: Administrative(Operation.CREATE_TOKENS, _created_token, lambda _: {}),
+    ApiKey.RENEW_DELEGATION_TOKEN: Administrative(Operation.ALTER, _altered_token, lambda _: {}),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Administrative(Operation.ALTER, _altered_token, lambda _: {}),
     ApiKey.ELECT_LEADERS: Administrative(Operation.ALTER, _elected, _elected_codes),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Administrative(Operation.ALTER, _reassigned, _reassigned_codes),
 }

@@ -45,6 +45,8 @@ class Mechanism(Protocol):
     is_done: bool
     expires_ms: int | None
     """By the wall clock, where the credential itself ends."""
+    by_token: bool
+    """Whether it is a delegation token."""
 
     async def respond(self, message: bytes) -> bytes:
         """What is sent to the client; LoginFailed where it is not accepted."""
@@ -177,7 +179,7 @@ class Login:
         if not mechanism.is_done:
             return answer, 0
         self._mechanism = None
-        principal = Principal(USER, mechanism.user)
+        principal = Principal(USER, mechanism.user, by_token=mechanism.by_token)
         if self.is_done and principal != self._session.principal:
             raise LoginFailed(f"{self._session.principal} cannot become {principal}")
         return answer, self._done(principal, mechanism.expires_ms)
