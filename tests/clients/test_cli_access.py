@@ -1,6 +1,11 @@
-"""`penstock acls` and `penstock quotas` against a real broker, and what it denies and allows with them."""
+"""`penstock acls`, `quotas` and `audit` against a real broker: what it denies, allows and records."""
 
 import json
+import signal
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +18,7 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "auto.create.topics.enable": "false",
+    "penstock.audit.enable": "true",
 }
 
 
@@ -103,3 +109,59 @@ def test_quotas_are_set_listed_and_removed(run, run_json) -> None:
     run("quotas", "unset", "--user", "<default>", "--client-id", "c", "consumer_byte_rate")
     run("quotas", "unset", "--ip", "10.0.0.1", "connection_creation_rate")
     assert "No quotas" in run("quotas", "list").stderr
+
+
+def test_audit_shows_who_was_denied_what_and_who_changed_what(broker, run) -> None:
+    def audit(*options: str) -> list[dict]:
+        return [json.loads(line) for line in run("audit", *options, "--json").stdout.splitlines()]
+
+    broker.create_topic("audited")
+    run("acls", "deny", "User:ANONYMOUS", "write", "--topic", "audited")
+    run("acls", "allow", "User:ANONYMOUS", "describe", "--topic", "audited")
+    assert written(broker, "audited") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    run("acls", "delete", "--principal", "User:ANONYMOUS")
+
+    def denied() -> list[dict]:
+        return [one for one in audit("--type", "denied") if one["resource"] == "audited"]
+
+    end = time.monotonic() + 60
+    while not denied() and time.monotonic() < end:  # it is written beside the request
+        pass
+    (first, *_) = denied()
+    assert (first["api"], first["operation"], first["error"]) == (
+        "Produce", "Write", "TOPIC_AUTHORIZATION_FAILED"
+    )  # fmt: skip
+    assert first["host"] == "127.0.0.1" and first["client_id"] and not first["allowed"]
+    changes = [one["api"] for one in audit("--type", "admin", "--principal", "User:ANONYMOUS")]
+    assert {"CreateTopics", "CreateAcls"} <= set(changes)
+    assert audit("--principal", "User:nobody") == []
+    assert len(audit("--max", "2")) == 2
+    shown = run("audit", "--type", "denied").stdout
+    assert "Produce Write Topic:audited TOPIC_AUTHORIZATION_FAILED" in shown
+
+
+def test_audit_follows(broker) -> None:
+    command = [sys.executable, "-m", "penstock", "audit", "--follow", "--type", "admin", "--json"]
+    with subprocess.Popen([*command, "-b", broker.bootstrap], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            # It begins at the end that it finds: topics are made until it shows one.
+            seen: list[str] = []
+            reader = threading.Thread(target=lambda: seen.append(process.stdout.readline()), daemon=True)
+            reader.start()
+            for number in range(600):
+                broker.create_topic(f"followed-{number}")
+                reader.join(0.1)
+                if not reader.is_alive():
+                    break
+            assert json.loads(seen[0])["resource"].startswith("followed-")
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+
+
+def test_audit_names_the_setting_where_there_is_no_topic() -> None:
+    with PenstockBroker() as plain:
+        result = CliRunner().invoke(cli, ["audit"], env={"PENSTOCK_BOOTSTRAP": plain.bootstrap})
+    assert result.exit_code == 1
+    assert "penstock.audit.enable=true" in result.stderr

@@ -62,6 +62,7 @@ class Site:
             "sasl.oauthbearer.jwks.endpoint.url": self.keys.as_uri(),
             "sasl.oauthbearer.expected.audience": "kafka",
             "num.partitions": "1",
+            "penstock.audit.enable": "true",
         }
 
     def bootstrap(self, listener: str) -> str:
@@ -150,7 +151,7 @@ def test_a_client_that_does_not_know_the_secret_is_refused(site: Site, name: str
         )
 
 
-def test_secrets_are_neither_described_nor_logged(site: Site) -> None:
+def test_secrets_are_neither_described_nor_logged_nor_audited(site: Site) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource
 
     for mechanism in MECHANISMS:
@@ -165,7 +166,33 @@ def test_secrets_are_neither_described_nor_logged(site: Site) -> None:
     ]
     shown = "".join(f"{entry.name}={entry.value} {entry.synonyms}\n" for entry in entries.values())
     assert "ssl.key.password=None" in shown and entries["ssl.key.password"].is_sensitive
-    told = shown + site.broker.log_tail(100_000)  # type: ignore[attr-defined]
-    assert "login failed" in told
+    audited = _audited(site, {*MECHANISMS, "Handshake"})
+    told = shown + audited + site.broker.log_tail(100_000)  # type: ignore[attr-defined]
+    assert "login failed" in told and '"api":"AlterUserScramCredentials"' in audited
     for secret in (SECRET, KEY_PASSWORD, "PRIVATE KEY"):
         assert secret not in told
+
+
+def _audited(site: Site, mechanisms: set[str]) -> str:
+    """All of the audit topic, as soon as it has failed logins of these mechanisms."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    with pytest.raises(LoginRefused):
+        SECURE_CLIENTS["confluent"](site.bootstrap("MUTUAL"), "x", Login("SSL", site.ca, site.foreign))
+    consumer = Consumer({"bootstrap.servers": site.bootstrap("PLAINTEXT"), "group.id": "auditors"})
+    found: list[str] = []
+    failed: set[str] = set()
+    try:
+        consumer.assign([TopicPartition("__penstock_audit", 0, 0)])
+        end = time.monotonic() + 60
+        while not mechanisms <= failed and time.monotonic() < end:
+            for message in consumer.consume(100, 1):
+                found.append(message.value().decode())
+                record = json.loads(found[-1])
+                if record["type"] == "authentication":
+                    assert (record["host"], record["allowed"]) == ("127.0.0.1", False)
+                    failed.add(record["operation"])
+    finally:
+        consumer.close()
+    assert mechanisms <= failed
+    return "\n".join(found)

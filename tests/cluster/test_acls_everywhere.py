@@ -1,11 +1,13 @@
-"""ACLs and quotas of a cluster: what one broker is asked to change is in force on all of them."""
+"""ACLs, quotas and the audit of a cluster: what one broker is asked to change is in force on all of them, and
+what each of them records is in one topic."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
+    "penstock.audit.enable": "true",
 }
 DENIED = 29
 
@@ -100,3 +103,55 @@ def test_a_quota_set_at_one_broker_is_described_by_all(cluster: Cluster) -> None
         return [one.value for entry in answer.entries for one in entry.values]
 
     wait_until("all have it", lambda: all(quotas(node) == [1e6] for node in (first, *others)))
+
+
+def audited(cluster: Cluster) -> list[dict[str, object]]:
+    """All records of the audit topic, by an ordinary client; none while it finds no leader."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "auditors"})
+    try:
+        partition = TopicPartition("__penstock_audit", 0, 0)
+        try:
+            _, end = consumer.get_watermark_offsets(partition, timeout=5)
+        except KafkaException:
+            return []
+        consumer.assign([partition])
+        found: list[dict[str, object]] = []
+        while len(found) < end:
+            found += [json.loads(one.value()) for one in consumer.consume(100, 1) if one.error() is None]
+        return found
+    finally:
+        consumer.close()
+
+
+def quota_of(node: Node, user: str) -> None:
+    entity = [Message(entity_type="user", entity_name=user)]
+    ops = [Message(key="producer_byte_rate", value=1e6, remove=False)]
+    with WireClient(node.clients.target, timeout=PATIENCE) as wire:
+        request = Message(entries=[Message(entity=entity, ops=ops)], validate_only=False)
+        assert wire.request(ApiKey.ALTER_CLIENT_QUOTAS, 1, request).entries[0].error_code == 0
+
+
+def recorded(cluster: Cluster, user: str) -> set[object]:
+    """The brokers that have recorded a change of this user's quota."""
+    return {
+        one["broker"] for one in audited(cluster)
+        if one["api"] == "AlterClientQuotas" and one["detail"]["entity"] == {"user": user}  # type: ignore[index]
+    }  # fmt: skip
+
+
+def test_what_each_broker_is_asked_is_in_one_audit_topic_also_after_its_leader_is_killed(
+    cluster: Cluster,
+) -> None:
+    nodes = list(cluster.nodes.values())
+    for node in nodes:
+        quota_of(node, "before")
+    wait_until("all have recorded it", lambda: recorded(cluster, "before") == {1, 2, 3})
+    cluster.wait_in_sync("__penstock_audit")
+    killed = cluster.leader("__penstock_audit")
+    killed.kill()
+    for node in nodes:
+        if node is not killed:
+            quota_of(node, "after")
+    others = {node.id for node in nodes} - {killed.id}
+    wait_until("the others have recorded it", lambda: recorded(cluster, "after") == others)
+    wait_until("the old records are there", lambda: recorded(cluster, "before") == {1, 2, 3})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import socket
+import ssl
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +20,11 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message, decode_response, encode_request, response_header_version
+from penstock.wire.scram import ClientScram
 from tests.certificates import Authority
-from tests.cluster.harness import PATIENCE, Cluster, running, wait_until
+from tests.cluster.harness import PATIENCE, Cluster, Node, running, wait_until
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 BROKER_PASSWORD, USER_PASSWORD = "between-brokers", "wonderland"
@@ -39,6 +46,7 @@ def settings(directory: Path, authority: Authority) -> dict[str, str]:
         "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
         "listener.name.internal.scram-sha-256.sasl.jaas.config": login,
         "penstock.zookeeper.auth": ZOOKEEPER_AUTH,
+        "delegation.token.secret.key": "token-secret",
     }
 
 
@@ -139,3 +147,63 @@ def test_who_reaches_zookeeper_without_the_password_can_do_nothing_there(cluster
     finally:
         client.stop()
         client.close()
+
+
+class Session:
+    """A connection to one broker that has logged in; `code` is the error of that."""
+
+    def __init__(self, node: Node, ca: Path, user: str, password: str, *, is_token: bool = False) -> None:
+        plain = socket.create_connection(("127.0.0.1", node.clients.port), timeout=PATIENCE)
+        self._socket = ssl.create_default_context(cafile=ca).wrap_socket(plain, server_hostname="127.0.0.1")
+        mechanism = "SCRAM-SHA-256"
+        self.request(ApiKey.SASL_HANDSHAKE, 1, Message(mechanism=mechanism))
+        side = ClientScram(mechanism, user, password, "abc", is_token=is_token)
+        first = self.request(ApiKey.SASL_AUTHENTICATE, 2, Message(auth_bytes=side.first()))
+        proof = Message(auth_bytes=side.proof(bytes(first.auth_bytes)))
+        self.code: int = self.request(ApiKey.SASL_AUTHENTICATE, 2, proof).error_code
+
+    def request(self, api: ApiKey, version: int, message: Message) -> Message:
+        flexible = b"\0" if response_header_version(api, version) else b""
+        body = struct.pack(">hhih", api, version, 1, -1) + flexible + encode_request(api, version, message)
+        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return decode_response(api, version, self._exactly(size), 5 if flexible else 4)
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            assert part, "the connection is closed"
+            data += part
+        return data
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def test_a_delegation_token_made_at_one_broker_logs_in_at_all_and_expired_at_another_at_none(
+    cluster: Cluster,
+) -> None:
+    ca, nodes = cluster.directory / "ca.pem", list(cluster.nodes.values())
+    with Session(nodes[0], ca, "alice", USER_PASSWORD) as session:
+        asked = Message(owner_principal_type=None, owner_principal_name=None, renewers=[], max_lifetime_ms=-1)
+        token = session.request(ApiKey.CREATE_DELEGATION_TOKEN, 3, asked)
+    assert (token.error_code, token.principal_name) == (0, "alice")
+    hmac = bytes(token.hmac)
+
+    def codes() -> list[int]:
+        found = []
+        for node in nodes:
+            password = base64.b64encode(hmac).decode()
+            with Session(node, ca, token.token_id, password, is_token=True) as login:
+                found.append(login.code)
+        return found
+
+    wait_until("the token logs in at all brokers", lambda: codes() == [0, 0, 0])
+    with Session(nodes[1], ca, "alice", USER_PASSWORD) as session:
+        ended = Message(hmac=hmac, expiry_time_period_ms=-1)
+        assert session.request(ApiKey.EXPIRE_DELEGATION_TOKEN, 2, ended).error_code == 0
+    wait_until("the token logs in nowhere", lambda: codes() == [58, 58, 58])

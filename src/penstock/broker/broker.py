@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.broker.audit.audit import RETRY_MS, Audit
 from penstock.broker.cluster import adopt
 from penstock.broker.cluster.peer_login import PeerLogin
 from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.data_directory import DirectoryLocks, claim, known_cluster_id
+from penstock.broker.delegation.tokens import DelegationTokens
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.flusher import Flusher
 from penstock.broker.jobs import Jobs
@@ -108,6 +110,8 @@ class Broker:
             self.authorizer = Authorizer(
                 principals(config.super_users), allow_everyone=config.allow_everyone_if_no_acl_found
             )
+        self.tokens = DelegationTokens(self)
+        self.audit = Audit(self, config.audit_events) if config.audit_enable else None
 
     # -- start and stop
 
@@ -231,6 +235,14 @@ class Broker:
             lambda: self.config.share_coordinator_state_topic_prune_interval_ms,
             lambda: prune(self, self.share),
         )
+        if config.delegation_token_secret_key is not None:
+            self.jobs.add(
+                "expired delegation tokens",
+                lambda: config.delegation_token_expiry_check_interval_ms,
+                self.tokens.remove_expired,
+            )
+        if self.audit is not None:
+            self.jobs.add("audit", lambda: RETRY_MS, self.audit.tick)
         ports = {
             one: self.server.bind(one.host, one.port, self.listeners[one.name]) for one in config.listeners
         }
@@ -264,8 +276,11 @@ class Broker:
         def credential(mechanism: str, user: str) -> ScramCredential | None:
             return self.controller.image.credentials.get((mechanism, user))
 
+        on_failure = None if self.audit is None else self.audit.login_failed
         return {
-            name: ListenerSecurity(name, lambda: self.config, self.clock, credential, salt_key)
+            name: ListenerSecurity(
+                name, lambda: self.config, self.clock, credential, salt_key, self.tokens.login, on_failure
+            )
             for name in sorted(protocols)
         }
 
@@ -283,6 +298,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop in order: no new work, what is under way finished, everything on disk, then the marker."""
+        if self.audit is not None:
+            await self.audit.close()
         if self.membership is not None:
             await self.membership.leave()
         self._maintenance.stop()

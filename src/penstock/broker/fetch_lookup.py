@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from penstock.broker.audit.denials import denied
 from penstock.broker.fetch_sessions import SessionKey
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.writer import Chunk
@@ -19,7 +20,7 @@ from penstock.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from penstock.metadata.acls import Operation
+from penstock.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import Found
 from penstock.replication.partition import Partition
@@ -93,6 +94,7 @@ def lookup(broker: Broker, context: RequestContext, from_follower: bool) -> Find
     if from_follower:
         if access.may_on_cluster(Operation.CLUSTER_ACTION):
             return partial(find, broker)
+        denied(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         return lambda key: _DENIED
 
     def allowed(key: SessionKey) -> Found:
@@ -102,7 +104,10 @@ def lookup(broker: Broker, context: RequestContext, from_follower: bool) -> Find
             if image is None:
                 return _UNKNOWN_ID
             topic = image.name
-        return find(broker, key) if access.may(TopicAccess.READ, topic) else _DENIED
+        if access.may(TopicAccess.READ, topic):
+            return find(broker, key)
+        denied(broker, context, Operation.READ, ResourceType.TOPIC, topic)
+        return _DENIED
 
     return allowed
 

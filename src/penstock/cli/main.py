@@ -66,6 +66,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "acls": ("penstock.cli.access.acls", "acls", "List, add and delete ACLs: who may do what."),
     "quotas": ("penstock.cli.access.quotas", "quotas", "List and change quotas: how much clients may have."),
     "certs": ("penstock.cli.access.certs", "certs", "Make a test authority and certificates, as PEM files."),
+    "audit": (
+        "penstock.cli.access.audit",
+        "audit",
+        "Show denied and administrative requests, and failed logins.",
+    ),
     "pipeline": ("penstock.cli.pipelines.commands", "pipeline", "Run Spark pipelines, once or all the time."),
     "sql": ("penstock.cli.sql", "sql", "Query topics in SQL, continuously or once."),
     "log": ("penstock.cli.log", "log", "Look into the files of a log, and check them."),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from penstock.config.topic import BOOLEAN, INT, STRING
-from penstock.config.types import INT_MAX, ConfigDef, ConfigType, OneOf, Range, Validator
+from penstock.config.topic import BOOLEAN, INT, LIST, STRING
+from penstock.config.types import INT_MAX, AtLeastOneOf, ConfigDef, ConfigType, OneOf, Range, Validator
 
 AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
 )
+
+
+AUDIT_EVENTS = ("denied", "admin", "authentication")
 
 
 class Principals:
@@ -65,6 +68,11 @@ ACCESS_ROWS = (
          "With an authorizer: whether everyone may use a resource that has no ACL."),
     _row("authorizer.class.name", STRING, "", OneOf("", *AUTHORIZERS),
          "Turns ACLs on, with either of Kafka's names; empty for no authorizer."),
+    _row("penstock.audit.enable", BOOLEAN, False, None,
+         "Whether denied and administrative requests are recorded in the topic __penstock_audit."),
+    _row("penstock.audit.events", LIST, AUDIT_EVENTS, AtLeastOneOf(*AUDIT_EVENTS),
+         "What is recorded there: requests that the authorizer denies (`denied`), requests that change"
+         " topics, settings, users, ACLs, quotas or groups (`admin`), logins that fail (`authentication`)."),
     _row("controller.quota.window.num", INT, 11, Range(1),
          "The samples kept of the rate of changes to topics, for controller_mutation_rate."),
     _row("controller.quota.window.size.seconds", INT, 1, Range(1), "How long each of these samples is."),

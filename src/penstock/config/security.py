@@ -34,6 +34,16 @@ class UserAndPassword:
 
 
 _BROKER = (
+    _row("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, Range(1),
+         "How often expired delegation tokens are removed; they let nobody in before that, either.",
+         dynamic=False),
+    _row("delegation.token.expiry.time.ms", LONG, 86_400_000, Range(1),
+         "How long a delegation token is good for until it is renewed.", dynamic=False),
+    _row("delegation.token.max.lifetime.ms", LONG, 604_800_000, Range(1),
+         "The longest lifetime of a delegation token, past which it cannot be renewed.", dynamic=False),
+    _row("delegation.token.secret.key", PASSWORD, None, NonEmpty(),
+         "The secret that delegation tokens are made with, the same on all brokers. Without it there are no"
+         " delegation tokens; another one makes all of them void.", dynamic=False),
     _row("inter.broker.listener.name", STRING, None, NonEmpty(),
          "The listener that other brokers use; by default INTERNAL where there is one, else the listener"
          " named as security.inter.broker.protocol.", dynamic=False),

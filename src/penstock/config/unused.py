@@ -97,8 +97,6 @@ _READ_AT_START = """
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quorum.retry.backoff.ms controller.quorum.voters
     controller.socket.timeout.ms create.topic.policy.class.name
-    delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-    delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners
     fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
     group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignors

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
+from penstock.controller import tokens
 from penstock.controller.access import (
     QuotaChange,
     plan_alter_quotas,
@@ -53,6 +54,7 @@ from penstock.metadata.store import (
     Set,
     StoreUnavailable,
 )
+from penstock.metadata.tokens import DelegationToken, token_path, token_value
 
 T = TypeVar("T")
 Subscriber = Callable[[ClusterImage, ClusterImage], None]
@@ -147,6 +149,13 @@ class Controller:
     ) -> dict[str, ApiError | None]:
         """The result for each user."""
         return await self._change(lambda: self._alter_scram_credentials(changes))
+
+    async def create_token(self, token: DelegationToken) -> None:
+        await self._change(lambda: self._put_token(token.id, token))
+
+    async def alter_token(self, token_id: str | None, change: tokens.Change) -> DelegationToken | None:
+        """What the token has become; DelegationTokenNotFound where there is none."""
+        return await self._change(lambda: self._alter_token(token_id, change))
 
     async def salt_key(self) -> bytes:
         """A secret of the cluster, of which the salts of unknown users are made."""
@@ -270,6 +279,21 @@ class Controller:
         ops = layout.put_credentials(planned, self._versions)
         await self._commit(ops, self.image.with_credentials(planned))
         return results
+
+    async def _alter_token(self, token_id: str | None, change: tokens.Change) -> DelegationToken | None:
+        token = tokens.found(self.image.tokens, token_id)
+        return await self._put_token(token.id, change(token))
+
+    async def _put_token(self, token_id: str, token: DelegationToken | None) -> DelegationToken | None:
+        path = token_path(token_id)
+        if token is None:
+            op: Op = Delete(path, self._versions[path])
+        elif path in self._versions:
+            op = Set(path, token_value(token), self._versions[path])
+        else:
+            op = Create(path, token_value(token))
+        await self._commit([op], self.image.with_token(token_id, token))
+        return token
 
     async def _salt_key(self) -> bytes:
         known = await self._store.get(layout.SALT_KEY)

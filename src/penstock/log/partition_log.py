@@ -170,12 +170,13 @@ class PartitionLog:
     ) -> AppendInfo:
         """Check a batch, give it its offset in place, and append it with one write.
 
-        A coordinator's batch (`origin="coordinator"`) may be a transaction marker, and is trusted otherwise.
+        A coordinator's batch (`origin="coordinator"`) may be a transaction marker, and is trusted otherwise;
+        one of another broker (`origin="broker"`) is checked as a client's.
         A request with several batches has an allowance for what is unpacked to check them.
         """
         if self.failed is not None:
             raise self._storage_error(self.failed)
-        if origin == "client":
+        if origin != "coordinator":
             admitted = admit(buf, start, end, self.config, self.clock.now_ms(), allowance)
         else:
             admitted = Admitted(buf, start, end, check_batch(buf, start, end), -1)
@@ -184,7 +185,7 @@ class PartitionLog:
         if header.is_control:
             marker = marker_of(buf, start)
             self.producers.check_marker(header, marker[1])
-        elif header.producer_id >= 0 and origin != "client":
+        elif header.producer_id >= 0 and origin == "coordinator":
             self.producers.check_epoch(header)  # a coordinator's records have no sequence
         elif header.producer_id >= 0:
             known = self.producers.find_duplicate(header)

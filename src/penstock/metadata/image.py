@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from penstock.metadata.acls import Acl
+from penstock.metadata.tokens import DelegationToken
 from penstock.wire.scram import ScramCredential
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+AUDIT_TOPIC = "__penstock_audit"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})
 
 NO_LEADER = -1
 
@@ -79,7 +81,7 @@ class ClusterImage:
     `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
     so a topic made again under that name has to start above it. `leaving` are brokers that are shutting down
     and should lead nothing more; `broken` has, for a broker, the partitions whose logs it cannot write.
-    `credentials` are those of SCRAM, by mechanism and user.
+    `credentials` are those of SCRAM, by mechanism and user; `tokens` are delegation tokens, by id.
     """
 
     cluster_id: str
@@ -95,6 +97,7 @@ class ClusterImage:
     acls: Mapping[str, Acl] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=dict)
     credentials: Mapping[tuple[str, str], ScramCredential] = field(default_factory=dict)
+    tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     version: int = 0
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
@@ -138,6 +141,13 @@ class ClusterImage:
         merged = {**self.credentials, **changed}
         credentials = {key: one for key, one in merged.items() if one is not None}
         return replace(self, credentials=credentials, version=self.version + 1)
+
+    def with_token(self, token_id: str, token: DelegationToken | None) -> ClusterImage:
+        """None for one that is deleted."""
+        tokens = {key: one for key, one in self.tokens.items() if key != token_id}
+        if token is not None:
+            tokens[token_id] = token
+        return replace(self, tokens=tokens, version=self.version + 1)
 
     def with_broker_configs(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
         return replace(self, broker_configs={**self.broker_configs, **changed}, version=self.version + 1)

@@ -20,6 +20,8 @@
     /quotas/client-id,user=NAME     the quotas of a user, client id, both (as here, of any client id: the
                                     default has no name) or an ip: {"producer_byte_rate": 1048576.0, ...}
     /credentials/scram/MECHANISM/USER    {"salt", "stored_key", "server_key", "iterations"}, in hexadecimal
+    /credentials/tokens/ID          a delegation token: {"owner", "requester", "renewers", "issued",
+                                    "expires", "max"}
     /credentials/salt-key           random bytes, of which the salts of unknown users are made
 
 Values are JSON. Each change is one `multi` whose operations carry the versions that the image was read with.
@@ -46,6 +48,7 @@ from penstock.metadata.image import (
     TopicImage,
 )
 from penstock.metadata.store import Check, Create, Delete, Op, Set, Versioned
+from penstock.metadata.tokens import read_token
 from penstock.wire.scram import ScramCredential
 
 CLUSTER_ID = "/cluster/id"
@@ -303,7 +306,7 @@ class ImageReader:
         brokers, broker_configs = dict(old.brokers), dict(old.broker_configs)
         group_configs, deleted = dict(old.group_configs), dict(old.deleted_epochs)
         leaving, broken, credentials = set(old.leaving), dict(old.broken), dict(old.credentials)
-        cluster_id, controller_id = old.cluster_id, old.controller_id
+        cluster_id, controller_id, tokens = old.cluster_id, old.controller_id, dict(old.tokens)
         acls, quotas = old.acls, old.quotas
         for path in changed:
             node = nodes.get(path)
@@ -324,6 +327,8 @@ class ImageReader:
                     _put(group_configs, unquote(name), value, decode)
                 case ["credentials", "scram", mechanism, user]:
                     _put(credentials, (mechanism, unquote(user)), value, _read_credential)
+                case ["credentials", "tokens", token_id]:
+                    _put(tokens, token_id, value, partial(read_token, token_id))
                 case ["deleted", name]:
                     _put(deleted, name, value, lambda v: decode(v)["leader_epoch"])
                 case ["cluster", "id"] if value is not None:
@@ -366,6 +371,7 @@ class ImageReader:
             acls=acls,
             quotas=quotas,
             credentials=credentials,
+            tokens=tokens,
             version=old.version + 1,
         )
         return self._image

@@ -132,7 +132,7 @@ class Partition:
             raise NotLeaderOrFollower()
         if self.is_internal and origin == "client":
             # What a coordinator has not written itself would count after its next start.
-            raise InvalidTopicException(f"{log.topic} is written by its coordinator only")
+            raise InvalidTopicException(f"{log.topic} is written by brokers only")
         if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
             needed = log.config.min_insync_replicas
             raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")

@@ -69,6 +69,14 @@ class ServerScram:
         self._known = False
         self.user = ""
 
+    @staticmethod
+    def token_of(message: bytes) -> str | None:
+        """The id of a delegation token, where the client's first message is a login with one (KIP-48)."""
+        fields = _fields(_client_first(_text(message))[1])
+        if fields.get("tokenauth", "").lower() != "true":
+            return None
+        return _unescaped(fields.get("n", ""))
+
     def first(self, message: bytes) -> bytes:
         header, bare = _client_first(_text(message))
         fields = _fields(bare)
@@ -117,13 +125,16 @@ class ServerScram:
 class ClientScram:
     """The client's side: `first`, then `proof` with the server's answer, then `check` with its last."""
 
-    def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, user: str, password: str, nonce: str, *, is_token: bool = False
+    ) -> None:
+        """`is_token`: the user is the id of a delegation token, the password its HMAC in base64."""
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._password = password
         self._nonce = nonce
         escaped = user.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={escaped},r={nonce}"
+        self._bare = f"n={escaped},r={nonce}" + (",tokenauth=true" if is_token else "")
         self._verifier = b""
 
     def first(self) -> bytes:

@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api_table import register
+from penstock.broker.audit import denials
 from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.net.context import RequestContext
 from penstock.broker.security.guard import TopicAccess
@@ -28,7 +29,7 @@ from penstock.errors import (
     TopicAuthorizationFailed,
     UnknownTopicId,
 )
-from penstock.metadata.acls import Operation
+from penstock.metadata.acls import Operation, ResourceType
 from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_request, encode_response
@@ -70,6 +71,8 @@ def handle_message(
         access = TopicAccess.of(broker.authorizer, context)
         if not access.may_on_cluster(Operation.CREATE):
             denied = [name for name in missing if not access.may(TopicAccess.CREATE, name)]
+            for name in denied:
+                denials.denied(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
     return _create_first(broker, context, request, missing, denied)
 
 

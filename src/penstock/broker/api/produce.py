@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.broker.api_table import register
+from penstock.broker.audit import denials
+from penstock.broker.leader_append import is_of_a_broker
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.dispatch import CloseConnection
 from penstock.broker.produce_wait import Appended, wait
@@ -48,6 +50,8 @@ from penstock.errors import (
     UnsupportedForMessageFormat,
 )
 from penstock.log.validate import Allowance
+from penstock.metadata.acls import Operation, ResourceType
+from penstock.metadata.image import AUDIT_TOPIC
 from penstock.transactions.state import TV_2
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.produce import (
@@ -78,6 +82,9 @@ def handle(
     if broker.authorizer is not None:
         access = TopicAccess.of(broker.authorizer, context)
         if request.transactional_id is not None and not access.may_write_as(request.transactional_id):
+            denials.denied(
+                broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+            )
             raise TransactionalIdAuthorizationFailed()
     refused: Refused | None = None
     if request.transactional_id is not None:
@@ -148,7 +155,12 @@ def _append(
         if topic_id is not None:
             topic = broker.image.topics_by_id.get(topic_id)
             name = None if topic is None else topic.name
-        denied = access is not None and name is not None and not access.may(TopicAccess.WRITE, name)
+        of_broker = name == AUDIT_TOPIC and is_of_a_broker(broker, context)
+        denied = False
+        if access is not None and name is not None and not of_broker:
+            denied = not access.may(TopicAccess.WRITE, name)
+            if denied:
+                denials.denied(broker, context, Operation.WRITE, ResourceType.TOPIC, name)
         results: list[PartitionResult] = []
         for index, start, stop in partitions:
             partition = known.get((name, index))  # type: ignore[arg-type]
@@ -165,8 +177,9 @@ def _append(
                 elif is_transactional(buf, start, stop):
                     raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
                 info = partition.append(
-                    buf, start, stop, acks, allowance=allowance, transaction_version=of_transactions
-                )
+                    buf, start, stop, acks, origin="broker" if of_broker else "client",
+                    allowance=allowance, transaction_version=of_transactions,
+                )  # fmt: skip
             except ApiError as error:
                 if refused is not None:
                     error = for_producers(error, knows_concurrent=of_transactions >= TV_2)

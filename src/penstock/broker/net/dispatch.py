@@ -176,6 +176,8 @@ class Dispatcher:
         self._routes: dict[int, dict[int, Route]] = {}
         for key, api in self._apis.items():
             guard = None if authorizer is None else guarded(api, authorizer)
+            if broker.audit is not None:
+                guard = broker.audit.watched(api, guard)
             self._routes[key] = {
                 version: Route(api, response_header_version(key, version) > 0, guard)
                 for version in api.versions

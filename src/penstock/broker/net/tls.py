@@ -84,6 +84,7 @@ class TlsConnection(Connection):
         self._tls_writer.push()
         if failure is not None:
             reason = getattr(failure, "verify_message", None) or getattr(failure, "reason", None) or failure
+            self._listener.on_failure(self.session, "TLS")
             self.close(f"TLS handshake failed: {reason}")
             return
         if self.closed:
@@ -92,6 +93,7 @@ class TlsConnection(Connection):
             try:
                 self.session.principal = self._listener.principal(self._tls)
             except ValueError as error:
+                self._listener.on_failure(self.session, "TLS")
                 self.close(f"TLS client not accepted: {error}")
                 return
             self._handshaken = True

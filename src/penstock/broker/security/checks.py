@@ -12,15 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.audit.denials import FAILED, denied
 from penstock.broker.authorized import NOT_ASKED
-from penstock.errors import (
-    ApiError,
-    ClusterAuthorizationFailed,
-    DelegationTokenAuthorizationFailed,
-    GroupAuthorizationFailed,
-    TopicAuthorizationFailed,
-    TransactionalIdAuthorizationFailed,
-)
+from penstock.errors import TopicAuthorizationFailed
 from penstock.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
@@ -30,15 +24,6 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.net.context import RequestContext
     from penstock.broker.security.authorizer import Authorizer
-
-FAILED: dict[int, type[ApiError]] = {
-    ResourceType.TOPIC: TopicAuthorizationFailed,
-    ResourceType.GROUP: GroupAuthorizationFailed,
-    ResourceType.CLUSTER: ClusterAuthorizationFailed,
-    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
-    ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationFailed,
-    ResourceType.USER: DelegationTokenAuthorizationFailed,
-}
 
 Refuse = Callable[[Message, int], Message]
 """Of an item of a request and an error code: the item of the answer."""
@@ -64,6 +49,10 @@ class Access:
 
     def allows_on_cluster(self, operation: int) -> bool:
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def refuse(self, operation: int, resource_type: int, name: str) -> None:
+        """What was not allowed is answered with an error: the audit topic has it."""
+        denied(self.broker, self.context, operation, resource_type, name)
 
     def allows_on_any_topic(self, operation: int) -> bool:
         return self._authorizer.allows_on_any(self._principal, self._host, operation, ResourceType.TOPIC)
@@ -128,6 +117,7 @@ class Whole(Check):
             return request
         if self.unless is not None and access.allows_on_cluster(self.unless):
             return request
+        access.refuse(self.operation, self.resource, name)
         raise FAILED[self.resource]()
 
 
@@ -151,11 +141,17 @@ class Each(Check):
             return request
         allowed: list[Any] = []
         denied: list[Any] = []
+        assert self.resource is not None and self.operation is not None
         for item in items:
-            (allowed if self._allows(access, item) else denied).append(item)
+            name = self._name(access, item)
+            # Where there is no such id: ids are not secret, and the handler says so.
+            if name is None or access.allows(self.operation, self.resource, name):
+                allowed.append(item)
+            else:
+                denied.append(item)
+                access.refuse(self.operation, self.resource, name)
         if not denied:
             return request
-        assert self.resource is not None
         code = FAILED[self.resource].code
         if self.refuse is not None:
             access.parts.append((self.results, [self.refuse(item, code) for item in denied]))
@@ -167,15 +163,13 @@ class Each(Check):
             access.is_answered = not allowed and not self.goes_on
         return replaced(request, **{self.items: allowed})
 
-    def _allows(self, access: Access, item: Any) -> bool:
+    def _name(self, access: Access, item: Any) -> str | None:
+        """None for a topic id that is not known."""
         name: Any = item if isinstance(item, str) else getattr(item, self.name, None)
         if not name and self.resource == ResourceType.TOPIC:
             topic_id = getattr(item, "topic_id", ZERO_UUID)
-            name = access.topic_name(topic_id) if topic_id != ZERO_UUID else name
-            if name is None:
-                return True  # there is no such id: ids are not secret, and the handler says so
-        assert self.resource is not None and self.operation is not None
-        return access.allows(self.operation, self.resource, name)
+            return access.topic_name(topic_id) if topic_id != ZERO_UUID else name
+        return name  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -208,6 +202,7 @@ class Subscribed(Check):
     def before(self, access: Access, request: Message) -> Message:
         for name in request.subscribed_topic_names or ():
             if not access.allows(self.operation, self.resource, name):
+                access.refuse(self.operation, self.resource, name)
                 raise TopicAuthorizationFailed()
         return request
 
@@ -222,7 +217,10 @@ class MembersTopics(Check):
 
     def after(self, access: Access, answer: Message) -> None:
         for group in answer.groups:
-            if any(not access.allows(self.operation, self.resource, name) for name in _topics_of(group)):
+            topics = _topics_of(group)
+            hidden = (name for name in topics if not access.allows(self.operation, self.resource, name))
+            if (name := next(hidden, None)) is not None:
+                access.refuse(self.operation, self.resource, name)
                 group.error_code = TopicAuthorizationFailed.code
                 group.error_message = (
                     "The group has described topic(s) that the client is not authorized to describe."

@@ -5,7 +5,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from penstock.broker.security.mechanisms import Credentials, FixedUsers, Mechanisms, PlainUsers, Tokens
+from penstock.broker.net.session import Session
+from penstock.broker.security.mechanisms import (
+    Credentials,
+    FixedUsers,
+    Mechanisms,
+    PlainUsers,
+    TokenLogins,
+    Tokens,
+)
 from penstock.broker.security.principal import ANONYMOUS, USER, Principal
 from penstock.broker.security.sasl import SaslListener
 from penstock.broker.security.subjects import SubjectRules, subject_of
@@ -27,9 +35,18 @@ class ListenerSecurity:
     """`tls` and `sasl` are None on a listener without; `timeout_s` is how long both may take together."""
 
     def __init__(
-        self, name: str, config: Config, clock: Clock, credentials: Credentials, salt_key: bytes
+        self,
+        name: str,
+        config: Config,
+        clock: Clock,
+        credentials: Credentials,
+        salt_key: bytes,
+        token_logins: TokenLogins | None = None,
+        on_failure: Callable[[Session, str], None] | None = None,
     ) -> None:
+        """`on_failure(session, mechanism)` is called when somebody is not let in; "TLS" for its handshake."""
         self.name = name
+        self.on_failure = on_failure or (lambda session, mechanism: None)
         now = config()
         self.protocol: str = now.protocols[name]
         self.tls: TlsContexts | None = None
@@ -42,12 +59,13 @@ class ListenerSecurity:
             self.tls = TlsContexts(name, config, client=is_ours)
         if self.protocol.startswith("SASL"):
             self.sasl = SaslListener(
-                _mechanisms(name, config, credentials, salt_key),
+                _mechanisms(name, config, credentials, salt_key, token_logins),
                 max_frame=now.of_listener(name, "sasl.server.max.receive.size"),
                 failure_delay_ms=now.of_listener(name, "connection.failed.authentication.delay.ms"),
                 max_reauth_ms=now.of_listener(name, "connections.max.reauth.ms"),
                 now_ms=clock.now_ms,
                 monotonic=clock.monotonic,
+                on_failure=self.on_failure,
             )
         self._rules = SubjectRules(now.of_listener(name, "ssl.principal.mapping.rules"))
 
@@ -74,7 +92,9 @@ def jaas(config: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:
     return {} if text is None else jaas_options(jaas_name(listener, mechanism), text)
 
 
-def _mechanisms(name: str, config: Config, credentials: Credentials, salt_key: bytes) -> Mechanisms:
+def _mechanisms(
+    name: str, config: Config, credentials: Credentials, salt_key: bytes, token_logins: TokenLogins | None
+) -> Mechanisms:
     now = config()
     enabled: tuple[str, ...] = now.of_listener(name, "sasl.enabled.mechanisms")
     users: PlainUsers | None = None
@@ -102,7 +122,14 @@ def _mechanisms(name: str, config: Config, credentials: Credentials, salt_key: b
             skew_s=now.of_listener(name, "sasl.oauthbearer.clock.skew.seconds"),
             refresh_s=now.of_listener(name, "sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
         )
-    return Mechanisms(enabled, users=users, credentials=credentials, salt_key=salt_key, tokens=tokens)
+    return Mechanisms(
+        enabled,
+        users=users,
+        credentials=credentials,
+        salt_key=salt_key,
+        tokens=tokens,
+        token_logins=token_logins,
+    )
 
 
 def _cached(name: str, config: Config) -> Callable[[], dict[str, str]]:

@@ -6,11 +6,12 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from penstock.broker.security.sasl import Mechanism
 from penstock.credentials import LoginFailed
+from penstock.metadata.tokens import DelegationToken
 from penstock.wire.scram import HASHES, ScramCredential, ScramFailed, ServerScram
 
 
@@ -29,6 +30,9 @@ class Tokens(Protocol):
 Credentials = Callable[[str, str], ScramCredential | None]
 """Of a mechanism and a user."""
 
+TokenLogins = Callable[[str, str], Awaitable[tuple[DelegationToken, ScramCredential] | None]]
+"""Of a mechanism and the id of a delegation token."""
+
 
 class Mechanisms:
     """Those that a listener has, and what each of them needs."""
@@ -41,12 +45,14 @@ class Mechanisms:
         credentials: Credentials,
         salt_key: bytes,
         tokens: Tokens | None,
+        token_logins: TokenLogins | None = None,
     ) -> None:
         self.enabled = enabled
         self._users = users
         self._credentials = credentials
         self._salt_key = salt_key
         self._tokens = tokens
+        self._token_logins = token_logins
 
     def begin(self, name: str) -> Mechanism:
         if name == "PLAIN":
@@ -55,7 +61,7 @@ class Mechanisms:
         if name == "OAUTHBEARER":
             assert self._tokens is not None
             return _OAuthBearer(self._tokens)
-        return _Scram(name, self._credentials, self._salt_key)
+        return _Scram(name, self._credentials, self._salt_key, self._token_logins)
 
 
 class _Plain:
@@ -64,6 +70,7 @@ class _Plain:
         self.user = ""
         self.is_done = False
         self.expires_ms: int | None = None
+        self.by_token = False
 
     async def respond(self, message: bytes) -> bytes:
         try:
@@ -79,10 +86,16 @@ class _Plain:
 
 
 class _Scram:
-    def __init__(self, name: str, credentials: Credentials, salt_key: bytes) -> None:
+    def __init__(
+        self, name: str, credentials: Credentials, salt_key: bytes, token_logins: TokenLogins | None
+    ) -> None:
+        self._name = name
+        self._credentials = credentials
+        self._token_logins = token_logins
+        self._token: tuple[DelegationToken, ScramCredential] | None = None
         self._exchange = ServerScram(
             name,
-            lambda user: credentials(name, user),
+            self._find,
             lambda user: _imagined(name, salt_key, user),
             secrets.token_urlsafe(24),
         )
@@ -90,18 +103,31 @@ class _Scram:
         self.user = ""
         self.is_done = False
         self.expires_ms: int | None = None
+        self.by_token = False
 
     async def respond(self, message: bytes) -> bytes:
         try:
             if not self._begun:
                 self._begun = True
+                token_id = ServerScram.token_of(message)
+                self.by_token = token_id is not None
+                if token_id is not None and self._token_logins is not None:
+                    self._token = await self._token_logins(self._name, token_id)
                 return self._exchange.first(message)
             answer = self._exchange.final(message)
         except ScramFailed as error:
             raise LoginFailed(str(error)) from None
         self.user = self._exchange.user
+        if self._token is not None:
+            self.user = self._token[0].owner.partition(":")[2]
+            self.expires_ms = self._token[0].expires_ms
         self.is_done = True
         return answer
+
+    def _find(self, user: str) -> ScramCredential | None:
+        if self.by_token:  # never a user's password, whatever the token is called
+            return None if self._token is None else self._token[1]
+        return self._credentials(self._name, user)
 
 
 def _imagined(mechanism: str, salt_key: bytes, user: str) -> tuple[bytes, int]:
@@ -116,6 +142,7 @@ class _OAuthBearer:
         self.user = ""
         self.is_done = False
         self.expires_ms: int | None = None
+        self.by_token = False
 
     async def respond(self, message: bytes) -> bytes:
         if self._failed is not None:

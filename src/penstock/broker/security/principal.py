@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 USER: Final = "User"
@@ -12,6 +12,8 @@ USER: Final = "User"
 class Principal:
     kind: str
     name: str
+    by_token: bool = field(default=False, compare=False)
+    """Whether it has logged in with a delegation token."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from penstock.broker.audit.event import title
 from penstock.broker.security.checks import (
     Check,
     Each,
@@ -285,10 +286,6 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
             if isinstance(check, ConfigResources):
                 resource = "Topic, Group or Cluster"
             else:
-                resource = "" if check.resource is None else _title(check.resource.name)
-            operation = "" if check.operation is None else _title(check.operation.name)
-            yield _title(key.name), resource, operation, check.denied
-
-
-def _title(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
+                resource = "" if check.resource is None else title(check.resource.name)
+            operation = "" if check.operation is None else title(check.operation.name)
+            yield title(key.name), resource, operation, check.denied

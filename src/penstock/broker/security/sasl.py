@@ -41,6 +41,8 @@ class Mechanism(Protocol):
     is_done: bool
     expires_ms: int | None
     """By the wall clock, where the credential itself ends."""
+    by_token: bool
+    """Whether it is a delegation token."""
 
     async def respond(self, message: bytes) -> bytes:
         """What is sent to the client; LoginFailed where it is not accepted."""
@@ -59,6 +61,7 @@ class SaslListener:
         max_reauth_ms: int,
         now_ms: Callable[[], int],
         monotonic: Callable[[], float],
+        on_failure: Callable[[Session, str], None] = lambda session, mechanism: None,
     ) -> None:
         self.mechanisms = mechanisms
         self.max_frame = max_frame
@@ -66,6 +69,7 @@ class SaslListener:
         self.max_reauth_ms = max_reauth_ms
         self.now_ms = now_ms
         self.monotonic = monotonic
+        self.on_failure = on_failure
 
     def admit(self, session: Session) -> None:
         """A new connection: it has to log in first."""
@@ -133,6 +137,7 @@ class Login:
         try:
             answer, lifetime_ms = await self._step(message)
         except LoginFailed as reason:
+            self._listener.on_failure(self._session, self._mechanism_name)
             await asyncio.sleep(self._listener.failure_delay_s)
             error = SaslAuthenticationFailed(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
@@ -155,6 +160,7 @@ class Login:
             try:
                 return await self._step(message)
             except LoginFailed:
+                self._listener.on_failure(self._session, self._mechanism_name)
                 await asyncio.sleep(self._listener.failure_delay_s)
                 raise
 
@@ -169,7 +175,7 @@ class Login:
         if not mechanism.is_done:
             return answer, 0
         self._mechanism = None
-        principal = Principal(USER, mechanism.user)
+        principal = Principal(USER, mechanism.user, by_token=mechanism.by_token)
         if self.is_done and principal != self._session.principal:
             raise LoginFailed(f"{self._session.principal} cannot become {principal}")
         return answer, self._done(principal, mechanism.expires_ms)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from penstock.broker.security.checks import FAILED, Access, Check, Whole, replaced
+from penstock.broker.audit.denials import FAILED
+from penstock.broker.security.checks import Access, Check, Whole, replaced
 from penstock.errors import (
     ApiError,
     ClusterAuthorizationFailed,
@@ -16,7 +17,7 @@ from penstock.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from penstock.metadata.acls import Operation, ResourceType
+from penstock.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
@@ -45,6 +46,8 @@ class ConfigResources(Check):
                 allowed.append(item)
             else:
                 denied.setdefault(kind, []).append(item)
+                name = CLUSTER_NAME if kind == ResourceType.CLUSTER else item.resource_name
+                access.refuse(self.operation, kind, name)
         for refused_kind, items in denied.items():
             refused = access.api.error_response(
                 access.context, replaced(request, resources=items), FAILED[refused_kind].code
@@ -78,9 +81,11 @@ class CoordinatorKeys(Check):
 
         def allows(key: str) -> bool:
             assert self.operation is not None and self.resource is not None
-            if self.resource == ResourceType.CLUSTER:
-                return access.allows_on_cluster(self.operation)
-            return access.allows(self.operation, self.resource, key)
+            name = CLUSTER_NAME if self.resource == ResourceType.CLUSTER else key
+            allowed = access.allows(self.operation, self.resource, name)
+            if not allowed:
+                access.refuse(self.operation, self.resource, name)
+            return allowed
 
         if access.context.version < self.since:
             if not allows(request.key):
@@ -111,6 +116,7 @@ class ProducerIds(Check):
             access.allows_on_cluster(Operation.IDEMPOTENT_WRITE)
             or access.allows_on_any_topic(Operation.WRITE)
         ):
+            access.refuse(self.operation, self.resource, CLUSTER_NAME)
             raise ClusterAuthorizationFailed()
         return request
 
@@ -134,6 +140,8 @@ class AddedPartitions(Check):
             raise TransactionalIdAuthorizationFailed()
         topics = request.v3_and_below_topics
         denied = [topic for topic in topics if not self._allows(access, topic.name)]
+        for topic in denied:
+            access.refuse(self.operation, self.resource, topic.name)
         if denied:
             others = [topic for topic in topics if topic not in denied]
             for items, error in ((denied, TopicAuthorizationFailed), (others, OperationNotAttempted)):
@@ -177,6 +185,7 @@ class DeletedTopics(Check):
             if describable and topic_id == ZERO_UUID and name not in access.broker.image.topics:
                 allowed.append(item)
                 continue
+            access.refuse(Operation.DELETE, self.resource, name)
             denied.append(
                 Message(
                     name=name if describable or topic_id == ZERO_UUID else None,
@@ -256,6 +265,7 @@ class GroupOffsets(Check):
     def before(self, access: Access, request: Message) -> Message:
         if access.context.version < self.groups_since:
             if not access.allows(self.operation, self.resource, request.group_id):
+                access.refuse(self.operation, self.resource, request.group_id)
                 raise GroupAuthorizationFailed()
             topics, denied = self._split(access, request)
             if denied:
@@ -270,6 +280,7 @@ class GroupOffsets(Check):
                 groups.append(replaced(group, topics=topics))
             else:
                 refused.append(group)
+                access.refuse(self.operation, self.resource, group.group_id)
         if refused:
             answer = access.api.error_response(
                 access.context, replaced(request, groups=refused), GroupAuthorizationFailed.code
@@ -288,16 +299,20 @@ class GroupOffsets(Check):
                 allowed.append(topic)
             else:
                 denied.append(self.refuse_topic(topic, TopicAuthorizationFailed.code))
+                access.refuse(Operation.DESCRIBE, ResourceType.TOPIC, self._name(access, topic) or "")
         return allowed, denied
 
     def _allows(self, access: Access, topic: Message) -> bool:
-        name = getattr(topic, self.topic, None)
+        name = self._name(access, topic)
+        return name is None or access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def _name(self, access: Access, topic: Message) -> str | None:
+        """None for a topic id that is not known."""
+        name: str | None = getattr(topic, self.topic, None)
         topic_id = getattr(topic, "topic_id", ZERO_UUID)
         if not name and topic_id != ZERO_UUID:
-            name = access.topic_name(topic_id)
-            if name is None:
-                return True
-        return access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name or "")
+            return access.topic_name(topic_id)
+        return name or ""
 
     def after(self, access: Access, answer: Message) -> None:
         of_groups = [part for part in access.parts if part[0].startswith("groups/")]
@@ -333,6 +348,8 @@ class SharedTopics(Check):
         for topic_id, index in session.partitions:
             name = access.topic_name(topic_id)
             if name is not None and not access.allows(self.operation, self.resource, name):
+                if topic_id not in denied:
+                    access.refuse(self.operation, self.resource, name)
                 denied.setdefault(topic_id, []).append(index)
         if denied:
             session.update([], [(topic_id, index) for topic_id, found in denied.items() for index in found])

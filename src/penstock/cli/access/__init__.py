@@ -1,1 +1,1 @@
-"""Who may do what, and how much of it: `penstock acls` and `penstock quotas`."""
+"""Who may do what, how much of it, and who tried: `penstock acls`, `penstock quotas` and `penstock audit`."""

@@ -1,0 +1,35 @@
+"""Where a check or a handler says that it refuses something: the audit, where it is on, has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import (
+    ApiError,
+    ClusterAuthorizationFailed,
+    DelegationTokenAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from penstock.metadata.acls import ResourceType
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.net.context import RequestContext
+
+FAILED: dict[int, type[ApiError]] = {
+    ResourceType.TOPIC: TopicAuthorizationFailed,
+    ResourceType.GROUP: GroupAuthorizationFailed,
+    ResourceType.CLUSTER: ClusterAuthorizationFailed,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+    ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationFailed,
+    ResourceType.USER: DelegationTokenAuthorizationFailed,
+}
+"""The error of a resource that is denied."""
+
+
+def denied(broker: Broker, context: RequestContext, operation: int, resource_type: int, name: str) -> None:
+    """An operation of this request is refused."""
+    if broker.audit is not None:
+        broker.audit.denied(context, operation, resource_type, name)

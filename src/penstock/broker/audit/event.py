@@ -1,0 +1,119 @@
+"""One thing that the audit topic records: who asked, from where, for what, and what came of it.
+
+An event never holds what a client could log in with: no password, token, HMAC or value of a setting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+# Names are the client's choice, up to 32 KiB each.
+_LONGEST_TEXT = 256
+
+
+class Kind(StrEnum):
+    DENIED = "denied"
+    ADMIN = "admin"
+    AUTHENTICATION = "authentication"
+    DROPPED = "dropped"
+
+
+class Source(NamedTuple):
+    """Who sends a request, and from where. The client id is the client's own word."""
+
+    principal: str
+    host: str
+    listener: str
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`name` is None where the resource has no name, or where it stands for several (see Journal)."""
+
+    kind: Kind
+    source: Source
+    api: str
+    operation: str | None
+    resource_type: str | None
+    name: str | None
+    error: str | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sender(self) -> tuple[str, ...]:
+        """Events of one sender have as many names as it likes: those are limited."""
+        source = self.source
+        return (self.kind, source.principal, source.host, source.listener, self.api)
+
+    @property
+    def fold_key(self) -> tuple[str | None, ...]:
+        """Equal for repetitions. Not of the client id, which a client may change with each request."""
+        return (*self.sender, self.operation, self.resource_type, self.name, self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event as it is written; `count` repetitions from `first_ms` to `last_ms`. None: dropped events."""
+
+    event: Event | None
+    first_ms: int
+    last_ms: int
+    count: int = 1
+
+
+def encoded(entry: Entry, broker_id: int) -> bytes:
+    """The value of the record."""
+    event = entry.event
+    value: dict[str, Any] = {"time": _iso(entry.last_ms), "type": Kind.DROPPED, "broker": broker_id}
+    if event is not None:
+        value |= {
+            "type": event.kind,
+            "principal": _short(event.source.principal),
+            "host": event.source.host,
+            "listener": event.source.listener,
+            "client_id": _short(event.source.client_id),
+            "api": event.api,
+            "operation": event.operation,
+            "resource_type": event.resource_type,
+            "resource": _short(event.name),
+            "allowed": event.kind is Kind.ADMIN,
+            "error": event.error,
+        }
+        if event.detail:
+            value["detail"] = _short_values(event.detail)
+    value["count"] = entry.count
+    if entry.count > 1:
+        value["first_time"] = _iso(entry.first_ms)
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def title(name: str) -> str:
+    """CREATE_TOPICS as documentation has it: CreateTopics."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _iso(time_ms: int) -> str:
+    seconds, ms = divmod(time_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03}Z"
+
+
+def _short(text: str | None) -> str | None:
+    if text is None or len(text) <= _LONGEST_TEXT:
+        return text
+    return text[:_LONGEST_TEXT] + "…"
+
+
+def _short_values(value: Any) -> Any:
+    if isinstance(value, str):
+        return _short(value)
+    if isinstance(value, Mapping):
+        return {_short(str(key)): _short_values(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_short_values(one) for one in value]
+    return value
