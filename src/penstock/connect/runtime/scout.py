@@ -20,6 +20,7 @@ from penstock.connect.runtime.clients import WorkerSettings, make_producer
 from penstock.connect.runtime.definitions import definition, fields_for, validation
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.sink import group_of
+from penstock.connect.runtime.source import transactional_id
 from penstock.connect.transforms import PREDICATES, TRANSFORMS
 
 
