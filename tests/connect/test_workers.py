@@ -201,7 +201,7 @@ def test_exactly_once_survives_kills_of_worker_and_task(
 
 
 def task_processes(worker: int, name: str) -> list[int]:
-    """Children of the worker that produce for the connector: all but the scout, which reads its stdin only."""
+    """Children of the worker: its tasks, and the process that answers questions about plugins."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

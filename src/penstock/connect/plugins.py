@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
@@ -18,11 +19,16 @@ from penstock.connect.converters import CONVERTERS, HEADER_CONVERTERS, Converter
 from penstock.connect.errors import ConnectError
 from penstock.connect.transforms import PREDICATES, TRANSFORMS
 
+log = logging.getLogger(__name__)
+
 ENTRY_POINTS = "penstock.connect"
 
 _BUILT_IN = (
     "penstock.connect.connectors.file_stream:FileStreamSource",
     "penstock.connect.connectors.file_stream:FileStreamSink",
+    "penstock.connect.connectors.directories:DirectorySource",
+    "penstock.connect.connectors.directories:DirectorySink",
+    "penstock.connect.connectors.datagen:Datagen",
 )
 
 
@@ -40,14 +46,26 @@ def connectors() -> dict[str, type[Connector]]:
 
 
 def _each_connector() -> Iterator[type[Connector]]:
+    yield from _built_in()
+    yield from _by_entry_point()
+
+
+def _built_in() -> Iterator[type[Connector]]:
     for reference in _BUILT_IN:
         module, _, name = reference.partition(":")
         yield getattr(importlib.import_module(module), name)
+
+
+def _by_entry_point() -> Iterator[type[Connector]]:
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             plugin = entry.load()
-        except ImportError:
-            continue  # an extra that is not installed
+        except ImportError as error:
+            log.info("the plugin %s is left out: it needs %s", entry.name, error.name)
+            continue
+        except Exception:
+            log.exception("the plugin %s is left out: it cannot be imported", entry.name)
+            continue
         if inspect.isclass(plugin) and issubclass(plugin, Connector):
             yield plugin
 
@@ -67,13 +85,17 @@ def names_of(plugin: type[Connector]) -> set[str]:
 
 def connector(name: str) -> type[Connector]:
     """The class that `connector.class` names; UnknownPlugin with the near ones if there is none."""
-    known = connectors()
-    for plugin in known.values():
+    # Entry points last: a task need not import the plugins of others.
+    for plugin in _built_in():
         if name in names_of(plugin):
             return plugin
     plugin_class = load(name)
     if plugin_class is not None and inspect.isclass(plugin_class) and issubclass(plugin_class, Connector):
         return plugin_class
+    for plugin in _by_entry_point():
+        if name in names_of(plugin):
+            return plugin
+    known = connectors()
     available = ", ".join(
         f"PluginDesc{{klass=class {name}, name='{name}', version='{each.version}', type={kind(each)}}}"
         for name, each in sorted(known.items())

@@ -6,8 +6,6 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-import fastavro
-
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import (
     DATE,
@@ -132,6 +130,8 @@ def _default(value: Any) -> Any:
 
 
 def encoder(avro: Any, schema: Schema) -> Callable[[Any], bytes]:
+    import fastavro
+
     try:
         parsed = fastavro.parse_schema(avro)
     except Exception as error:  # fastavro has several that share no base
@@ -148,8 +148,15 @@ def encoder(avro: Any, schema: Schema) -> Callable[[Any], bytes]:
     return encode
 
 
+def schema_of(avro: Any) -> Schema:
+    """Connect's schema of an Avro schema; DataError for what Connect has no type for."""
+    return _Reader().read(avro)
+
+
 def decoder(avro: Any) -> Callable[[memoryview], tuple[Schema | None, Any]]:
-    schema = _Reader().read(avro)
+    import fastavro
+
+    schema = schema_of(avro)
     parsed = fastavro.parse_schema(_without_other_logical(avro))
 
     def decode(payload: memoryview) -> tuple[Schema | None, Any]:

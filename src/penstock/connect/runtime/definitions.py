@@ -10,7 +10,7 @@ from penstock.connect import plugins
 from penstock.connect.api import Connector, SinkConnector
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import Unresolved, resolve
-from penstock.connect.settings import BadConfig, Field, Importance, problems_of
+from penstock.connect.settings import BadConfig, Field, Importance, prefixed_problems, problems_of
 from penstock.connect.transforms.chain import prefixed, steps
 
 _ERRORS = "Error Handling"
@@ -292,7 +292,7 @@ def find_problems(plugin: type[Connector], config: Mapping[str, str]) -> dict[st
             try:
                 found = plugins.converter_class(config[part], header=part == "header.converter")
                 inner = problems_of(found.fields, prefixed(config, f"{part}."))
-                _add(problems, {f"{part}.{name}": texts for name, texts in inner.items()})
+                _add(problems, prefixed_problems(f"{part}.", inner))
             except ConnectError as error:
                 text = f"Invalid value {config[part]} for configuration {part}: {error}"
                 _add(problems, {part: [text]})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.config.types import split_list
-from penstock.connect.settings import BadConfig
+from penstock.connect.settings import BadConfig, prefixed_problems
 from penstock.connect.transforms.base import Predicate, Record, Transform
 
 Step = Callable[[Record], Record | None]
@@ -49,12 +49,7 @@ def _made(prefix: str, own: dict[str, str], find: FindClass, base: Any, method: 
         try:
             return getattr(made(own), method)
         except BadConfig as error:
-            raise BadConfig(
-                {
-                    prefix + name: [text.replace(name, prefix + name, 1) for text in texts]
-                    for name, texts in error.problems.items()
-                }
-            ) from error
+            raise BadConfig(prefixed_problems(prefix, error.problems)) from error
         except ValueError as error:
             raise BadConfig({f"{prefix}type": [str(error)]}) from error
     if not callable(found):
