@@ -18,7 +18,9 @@ CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 # What each extra is for: a module that does not import without it.
 EXTRAS = {
     "registry": "penstock.registry.http.app",
+    "connect": "penstock.connect.worker",
     "oauth": "jwt",
+    "secure": "cryptography",
     "cluster": "penstock.metadata.zookeeper",
     "spark": "penstock.spark.source",
     "sql": "penstock.sql.server.http",
@@ -47,7 +49,14 @@ def _install(python: Path, what: str, directory: Path) -> None:
 
 def _send_a_record(penstock: Path, directory: Path) -> None:
     ready = directory / "ready.json"
-    command = [str(penstock), "up", "--port=0", "--no-registry", f"--data={directory / 'data'}"]
+    command = [
+        str(penstock),
+        "up",
+        "--port=0",
+        "--no-registry",
+        "--no-connect",
+        f"--data={directory / 'data'}",
+    ]
     with subprocess.Popen([*command, f"--ready-file={ready}", "--json"], stdout=subprocess.PIPE) as up:
         try:
             assert up.stdout is not None

@@ -17,9 +17,9 @@ import click
 from penstock.cli.access.users import DEFAULT_MECHANISM, known_users, set_password
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
-from penstock.cli.properties import parse_properties
 from penstock.cli.secret_files import write_secret
 from penstock.cli.wire_client import WireCluster, check
+from penstock.config.properties import parse_properties
 from penstock.credentials.users_file import hashed
 from penstock.ensemble import ServerTls
 from penstock.wire.api_keys import ApiKey

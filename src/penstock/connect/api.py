@@ -1,0 +1,264 @@
+"""The plugin API: what a connector is written with.
+
+    class MySource(SourceConnector):
+        fields = (Field("path", doc="What to read."),)
+        task_class = MyTask
+
+        def task_configs(self, max_tasks):
+            return [dict(self.config)]
+
+A plugin is found by its entry point in the group `penstock.connect` (`my_source = "my_package:MySource"`),
+or by its full class name. Everything is synchronous: a task runs in a process of its own, and may block. A
+connector sees its configuration as text, exactly as it was given; `self.settings` has the typed values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from penstock.config.types import EachOneOf, NonEmpty, OneOf, Range
+from penstock.connect.errors import ConnectError, DataError, RetriableError
+from penstock.connect.schemas import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    DATE_SCHEMA,
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT16_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIME_SCHEMA,
+    TIMESTAMP_SCHEMA,
+    Schema,
+    SchemaField,
+    Type,
+    array_schema,
+    decimal_schema,
+    map_schema,
+    struct_schema,
+)
+from penstock.connect.settings import REQUIRED, BadConfig, ConfigType, Field, Importance, Validator, parse
+
+__all__ = [
+    # connectors and tasks
+    "Connector", "SourceConnector", "SinkConnector", "SourceTask", "SinkTask", "OffsetsReader",
+    "TopicPartition",
+    # records
+    "Header", "SourceRecord", "SinkRecord", "SourcePartition", "SourceOffset",
+    # configuration
+    "Field", "ConfigType", "Importance", "Validator", "REQUIRED", "OneOf", "EachOneOf", "Range",
+    "NonEmpty", "parse",
+    # schemas
+    "Schema", "SchemaField", "Type", "INT8_SCHEMA", "INT16_SCHEMA", "INT32_SCHEMA", "INT64_SCHEMA",
+    "FLOAT32_SCHEMA", "FLOAT64_SCHEMA", "BOOLEAN_SCHEMA", "STRING_SCHEMA", "BYTES_SCHEMA", "DATE_SCHEMA",
+    "TIME_SCHEMA", "TIMESTAMP_SCHEMA", "decimal_schema", "array_schema", "map_schema", "struct_schema",
+    # errors
+    "ConnectError", "RetriableError", "DataError", "BadConfig",
+]  # fmt: skip
+
+SourcePartition = Mapping[str, Any]
+"""Where a record came from, such as a file or a table: JSON. Offsets are kept for each."""
+SourceOffset = Mapping[str, Any]
+"""How far a source partition was read: JSON."""
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    key: str
+    value: Any
+    schema: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A record on its way to a topic, and where in the source it came from.
+
+    `partition` None leaves the choice to the producer; `timestamp` is in milliseconds. Without a schema a
+    value is whatever the converter takes: JSON-like for JSON, str, bytes.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
+    partition: int | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: int | None = None
+    source_partition: SourcePartition = field(default_factory=dict)
+    source_offset: SourceOffset = field(default_factory=dict)
+
+    def changed(self, **changes: Any) -> SourceRecord:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """A record of a topic, converted and transformed.
+
+    `original_*` is where it was read, whatever transforms made of its topic: offsets are kept by that.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    value: Any = None
+    key: Any = None
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: int | None = None
+    timestamp_type: str = "CreateTime"
+    original_topic: str = ""
+    original_partition: int = -1
+    original_offset: int = -1
+
+    def changed(self, **changes: Any) -> SinkRecord:
+        return replace(self, **changes)
+
+
+class OffsetsReader:
+    """What was committed for source partitions before this task began."""
+
+    def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
+        """The last committed offset of a source partition; None if there is none."""
+        return self.offsets([partition])[0]
+
+    def offsets(self, partitions: Iterable[SourcePartition]) -> list[dict[str, Any] | None]:
+        raise NotImplementedError
+
+
+class Connector:
+    """One configured connector: checks its configuration and divides its work into tasks.
+
+    Runs in a process of its own for as long as that takes, and longer only if it overrides `changed`.
+    """
+
+    version: ClassVar[str] = "0.1.0"
+    fields: ClassVar[tuple[Field, ...]] = ()
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other names for `connector.class`, such as the Java class whose settings this one takes."""
+    poll_changes_seconds: ClassVar[float] = 10.0
+    """How often `changed` is asked."""
+
+    def __init__(self) -> None:
+        self.config: dict[str, str] = {}
+        self.settings: dict[str, Any] = {}
+
+    @classmethod
+    def validate(cls, config: Mapping[str, str]) -> dict[str, list[str]]:
+        """Problems that the fields alone do not show, by field; called when all fields are allowed."""
+        return {}
+
+    def start(self, config: Mapping[str, str]) -> None:
+        """Begin; `super().start(config)` fills `self.config` and `self.settings`."""
+        self.config = dict(config)
+        self.settings = parse(self.fields, config)
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The configuration of each task, at most `max_tasks`. By default one, with the connector's own."""
+        return [dict(self.config)]
+
+    def changed(self) -> bool:
+        """Whether `task_configs` would now give other tasks: a table appeared, a partition was added."""
+        return False
+
+    def stop(self) -> None:
+        """Release what `start` took."""
+
+
+class SourceConnector(Connector):
+    """Reads a system outside of Kafka."""
+
+    task_class: ClassVar[type[SourceTask]]
+    exactly_once: ClassVar[bool] = False
+    """Whether its offsets say exactly which records were produced, so that a transaction of both suffices."""
+
+    @classmethod
+    def alter_offsets(
+        cls, config: Mapping[str, str], offsets: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+    ) -> bool:
+        """Check offsets that a user sets (None: deletes); ConnectError refuses. True: they were checked."""
+        return False
+
+
+class SinkConnector(Connector):
+    """Writes to a system outside of Kafka."""
+
+    task_class: ClassVar[type[SinkTask]]
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """As for sources: for offsets that the sink keeps itself, change them here."""
+        return False
+
+
+def _not_running(record: SinkRecord, error: Exception) -> None:
+    raise error
+
+
+class SourceTask:
+    """Reads a part of a source, in batches. One thread calls all methods."""
+
+    def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
+        """Open the source and go to where `offsets_reader` says that an earlier run ended."""
+        raise NotImplementedError
+
+    def poll(self) -> list[SourceRecord]:
+        """The next records: block for a second at most, and return [] if there are none."""
+        raise NotImplementedError
+
+    def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
+        """These offsets, and all records up to them, are durable in Kafka: a slot may be advanced."""
+
+    def stop(self) -> None:
+        """Release what `start` took. Called once, after the last `poll`."""
+
+
+class SinkTask:
+    """Writes a part of the topics' records, in batches. One thread calls all methods."""
+
+    rewind: dict[TopicPartition, int]
+    """Fill it in `put`: where to go on reading, for a sink that keeps offsets with its data."""
+    report: Callable[[SinkRecord, Exception], None]
+    """Call it for one bad record of a batch: `errors.tolerance` decides, the dead letter queue gets it."""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> SinkTask:
+        # Here, so that a task need not call an initializer.
+        task = super().__new__(cls)
+        task.rewind = {}
+        task.report = _not_running
+        return task
+
+    def start(self, config: Mapping[str, str]) -> None:
+        raise NotImplementedError
+
+    def open(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int] | None:
+        """These partitions are assigned from now on.
+
+        A sink that keeps offsets with its data returns them here (the next offset to read), for exactly once.
+        """
+        return None
+
+    def put(self, records: list[SinkRecord]) -> None:
+        """Take records; RetriableError makes the same records come again after a backoff."""
+        raise NotImplementedError
+
+    def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Which offsets may be committed now; by default all that were put, after `flush`."""
+        self.flush(offsets)
+        return offsets
+
+    def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make durable what was put up to these offsets."""
+
+    def close(self, partitions: Sequence[TopicPartition]) -> None:
+        """These partitions are no longer assigned; what was put is committed where `precommit` allows."""
+
+    def stop(self) -> None:
+        """Release what `start` took."""

@@ -1,0 +1,1 @@
+"""The connectors that need nothing but the worker."""

@@ -1,0 +1,146 @@
+"""What a connector, converter or transform declares about its configuration, and the check against it.
+
+Kafka Connect's ConfigDef, with its error messages, because consoles and people search for them. Types and
+validators are those of `penstock.config`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.config.types import ConfigDef, ConfigType, Validator
+from penstock.connect.errors import ConnectError
+
+__all__ = [
+    "REQUIRED",
+    "BadConfig",
+    "ConfigType",
+    "Field",
+    "Importance",
+    "Validator",
+    "parse",
+    "prefixed_problems",
+    "problems_of",
+]
+
+
+class BadConfig(ConnectError):
+    """A configuration that is refused: problems by the name of the field."""
+
+    def __init__(self, problems: Mapping[str, list[str]]) -> None:
+        self.problems = dict(problems)
+        super().__init__("\n".join(text for texts in problems.values() for text in texts))
+
+
+class Importance(enum.Enum):
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+"""As a field's default: it has none and must be given."""
+
+_NUMBERS = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting. `default` is typed; None means "not set", REQUIRED that it must be given.
+
+    `validator` is one of `penstock.config.types` (Range, OneOf, NonEmpty, ...) or anything with `allows` and
+    a text. `choices` gives the values that a console offers, from what is configured so far.
+    """
+
+    name: str
+    type: ConfigType = ConfigType.STRING
+    default: Any = REQUIRED
+    doc: str = ""
+    validator: Validator | None = None
+    importance: Importance = Importance.MEDIUM
+    group: str | None = None
+    display_name: str | None = None
+    width: str = "NONE"
+    dependents: tuple[str, ...] = ()
+    choices: Callable[[Mapping[str, str]], list[str]] | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    def parse(self, text: str) -> Any:
+        """The typed value; ValueError with Kafka's sentence where the text is not allowed."""
+        plain = ConfigDef(self.name, self.type, None, self.doc, sensitive=self.type is ConfigType.PASSWORD)
+        try:
+            value = plain.parse(text)
+        except ValueError:
+            raise ValueError(self._refusal(text, self._type_message())) from None
+        if self.validator is not None and not self.validator.allows(value):
+            raise ValueError(self._refusal(text, f"Value must be {self.validator}"))
+        return value
+
+    def _refusal(self, text: str, reason: str) -> str:
+        shown = "[hidden]" if self.type is ConfigType.PASSWORD else text
+        return f"Invalid value {shown} for configuration {self.name}: {reason}"
+
+    def _type_message(self) -> str:
+        if self.type in _NUMBERS:
+            return f"Not a number of type {self.type.name}"
+        if self.type is ConfigType.BOOLEAN:
+            return "Expected value to be either true or false"
+        return f"Expected value of type {self.type.name}"
+
+    def default_text(self) -> str | None:
+        """As Connect's REST API shows it."""
+        if self.default is REQUIRED or self.default is None:
+            return None
+        return ConfigDef(self.name, self.type, None, "").format(
+            tuple(self.default) if isinstance(self.default, list) else self.default
+        )
+
+
+def parse(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str, Any]:
+    """Typed values of all fields, and what is given beside them as it is; BadConfig names what is wrong."""
+    fields = tuple(fields)
+    problems = problems_of(fields, given)
+    if problems:
+        raise BadConfig(problems)
+    values: dict[str, Any] = dict(given)
+    for each in fields:
+        text = given.get(each.name)
+        values[each.name] = each.default if text is None else each.parse(text)
+    return values
+
+
+def problems_of(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """What is wrong with the given text, by the name of the field."""
+    problems: dict[str, list[str]] = {}
+    for each in fields:
+        text = given.get(each.name)
+        if text is None:
+            if each.required:
+                problems[each.name] = [
+                    f'Missing required configuration "{each.name}" which has no default value.'
+                ]
+            continue
+        try:
+            each.parse(text)
+        except ValueError as error:
+            problems[each.name] = [str(error)]
+    return problems
+
+
+def prefixed_problems(prefix: str, problems: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Problems of settings that the connector's configuration has under a prefix, with their full names."""
+    return {
+        prefix + name: [text.replace(name, prefix + name, 1) for text in texts]
+        for name, texts in problems.items()
+    }
