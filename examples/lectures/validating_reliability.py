@@ -44,7 +44,6 @@ class Cluster:
             "--port=0",
             "--no-registry",
             "--no-connect",
-            "--no-connect",
         ]
         command += ["--json", f"--data={directory / 'data'}", f"--ready-file={self.ready_file}", *words]
         self.log = (directory / "log").open("w")
