@@ -1,7 +1,8 @@
 """A Spark application on a secured cluster, as a process: reads a topic, writes another, and shows its plans.
 
 secret_app.py CLIENT_CONFIG DIRECTORY: batch and streaming, with Spark's log at INFO, its event log and what
-its UI serves written below DIRECTORY, to be searched for secrets.
+its UI serves written below DIRECTORY, to be searched for secrets. The source has the password itself, the
+sink a reference to PLANTED_PASSWORD.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def main(config: str, directory: Path) -> None:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (directory / "events").as_uri(),
         "spark.log.level": "INFO",
+        # A busy machine takes its time to start a Python worker.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.maxMetadataStringLength": "10000",
         "spark.sql.debug.maxToStringFields": "1000",
     }
@@ -38,7 +41,7 @@ def main(config: str, directory: Path) -> None:
         .load()
         .select("value")
         .writeStream.format("penstock")
-        .options(**options)
+        .options(**{**options, "kafka.sasl.password": "${env:PLANTED_PASSWORD}"})
         .option("topic", "out")
         .option("checkpointLocation", str(directory / "checkpoint"))
         .trigger(availableNow=True)
