@@ -57,10 +57,10 @@ def test_kafkas_tool_and_java_clients_use_delegation_tokens(
 
     by_token = properties(tmp_path / "token.properties", token_id, hmac, ' tokenauth="true"')
     console = ("--bootstrap-server", bootstrap, "--topic", "by-token")
-    kafka_tools.run("kafka-console-producer", *console, "--command-config", by_token, input="with a token\n")
+    kafka_tools.run("kafka-console-producer", *console, "--producer.config", by_token, input="with a token\n")
     read = kafka_tools.run(
         "kafka-console-consumer", *console, "--from-beginning", "--max-messages", "1",
-        "--timeout-ms", "30000", "--command-config", by_token,
+        "--timeout-ms", "30000", "--consumer.config", by_token,
     )  # fmt: skip
     assert "with a token" in read
     refused = tokens("--create", "--max-life-time-period", "-1", ok=False, config=by_token)
@@ -71,6 +71,6 @@ def test_kafkas_tool_and_java_clients_use_delegation_tokens(
     assert token_id not in tokens("--describe", "--owner-principal", "User:alice")
     out = kafka_tools.run(
         "kafka-console-consumer", *console, "--from-beginning", "--max-messages", "1",
-        "--timeout-ms", "10000", "--command-config", by_token, ok=False,
+        "--timeout-ms", "10000", "--consumer.config", by_token, ok=False,
     )  # fmt: skip
     assert "Authentication failed" in out, out
