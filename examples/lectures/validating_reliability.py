@@ -35,7 +35,16 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         self.ready_file = directory / "ready.json"
         words = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-        command = [sys.executable, "-m", "penstock", "up", "--brokers=3", "--port=0", "--no-registry"]
+        command = [
+            sys.executable,
+            "-m",
+            "penstock",
+            "up",
+            "--brokers=3",
+            "--port=0",
+            "--no-registry",
+            "--no-connect",
+        ]
         command += ["--json", f"--data={directory / 'data'}", f"--ready-file={self.ready_file}", *words]
         self.log = (directory / "log").open("w")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log)

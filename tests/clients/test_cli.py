@@ -24,6 +24,7 @@ def bootstrap(tmp_path_factory):
         "penstock",
         "up",
         "--no-registry",
+        "--no-connect",
         "--json",
         "--port",
         "0",

@@ -19,7 +19,8 @@ def start(tmp_path):
 
     def start(*arguments, **environment):
         if arguments[0] == "up":
-            arguments += ("--no-registry",)  # tests/registry/test_up.py has it
+            # tests/registry/test_up.py and tests/connect/test_up.py have them
+            arguments += ("--no-registry", "--no-connect")
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *arguments],
             stdout=subprocess.PIPE,

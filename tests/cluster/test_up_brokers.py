@@ -25,7 +25,18 @@ class Up:
     def __init__(self, directory: Path, *options: str) -> None:
         self.ready_file = directory / "ready.json"
         self.log = directory / "up.log"
-        command = [sys.executable, "-m", "penstock", "up", "--brokers", "3", "--port", "0", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "penstock",
+            "up",
+            "--brokers",
+            "3",
+            "--port",
+            "0",
+            "--json",
+            "--no-connect",
+        ]
         command += ["--data", str(directory / "data"), "--ready-file", str(self.ready_file), *options]
         # Sessions that a busy machine does not end.
         command += ["--set", "zookeeper.session.timeout.ms=20000"]
@@ -147,7 +158,17 @@ def test_no_process_outlives_up_that_was_killed(start: Callable[..., Up]) -> Non
 
 
 def refused(tmp_path: Path, *options: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "penstock", "up", "--brokers", "2", "--no-registry", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "up",
+        "--brokers",
+        "2",
+        "--no-registry",
+        "--no-connect",
+        *options,
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE * 2)
     return done.returncode, done.stderr
 

@@ -25,7 +25,7 @@ from tests.registry.conftest import wait_until
 
 class Up:
     def __init__(self, directory: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "penstock", "up", "--port", "0", "--json", *options]
+        command = [sys.executable, "-m", "penstock", "up", "--port", "0", "--json", "--no-connect", *options]
         with (directory / "up.log").open("wb") as log:
             self.process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=log)
         line = self.process.stdout.readline()
@@ -170,7 +170,7 @@ def test_the_registry_ends_with_up_even_if_that_is_killed(tmp_path):
 
 def test_a_port_that_is_taken_is_said_and_no_registry_can_be_asked_for(up, tmp_path):
     port = up.ready["registry"].rpartition(":")[2]
-    command = [sys.executable, "-m", "penstock", "up", "--port", "0"]
+    command = [sys.executable, "-m", "penstock", "up", "--port", "0", "--no-connect"]
     refused = subprocess.run(
         [*command, "--registry-port", port], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )

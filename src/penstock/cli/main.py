@@ -37,6 +37,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "schemas",
         "Show, register, compare, export and import schemas.",
     ),
+    "connect": (
+        "penstock.cli.connect.commands",
+        "connect",
+        "Run connectors: data in and out of topics.",
+    ),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds the metadata."),
     "topics": ("penstock.cli.topics.commands", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.topics.configs", "configs", "Show and change settings of topics and brokers."),

@@ -14,7 +14,7 @@ connector sees its configuration as text, exactly as it was given; `self.setting
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -198,6 +198,10 @@ class SinkConnector(Connector):
         return False
 
 
+def _not_running(record: SinkRecord, error: Exception) -> None:
+    raise error
+
+
 class SourceTask:
     """Reads a part of a source, in batches. One thread calls all methods."""
 
@@ -219,10 +223,17 @@ class SourceTask:
 class SinkTask:
     """Writes a part of the topics' records, in batches. One thread calls all methods."""
 
-    def __init__(self) -> None:
-        self.paused: set[TopicPartition] = set()
-        self.rewind: dict[TopicPartition, int] = {}
-        """Fill it in `open` or `put`: where to go on reading, for a sink that keeps offsets with its data."""
+    rewind: dict[TopicPartition, int]
+    """Fill it in `put`: where to go on reading, for a sink that keeps offsets with its data."""
+    report: Callable[[SinkRecord, Exception], None]
+    """Call it for one bad record of a batch: `errors.tolerance` decides, the dead letter queue gets it."""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> SinkTask:
+        # Here, so that a task need not call an initializer.
+        task = super().__new__(cls)
+        task.rewind = {}
+        task.report = _not_running
+        return task
 
     def start(self, config: Mapping[str, str]) -> None:
         raise NotImplementedError

@@ -14,7 +14,17 @@ from typing import Any
 from penstock.config.types import ConfigDef, ConfigType, Validator
 from penstock.connect.errors import ConnectError
 
-__all__ = ["REQUIRED", "BadConfig", "ConfigType", "Field", "Importance", "Validator", "parse", "problems_of"]
+__all__ = [
+    "REQUIRED",
+    "BadConfig",
+    "ConfigType",
+    "Field",
+    "Importance",
+    "Validator",
+    "parse",
+    "prefixed_problems",
+    "problems_of",
+]
 
 
 class BadConfig(ConnectError):
@@ -126,3 +136,11 @@ def problems_of(fields: Iterable[Field], given: Mapping[str, str | None]) -> dic
         except ValueError as error:
             problems[each.name] = [str(error)]
     return problems
+
+
+def prefixed_problems(prefix: str, problems: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Problems of settings that the connector's configuration has under a prefix, with their full names."""
+    return {
+        prefix + name: [text.replace(name, prefix + name, 1) for text in texts]
+        for name, texts in problems.items()
+    }

@@ -149,7 +149,7 @@ class Demo:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         ready_file = scratch / "ready.json"
         self._home.directory.mkdir(parents=True, exist_ok=True)
-        arguments = ["up", "--data", str(self._home.data), "--port", str(port)]
+        arguments = ["up", "--data", str(self._home.data), "--port", str(port), "--no-connect"]
         platform = Child(
             "the platform",
             [*arguments, "--ready-file", str(ready_file)],

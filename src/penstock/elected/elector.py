@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from penstock.client import ClientError, ClientSettings
@@ -62,7 +63,10 @@ class Elector:
         what: str = "registry",
         on_leader: Callable[[Identity | None], None],
         on_fenced: Callable[[str], None],
+        on_members: Callable[[frozenset[str] | None], None] | None = None,
     ) -> None:
+        """`on_members` gets the URLs of all members whenever the group has agreed on them, and None when this
+        server is no longer one: for groups that divide work among them."""
         self._settings = settings
         self._group = group
         self._identity = identity
@@ -73,6 +77,8 @@ class Elector:
         self._heartbeat_seconds = session_timeout_ms / 1000 / 3
         self._on_leader = on_leader
         self._on_fenced = on_fenced
+        self._on_members = on_members
+        self._is_member = False
         self._member_id = ""
         self._generation = -1
         self._rejoin = threading.Event()
@@ -109,13 +115,20 @@ class Elector:
             with self._leading:
                 limit = self._rebalance_timeout_ms if self._joining else self._session_timeout_ms
                 silent = time.monotonic() - self._heard_at
-                if not self._leads or silent * 1000 < limit:
+                if silent * 1000 < limit or not (self._leads or self._is_member):
                     continue
-                self._leads = False
-                self._identity = self._identity.led(False)
-                self._on_leader(None)
+                if self._leads:
+                    self._leads = False
+                    self._identity = self._identity.led(False)
+                    self._on_leader(None)
+                self._no_member()
             self._rejoin.set()  # should it answer again, the group is to choose anew
             log.warning("the group %s has not answered for %.0f s: resigned as leader", self._group, silent)
+
+    def _no_member(self) -> None:
+        if self._is_member and self._on_members is not None:
+            self._is_member = False
+            self._on_members(None)
 
     def _heard(self) -> None:
         with self._leading:
@@ -148,6 +161,8 @@ class Elector:
                 except (UnknownMemberId, IllegalGeneration) as error:
                     log.info("no longer a member of %s (%s): joining again", self._group, error)
                     self._member_id, self._generation = "", -1
+                    with self._leading:
+                        self._no_member()
                     self._identity = self._identity.led(False)  # another one may lead by now
                 except (ClientError, ApiError) as error:
                     log.warning("the group %s cannot be reached: %s", self._group, error)
@@ -180,6 +195,8 @@ class Elector:
             assignment = _assignment_for(answer)
             if assignment.error == DUPLICATE_URLS:
                 log.error("two members of %s have the same address: see --advertised-url", self._group)
+            if self._on_members is None:
+                assignment = replace(assignment, members=())
             data = assignment.encode()
             assignments = [Message(member_id=each.member_id, assignment=data) for each in answer.members]
         self._sync(connection, assignments)
@@ -207,6 +224,9 @@ class Elector:
             self._identity = self._identity.led(leads)
             self._leads, self._heard_at = leads, time.monotonic()
             self._on_leader(leader)
+            if self._on_members is not None:
+                self._is_member = True
+                self._on_members(frozenset(assignment.members))
 
     def _stay(self, connection: Connection) -> None:
         """Heartbeats until the group changes; raises what ends the membership."""

@@ -60,9 +60,13 @@ class Assignment:
     error: int
     leader_id: str | None
     leader: Identity | None
+    members: tuple[str, ...] = ()
+    """Every member's URL, in groups that divide work; registries' have none, as Confluent's."""
 
     def encode(self) -> bytes:
         value: dict[str, Any] = {"version": 1, "error": self.error}
+        if self.members:
+            value["members"] = list(self.members)
         if self.leader is not None:
             value |= {"master": self.leader_id, "master_identity": self.leader.as_json()}
         return json.dumps(value, separators=(",", ":")).encode()
@@ -77,7 +81,10 @@ def decode_assignment(data: bytes) -> Assignment:
     value = _object(data)
     leader = value.get("master_identity")
     return Assignment(
-        int(value.get("error", NO_ERROR)), value.get("master"), None if leader is None else _identity(leader)
+        int(value.get("error", NO_ERROR)),
+        value.get("master"),
+        None if leader is None else _identity(leader),
+        tuple(str(each) for each in value.get("members", ())),
     )
 
 
@@ -111,4 +118,4 @@ def assign(members: Mapping[str, Identity]) -> Assignment:
         chosen = min(eligible, key=lambda member: eligible[member].url, default=None)
     urls = {identity.url for identity in members.values()}
     error = NO_ERROR if len(urls) == len(members) else DUPLICATE_URLS
-    return Assignment(error, chosen, None if chosen is None else eligible[chosen])
+    return Assignment(error, chosen, None if chosen is None else eligible[chosen], tuple(sorted(urls)))

@@ -1,6 +1,6 @@
-"""The topic `_schemas` is made where it is missing, and checked: one partition, compacted.
+"""A state topic is created where it is missing, and checked: compacted, one partition where order counts.
 
-A topic that deletes old records would forget schemas after a week; a registry refuses to start on one.
+A topic that deletes old records would forget state after a week; a server refuses to start on one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def prepare(settings: dict[str, str], topic: str, *, replication_factor: int, timeout: float) -> str:
-    """Make or check the topic; the cluster's id."""
+def prepare(
+    settings: dict[str, str], topic: str, *, replication_factor: int, timeout: float, partitions: int = 1
+) -> str:
+    """Make or check the topic; the cluster's id. More partitions are for a topic that is made."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -31,20 +33,20 @@ def prepare(settings: dict[str, str], topic: str, *, replication_factor: int, ti
         ) from error
     try:
         if topic not in metadata.topics:
-            _create(admin, topic, min(replication_factor, len(metadata.brokers)), timeout)
-        _check(admin, topic, timeout)
+            _create(admin, topic, partitions, min(replication_factor, len(metadata.brokers)), timeout)
+        _check(admin, topic, timeout, ordered=partitions == 1)
     except KafkaException as error:
         raise CannotStart(f"the topic {topic} cannot be made or checked: {error.args[0].str()}") from error
     return str(metadata.cluster_id or "")
 
 
-def _create(admin: AdminClient, topic: str, replication_factor: int, timeout: float) -> None:
+def _create(admin: AdminClient, topic: str, partitions: int, replication_factor: int, timeout: float) -> None:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.cimpl import NewTopic
 
     if replication_factor < 3:
         log.info("%s gets %d replica(s): the cluster has no more brokers", topic, replication_factor)
-    new = NewTopic(topic, 1, replication_factor, config={"cleanup.policy": "compact"})
+    new = NewTopic(topic, partitions, replication_factor, config={"cleanup.policy": "compact"})
     try:
         admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[topic].result()
     except KafkaException as error:
@@ -52,16 +54,16 @@ def _create(admin: AdminClient, topic: str, replication_factor: int, timeout: fl
             raise
 
 
-def _check(admin: AdminClient, topic: str, timeout: float) -> None:
+def _check(admin: AdminClient, topic: str, timeout: float, *, ordered: bool) -> None:
     from confluent_kafka import TopicCollection
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     description = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic].result()
     partitions = len(description.partitions)
-    if partitions != 1:
+    if ordered and partitions != 1:
         raise CannotStart(
             f"the topic {topic} has {partitions} partitions and must have 1: the order of its records is "
-            "the order of versions. Name another topic with --topic."
+            "the order of changes. Name another topic."
         )
     resource = ConfigResource(ResourceType.TOPIC, topic)
     configs: dict[str, Any] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
@@ -69,5 +71,5 @@ def _check(admin: AdminClient, topic: str, timeout: float) -> None:
     if policy != "compact":
         raise CannotStart(
             f"the topic {topic} has cleanup.policy={policy} and must have compact, or the cluster deletes "
-            f"schemas when they are old. Set it: penstock configs set topic {topic} cleanup.policy=compact"
+            f"state when it is old. Set it: penstock configs set topic {topic} cleanup.policy=compact"
         )

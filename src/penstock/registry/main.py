@@ -16,6 +16,7 @@ from typing import Any
 from penstock.elected import topic
 from penstock.elected.elector import Elector
 from penstock.elected.errors import CannotStart
+from penstock.elected.forwarding import Forwarder
 from penstock.elected.process import (
     group_settings,
     guard,
@@ -26,7 +27,7 @@ from penstock.elected.process import (
     write_ready,
 )
 from penstock.elected.store import Store
-from penstock.registry.forwarding import Forwarder
+from penstock.registry.errors import forwarding_failed
 from penstock.registry.http.app import Api, application, render_refusal
 from penstock.registry.http.auth import Users
 from penstock.registry.http.call import TAKEN_TYPES
@@ -35,6 +36,8 @@ from penstock.registry.state import DEFAULT_LEVEL, State
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
+
+_NOT_THE_LEADER = b'"error_code":50004'
 
 Announce = Callable[[dict[str, Any]], object]
 
@@ -125,7 +128,12 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         service = Service(
             state, store, identity, write_timeout=settings.write_timeout, leader_wait=settings.leader_wait
         )
-        forwarder = Forwarder(verify=_trust(settings), timeout=settings.leader_wait + settings.write_timeout)
+        forwarder = Forwarder(
+            verify=_trust(settings),
+            timeout=settings.leader_wait + settings.write_timeout,
+            not_leader=lambda status, body: status == 500 and _NOT_THE_LEADER in body,
+            failed=forwarding_failed,
+        )
         api = Api(
             service,
             forwarder,

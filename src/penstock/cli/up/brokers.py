@@ -1,7 +1,7 @@
-"""`penstock up --brokers N`: ZooKeeper, N brokers and a registry on this machine, as children of this one.
+"""`penstock up --brokers N`: ZooKeeper, N brokers, a registry and Connect, as children of this process.
 
-They start at the same time, are started again when they end by themselves, and stop in order: the registry,
-the brokers, ZooKeeper. If this process is killed, the kernel ends them.
+They start at the same time, are started again when they end by themselves, and stop in order: registry
+and Connect, the brokers, ZooKeeper. If this process is killed, the kernel ends them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.failure import CommandFailed
+from penstock.cli.up.companion import all_beside
 from penstock.ensemble import ServerSpec, ZooKeeperProcess, free_port
 from penstock.errors import PenstockError
 from penstock.processes import with_parent
@@ -169,7 +170,7 @@ class LocalCluster:
         self,
         ready_file: Path | None,
         announce: Callable[[dict[str, Any]], object],
-        registry: Companion | None,
+        companions: Sequence[Companion],
     ) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -183,10 +184,7 @@ class LocalCluster:
             if not await self._unless_stopped(self._all_ready()):
                 return
             state.update(self._state())
-            if registry is not None:
-                found = await stack.enter_async_context(registry.beside(state["bootstrap"], self.stopping))
-                if "registry" in found:
-                    state["registry"] = found["registry"]
+            await stack.enter_async_context(all_beside(companions, state, self.stopping))
             if self.stopping.is_set():
                 return
 
@@ -306,7 +304,7 @@ def run_cluster(
     settings: Mapping[str, str],
     ready_file: str | None,
     announce: Callable[[dict[str, Any]], object],
-    registry: Companion | None,
+    companions: Sequence[Companion],
 ) -> None:
     """Until a signal stops it; what prevents it is one line."""
     from penstock.config import BrokerConfig
@@ -319,7 +317,7 @@ def run_cluster(
 
         async def run() -> None:
             cluster = LocalCluster(brokers, Path(data).absolute(), host, port, settings)
-            await cluster.run(Path(ready_file) if ready_file else None, announce, registry)
+            await cluster.run(Path(ready_file) if ready_file else None, announce, companions)
 
         asyncio.run(run())
     except PenstockError as error:
@@ -328,8 +326,8 @@ def run_cluster(
         where = f"{error.filename}: " if error.filename else ""
         raise CommandFailed(f"cannot start: {where}{error.strerror or error}") from error
     finally:
-        if registry is not None:
-            registry.abandon()
+        for companion in companions:
+            companion.abandon()
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:

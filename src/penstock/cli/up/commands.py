@@ -1,4 +1,5 @@
-"""`penstock up`: the platform on this machine: a broker in this process, a schema registry beside it.
+"""`penstock up`: the platform on this machine: a broker in this process, a schema registry and a Connect
+worker beside it.
 
 With --brokers N a cluster of processes: up_brokers.py.
 """
@@ -6,8 +7,8 @@ With --brokers N a cluster of processes: up_brokers.py.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.cli.up.companion import Companion
 
 REGISTRY_PORT = 8081
-_REGISTRY_NEEDS = ("uvicorn", "httptools", "starlette", "httpx", "prometheus_client", "fastavro")
+CONNECT_PORT = 8083
+_NEEDS = ("uvicorn", "httptools", "starlette", "httpx", "prometheus_client", "fastavro")
 # One that starts alone need not wait for others: the first write would wait with it.
 _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 
@@ -66,7 +68,7 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     "--ready-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Written as JSON (bootstrap, brokers, zookeeper, registry) when all listens.",
+    help="Written as JSON (bootstrap, brokers, zookeeper, registry, connect) when all listens.",
 )
 @click.option(
     "--registry-port",
@@ -76,6 +78,14 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     "or any with --port 0]",
 )
 @click.option("--no-registry", is_flag=True, help="Start no schema registry.")
+@click.option(
+    "--connect-port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help=f"Where the Connect worker listens; 0 takes any free port.  [default: {CONNECT_PORT}, "
+    "or any with --port 0]",
+)
+@click.option("--no-connect", is_flag=True, help="Start no Connect worker.")
 @click.option(
     "--set",
     "settings",
@@ -92,6 +102,8 @@ def up(
     ready_file: str | None,
     registry_port: int | None,
     no_registry: bool,
+    connect_port: int | None,
+    no_connect: bool,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -129,17 +141,23 @@ def up(
             click.echo(f"broker {broker['id']} listens on {address} (process {broker['pid']})")
         if "registry" in ready:
             click.echo(f"schema registry at {ready['registry']}")
+        if "connect" in ready:
+            click.echo(f"Connect worker at {ready['connect']}")
         click.echo(f"Ready at {ready['bootstrap']}, data in {data}. Ctrl-C stops it.")
 
     if registry_port is None:
         registry_port = 0 if port == 0 else REGISTRY_PORT
-    registry = None if no_registry else _start_registry(host, registry_port)
+    if connect_port is None:
+        connect_port = 0 if port == 0 else CONNECT_PORT
+    companions = _companions(
+        host, None if no_registry else registry_port, None if no_connect else connect_port
+    )
     if brokers > 1:
         from penstock.cli.up.brokers import run_cluster
 
-        run_cluster(brokers, data, host, port, {**_DEFAULTS, **given}, ready_file, announce, registry)
+        run_cluster(brokers, data, host, port, {**_DEFAULTS, **given}, ready_file, announce, companions)
         return
-    run_broker(values, ready_file, announce, registry)
+    run_broker(values, ready_file, announce, companions)
 
 
 def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str]) -> None:
@@ -157,48 +175,56 @@ def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str])
         raise click.UsageError(f"--port {port}: there are no {brokers} ports from there on")
 
 
-def _start_registry(host: str, port: int) -> Companion | None:
-    """The registry's process, which loads while the broker does; None if its extra is not installed."""
+def _companions(host: str, registry_port: int | None, connect_port: int | None) -> list[Companion]:
+    """The processes beside the broker; one whose extra is not installed is left out."""
     from importlib.util import find_spec
 
-    missing = [name for name in _REGISTRY_NEEDS if find_spec(name) is None]
-    if missing:
-        click.echo(
-            f"no schema registry: {missing[0]} is not installed (pip install 'penstock[registry]')", err=True
-        )
-        return None
-    from penstock.cli.up.companion import Companion
+    found: list[Companion] = []
+    for name, key, port, early in (
+        ("schema registry", "registry", registry_port, True),
+        ("Connect worker", "connect", connect_port, False),
+    ):
+        if port is None:
+            continue
+        missing = [module for module in _NEEDS if find_spec(module) is None]
+        if missing:
+            what = f"no {name}: {missing[0]} is not installed (pip install 'penstock[{key}]')"
+            click.echo(what, err=True)
+            continue
+        from penstock.cli.up.companion import Companion
 
+        found.append(Companion(name, key, _command(key, host, port), early=early))
+    return found
+
+
+def _command(key: str, host: str, port: int) -> Callable[[dict[str, Any] | None], list[str]]:
     def command(ready: dict[str, Any] | None) -> list[str]:
         # Started again, it takes the port that its clients know.
-        where = port if ready is None else int(ready["registry"].rpartition(":")[2])
-        words = ["registry", "--from-parent", "--json", "--host", host, "--port", str(where)]
+        where = port if ready is None else int(ready[key].rpartition(":")[2])
+        words = [key, "--from-parent", "--json", "--host", host, "--port", str(where)]
         return [sys.executable, "-m", "penstock", *words]
 
-    return Companion("schema registry", command)
+    return command
 
 
 def run_broker(
-    values: dict[str, str], ready_file: str | None, announce: Any, registry: Companion | None = None
+    values: dict[str, str], ready_file: str | None, announce: Any, companions: Sequence[Companion] = ()
 ) -> None:
     """Run a broker in this process until a signal stops it; what prevents it is one line."""
     from penstock.broker.main import run
     from penstock.config import BrokerConfig
 
-    @asynccontextmanager
-    async def alongside(state: dict[str, Any], stopping: asyncio.Event) -> AsyncIterator[None]:
-        assert registry is not None
-        async with registry.beside(state["bootstrap"], stopping) as ready:
-            if "registry" in ready:
-                state["registry"] = ready["registry"]
-            yield
+    def alongside(state: dict[str, Any], stopping: asyncio.Event) -> AbstractAsyncContextManager[None]:
+        from penstock.cli.up.companion import all_beside
+
+        return all_beside(companions, state, stopping)
 
     try:
         code = run(
             BrokerConfig.parse(values),
             ready_file=ready_file,
             announce=announce,
-            alongside=None if registry is None else alongside,
+            alongside=alongside if companions else None,
         )
     except PenstockError as error:
         raise CommandFailed(str(error)) from error
@@ -206,7 +232,7 @@ def run_broker(
         where = f"{error.filename}: " if error.filename else ""
         raise CommandFailed(f"cannot start: {where}{error.strerror or error}") from error
     finally:
-        if registry is not None:
-            registry.abandon()
+        for companion in companions:
+            companion.abandon()
     if code:
         raise click.exceptions.Exit(FAILED)

@@ -1,7 +1,8 @@
 """A process that `penstock up` runs beside its broker: started early, watched, started again, stopped first.
 
-It is started before the broker, so that both load at the same time, and waits on its stdin for the broker's
-address. The pipe stays open as a sign of life: when it closes, also because `up` was killed, it ends.
+The registry is started before the broker, so that both load at the same time, and waits on its stdin for the
+broker's address. Connect is started when the broker listens: its first record must not wait for it. The pipe
+stays open as a sign of life: when it closes, also because `up` was killed, the process ends.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import json
 import logging
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -27,14 +28,52 @@ class CompanionFailed(PenstockError):
     """The process did not get ready."""
 
 
-class Companion:
-    """One such process. `command` makes its command line from what it said when it was first ready."""
+@asynccontextmanager
+async def all_beside(
+    companions: Sequence[Companion], state: dict[str, Any], stopping: asyncio.Event
+) -> AsyncIterator[None]:
+    """Every companion of a broker that listens; `state` gets their addresses."""
+    async with AsyncExitStack() as stack:
+        for companion in companions:
+            companion.begin()  # all load at the same time
+        for companion in companions:
+            ready = await stack.enter_async_context(companion.beside(state["bootstrap"], stopping))
+            if companion.key in ready:
+                state[companion.key] = ready[companion.key]
+        yield
 
-    def __init__(self, name: str, command: Callable[[dict[str, Any] | None], list[str]]) -> None:
+
+class Companion:
+    """One such process. `command` makes its command line from what it said when it was first ready.
+
+    `key` is where the ready file has its address.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        command: Callable[[dict[str, Any] | None], list[str]],
+        *,
+        early: bool = True,
+    ) -> None:
+        self.key = key
         self._name = name
         self._command = command
         self._ready: dict[str, Any] | None = None
-        self._process = self._spawn()
+        self._started: subprocess.Popen[bytes] | None = None
+        if early:
+            self.begin()
+
+    def begin(self) -> None:
+        """Start it, unless it runs."""
+        if self._started is None:
+            self._started = self._spawn()
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        assert self._started is not None
+        return self._started
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         # In a session of its own a Ctrl-C does not reach it: it is stopped by the pipe, before the broker.
@@ -48,6 +87,7 @@ class Companion:
     @asynccontextmanager
     async def beside(self, bootstrap: str, stopping: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
         """Tell it the address, wait until it is ready, and keep it running; what it said is given."""
+        self.begin()
         ready = await self._get_ready(bootstrap, stopping)
         keeper = asyncio.get_running_loop().create_task(self._keep(bootstrap, stopping))
         try:
@@ -91,7 +131,7 @@ class Companion:
             self._close_pipe()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            self._process = self._spawn()
+            self._started = self._spawn()
             try:
                 await self._get_ready(bootstrap, stopping)
                 pause = _FIRST_PAUSE
@@ -116,6 +156,8 @@ class Companion:
 
     def abandon(self) -> None:
         """For a broker that did not start: nothing is left behind."""
+        if self._started is None:
+            return
         self._close_pipe()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)

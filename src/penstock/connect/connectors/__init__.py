@@ -1,1 +1,1 @@
-"""The connectors that come with Penstock, a package for each system."""
+"""The connectors that need nothing but the worker."""

@@ -17,9 +17,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.elected.errors import ElectedError
+from penstock.elected.forwarding import Forwarder
 from penstock.registry import rendering
 from penstock.registry.errors import HttpError, RegistryError, RestError, ServerTrouble, unknown_route
-from penstock.registry.forwarding import Forwarder
 from penstock.registry.http.auth import Users
 from penstock.registry.http.call import (
     JSON_TYPES,

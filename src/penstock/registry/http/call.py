@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
+from penstock.elected.forwarding import Forwarded
 from penstock.registry import subjects
 from penstock.registry.bodies import MAX_VERSION
 from penstock.registry.errors import BadRequest, invalid_version, unknown_route
-from penstock.registry.forwarding import Forwarded
 from penstock.registry.planning import Plan
 from penstock.registry.service import Done, Service
 

@@ -1,19 +1,19 @@
 """Requests sent on to the leader, and its answers passed back as they are.
 
-The leader says in a header where in the topic the write is; the registry that forwarded it waits until its
-own state has it, so that a client reads its own writes.
+The leader says in a header where in the topic the write is; the server that forwarded it waits until its own
+state has it, so that a client reads its own writes.
 """
 
 from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx
 
 from penstock.elected.membership import Identity
-from penstock.registry.errors import forwarding_failed
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ _PASSED_ON = (
     "confluent-accept-unknown-properties",
     "x-request-id",
 )
-_NOT_THE_LEADER = b'"error_code":50004'
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,23 @@ class Forwarded:
 
 
 class Forwarder:
-    """A pool of connections to the leaders there are in the life of a registry."""
+    """A pool of connections to the leaders there are in the life of a server.
 
-    def __init__(self, *, verify: ssl.SSLContext | bool, timeout: float) -> None:
+    `not_leader` says by an answer's status and body that its sender does not lead; `failed` makes the error
+    for a leader that gave no answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        verify: ssl.SSLContext | bool,
+        timeout: float,
+        not_leader: Callable[[int, bytes], bool],
+        failed: Callable[[str], Exception],
+    ) -> None:
         self._timeout = timeout
+        self._not_leader = not_leader
+        self._failed = failed
         self._client = httpx.AsyncClient(
             verify=verify,
             timeout=httpx.Timeout(timeout, connect=5.0),
@@ -78,10 +90,10 @@ class Forwarder:
             if repeatable and not isinstance(error, httpx.TimeoutException):
                 log.info("the leader %s gave no answer: %r", leader.url, error)
                 return None
-            raise forwarding_failed(
+            raise self._failed(
                 f"Error while forwarding the request to the leader {leader.url}: {error!r}"
             ) from error
-        if answer.status_code == 500 and _NOT_THE_LEADER in answer.content:
+        if self._not_leader(answer.status_code, answer.content):
             return None
         offset = answer.headers.get(OFFSET)
         return Forwarded(

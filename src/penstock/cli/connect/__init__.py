@@ -1,0 +1,1 @@
+"""`penstock connect`: a worker, and its connectors."""

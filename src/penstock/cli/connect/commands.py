@@ -1,0 +1,258 @@
+"""`penstock connect`: start a worker, or see and change the connectors of one that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from penstock.cli.connect.files import read_connector
+from penstock.cli.connect.serve import run_worker, worker_options
+from penstock.cli.failure import CommandFailed
+from penstock.cli.options import FILE, json_option
+from penstock.cli.output import emit_json, note, table
+from penstock.cli.properties import key_values
+
+DEFAULT_URL = "http://127.0.0.1:8083"
+_TIMEOUT = 120.0
+
+
+@click.group(invoke_without_command=True)
+@worker_options()
+@click.pass_context
+def connect(context: click.Context, /, **given: Any) -> None:
+    """Run a Connect worker, or manage the connectors of one.
+
+    Without a command it runs a worker with Kafka Connect's REST API, until Ctrl-C or SIGTERM. Start several
+    with the same --group: they share the work, and take over from one that dies. The commands ask a worker
+    that runs, at --url.
+
+    \b
+      penstock connect --bootstrap kafka-1:9092
+      penstock connect create lines connector.class=FileStreamSource file=/var/log/app.log topic=lines
+      penstock connect status lines
+    """
+    if context.invoked_subcommand is None:
+        run_worker(**given)
+
+
+def url_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--url",
+        metavar="URL",
+        envvar="PENSTOCK_CONNECT",
+        show_envvar=True,
+        default=DEFAULT_URL,
+        show_default=True,
+        help="A worker of the group.",
+    )(command)
+
+
+name_argument = click.argument("name")
+
+
+def ask(url: str, method: str, path: str, body: Any = None) -> Any:
+    """The answer's JSON; the worker's own words if it refuses."""
+    try:
+        import httpx
+    except ImportError as error:
+        raise CommandFailed(
+            f"this command needs {error.name}: install it with `pip install 'penstock[connect]'`."
+        ) from error
+    try:
+        answer = httpx.request(method, url.rstrip("/") + path, json=body, timeout=_TIMEOUT, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise CommandFailed(
+            f"no Connect worker answers at {url} ({error}). Start one with `penstock connect`, or name "
+            "another with --url."
+        ) from error
+    try:
+        found = answer.json() if answer.content else None
+    except ValueError:
+        raise CommandFailed(f"{url} is not a Connect worker: its answer is not JSON") from None
+    if answer.status_code >= 400:
+        message = found.get("message") if isinstance(found, dict) else None
+        raise CommandFailed(message or f"the worker answered {answer.status_code}")
+    return found
+
+
+def _path(name: str, *more: str) -> str:
+    return "/".join(["/connectors", quote(name, safe=""), *more])
+
+
+@connect.command()
+@click.option("--all", "everything", is_flag=True, help="Converters, transforms and predicates, too.")
+@url_option
+@json_option
+def plugins(everything: bool, url: str, as_json: bool) -> None:
+    """List the connectors that a worker can run."""
+    found = ask(url, "GET", f"/connector-plugins?connectorsOnly={'false' if everything else 'true'}")
+    if as_json:
+        emit_json(found)
+    else:
+        table(["class", "type", "version"], [(p["class"], p["type"], p.get("version")) for p in found])
+
+
+@connect.command()
+@name_argument
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--file", "path", metavar="FILE", type=FILE, help="Settings from a .properties or .json file.")
+@click.option("--update", is_flag=True, help="Replace the settings of a connector that exists.")
+@url_option
+@json_option
+def create(
+    name: str, settings: tuple[str, ...], path: str | None, update: bool, url: str, as_json: bool
+) -> None:
+    """Create a connector with these settings.
+
+    \b
+      penstock connect create lines connector.class=FileStreamSource file=app.log topic=lines
+      penstock connect create lines --file lines.json --update
+    """
+    config = read_connector(path) if path else {}
+    config |= key_values(settings, "KEY=VALUE")
+    config["name"] = name
+    if update:
+        found = ask(url, "PUT", _path(name, "config"), config)
+    else:
+        found = ask(url, "POST", "/connectors", {"name": name, "config": config})
+    if as_json:
+        emit_json(found)
+    else:
+        note(f"Connector {name} is {'updated' if update else 'created'}.")
+
+
+@connect.command("list")
+@url_option
+@json_option
+def list_connectors(url: str, as_json: bool) -> None:
+    """List connectors with the states of their tasks."""
+    found = ask(url, "GET", "/connectors?expand=info&expand=status")
+    if as_json:
+        emit_json(found)
+        return
+    rows = []
+    for name, each in sorted(found.items()):
+        status = each.get("status") or {}
+        tasks = [task["state"] for task in status.get("tasks", ())]
+        counts = ", ".join(f"{tasks.count(state)} {state}" for state in dict.fromkeys(tasks))
+        config = each["info"]["config"]
+        rows.append(
+            (
+                name,
+                each["info"]["type"],
+                config.get("connector.class"),
+                (status.get("connector") or {}).get("state"),
+                counts,
+            )
+        )
+    table(["name", "type", "class", "state", "tasks"], rows)
+
+
+@connect.command()
+@name_argument
+@url_option
+@json_option
+def status(name: str, url: str, as_json: bool) -> None:
+    """Show where a connector and its tasks run, and their errors."""
+    found = ask(url, "GET", _path(name, "status"))
+    if as_json:
+        emit_json(found)
+        return
+    rows: list[tuple[Any, ...]] = [
+        ("connector", found["connector"]["state"], found["connector"]["worker_id"])
+    ]
+    rows += [(f"task {task['id']}", task["state"], task["worker_id"]) for task in found["tasks"]]
+    table(["what", "state", "worker"], rows)
+    for label, each in (("connector", found["connector"]), *((f"task {t['id']}", t) for t in found["tasks"])):
+        if each.get("trace"):
+            note(f"{label}: {each['trace'].rstrip()}")
+
+
+def _changes(verb: str, doc: str) -> None:
+    def change(name: str, url: str) -> None:
+        ask(url, "PUT", _path(name, verb))
+        note(f"Connector {name}: {verb} is requested.")
+
+    change.__doc__ = doc
+    connect.command(verb)(name_argument(url_option(change)))
+
+
+_changes("pause", "Pause a connector: its tasks keep their place and read no more.")
+_changes("resume", "Resume a connector that is paused or stopped.")
+_changes("stop", "Stop a connector and its tasks; its offsets can then be changed.")
+
+
+@connect.command()
+@name_argument
+@click.option("--task", type=click.IntRange(0), help="Only this task.")
+@click.option("--tasks", "include_tasks", is_flag=True, help="The tasks, too.")
+@click.option("--failed", "only_failed", is_flag=True, help="Only what has failed.")
+@url_option
+def restart(name: str, task: int | None, include_tasks: bool, only_failed: bool, url: str) -> None:
+    """Restart a connector, one of its tasks, or what has failed."""
+    if task is not None:
+        ask(url, "POST", _path(name, "tasks", str(task), "restart"))
+    else:
+        query = f"?includeTasks={str(include_tasks).lower()}&onlyFailed={str(only_failed).lower()}"
+        ask(url, "POST", _path(name, "restart") + query)
+    note(f"Connector {name}: restart is requested.")
+
+
+@connect.command()
+@name_argument
+@url_option
+def delete(name: str, url: str) -> None:
+    """Delete a connector. Its offsets stay, for one of the same name."""
+    ask(url, "DELETE", _path(name))
+    note(f"Connector {name} is deleted.")
+
+
+@connect.command()
+@name_argument
+@click.option("--reset", is_flag=True, help="Delete them: a stopped connector begins from the start.")
+@click.option(
+    "--set", "given", metavar="FILE", type=FILE, help="Set them from a JSON file, as --json prints it."
+)
+@url_option
+@json_option
+def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) -> None:
+    """Show how far a connector has come; set or reset it while it is stopped."""
+    import json
+    from pathlib import Path
+
+    if reset and given:
+        raise click.UsageError("--reset and --set exclude each other")
+    if reset or given:
+        if given:
+            try:
+                body = json.loads(Path(given).read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise click.BadParameter(f"{given} is not JSON: {error}") from error
+            found = ask(url, "PATCH", _path(name, "offsets"), body)
+        else:
+            found = ask(url, "DELETE", _path(name, "offsets"))
+        note(found["message"])
+        return
+    found = ask(url, "GET", _path(name, "offsets"))
+    if as_json:
+        emit_json(found)
+        return
+    rows = [(json.dumps(each["partition"]), json.dumps(each["offset"])) for each in found["offsets"]]
+    table(["partition", "offset"], rows)
+
+
+@connect.command()
+@click.argument("name")
+@click.option(
+    "--directory", metavar="DIR", type=click.Path(file_okay=False), help="Where; by default ./NAME."
+)
+@click.option("--sink", is_flag=True, help="A sink connector; a source by default.")
+def new(name: str, directory: str | None, sink: bool) -> None:
+    """Write the skeleton of a connector, with a test that passes."""
+    from penstock.cli.connect.skeleton import write
+
+    for path in write(name, directory, sink=sink):
+        click.echo(path)

@@ -1,0 +1,182 @@
+"""Kafka's FileStreamSource and FileStreamSink: lines of a file to a topic, records of topics to a file.
+
+The source follows a file that grows, and one that is rotated: when another file has its name, the rest of the
+old one is read first. Lines without an end wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, BinaryIO, TextIO
+
+from penstock.connect.api import (
+    STRING_SCHEMA,
+    ConfigType,
+    ConnectError,
+    Field,
+    Importance,
+    OffsetsReader,
+    Range,
+    RetriableError,
+    SinkConnector,
+    SinkRecord,
+    SinkTask,
+    SourceConnector,
+    SourceRecord,
+    SourceTask,
+    TopicPartition,
+)
+from penstock.connect.converters.primitive import text_of
+
+_CHUNK = 1 << 20
+_MOST_LINE = 64 << 20
+_WAIT_SECONDS = 0.1
+
+
+class FileStreamSourceTask(SourceTask):
+    def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
+        self._path = config["file"]
+        self._topic = config["topic"]
+        self._batch = int(config.get("batch.size") or 2000)
+        self._partition = {"filename": self._path}
+        found = offsets_reader.offset(self._partition) or {}
+        self._position = int(found.get("position", 0))
+        self._file: BinaryIO | None = None
+        self._rest = b""
+        self._lines: list[bytes] = []
+        self._next = 0
+
+    def poll(self) -> list[SourceRecord]:
+        if self._next >= len(self._lines) and not self._read():
+            time.sleep(_WAIT_SECONDS)
+            return []
+        lines = self._lines[self._next : self._next + self._batch]
+        self._next += len(lines)
+        topic, partition, position = self._topic, self._partition, self._position
+        records = []
+        for line in lines:
+            position += len(line) + 1
+            text = line[:-1] if line.endswith(b"\r") else line
+            records.append(
+                SourceRecord(
+                    topic,
+                    text.decode("utf-8", "replace"),
+                    value_schema=STRING_SCHEMA,
+                    source_partition=partition,
+                    source_offset={"position": position},
+                )
+            )
+        self._position = position
+        return records
+
+    def _read(self) -> bool:
+        """More whole lines; whether there are any."""
+        if self._file is None and not self._open():
+            return False
+        assert self._file is not None
+        data = self._file.read(_CHUNK)
+        if not data:
+            self._rotate()
+            return False
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > _MOST_LINE:
+            raise ConnectError(f"{self._path} has a line of more than {_MOST_LINE} bytes at {self._position}")
+        self._lines, self._next = lines, 0
+        return bool(lines)
+
+    def _open(self) -> bool:
+        try:
+            file = open(self._path, "rb")
+        except FileNotFoundError:
+            return False  # it may still come, as with Kafka's
+        except OSError as error:
+            raise RetriableError(f"{self._path} cannot be read: {error.strerror}") from error
+        if self._position > os.fstat(file.fileno()).st_size:
+            self._position = 0  # another file has this name now
+        file.seek(self._position)
+        self._file, self._rest = file, b""
+        return True
+
+    def _rotate(self) -> None:
+        """At the end: go on with another file that has its name, or from the start if it was cut."""
+        assert self._file is not None
+        mine = os.fstat(self._file.fileno())
+        try:
+            there = os.stat(self._path)
+        except OSError:
+            return
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino) or there.st_size < self._file.tell():
+            self._file.close()
+            self._file, self._position, self._rest = None, 0, b""
+
+    def stop(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class FileStreamSource(SourceConnector):
+    aliases = (
+        "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "FileStreamSourceConnector",
+    )
+    exactly_once = True
+    task_class = FileStreamSourceTask
+    fields = (
+        Field("file", doc="Source filename.", importance=Importance.HIGH),
+        Field("topic", doc="The topic to publish data to.", importance=Importance.HIGH),
+        Field("batch.size", ConfigType.INT, 2000, "The most lines of one poll.", Range(1), Importance.LOW),
+    )
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, str], offsets: Any) -> bool:
+        for partition, offset in offsets:
+            if "filename" not in partition:
+                raise ConnectError("Source partition must contain the key 'filename'")
+            if offset is None:
+                continue
+            position = offset.get("position")
+            if not isinstance(position, int) or position < 0:
+                raise ConnectError(
+                    f"Source offset must contain 'position' with a whole number, not {position!r}"
+                )
+        return True
+
+
+class FileStreamSinkTask(SinkTask):
+    def start(self, config: Mapping[str, str]) -> None:
+        path = config.get("file")
+        try:
+            self._out: TextIO = open(path, "a", encoding="utf-8") if path else sys.stdout
+        except OSError as error:
+            raise ConnectError(
+                f"Couldn't find or create file '{path}' for FileStreamSinkTask: {error}"
+            ) from error
+
+    def put(self, records: list[SinkRecord]) -> None:
+        self._out.write("".join([f"{text_of(record.value)}\n" for record in records]))
+
+    def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._out.flush()
+
+    def stop(self) -> None:
+        self._out.flush()
+        if self._out is not sys.stdout:
+            self._out.close()
+
+
+class FileStreamSink(SinkConnector):
+    aliases = ("org.apache.kafka.connect.file.FileStreamSinkConnector", "FileStreamSinkConnector")
+    task_class = FileStreamSinkTask
+    fields = (
+        Field(
+            "file",
+            ConfigType.STRING,
+            None,
+            "Destination filename; the worker's log if it is not set.",
+            importance=Importance.HIGH,
+        ),
+    )

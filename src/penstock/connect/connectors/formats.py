@@ -1,0 +1,168 @@
+"""The formats of files in directories: text, JSON lines, CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.connect.api import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    DATE_SCHEMA,
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT16_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIMESTAMP_SCHEMA,
+    ConnectError,
+    DataError,
+    Schema,
+    array_schema,
+    decimal_schema,
+    struct_schema,
+)
+from penstock.connect.converters.json import dump
+from penstock.connect.converters.primitive import text_of
+
+FORMATS = {"text": "txt", "json": "jsonl", "csv": "csv", "parquet": "parquet"}
+
+
+class Row(NamedTuple):
+    value: Any
+    schema: Schema | None
+    position: int
+    """Where the next one begins: a byte of text, a row of Parquet."""
+
+
+def read(path: Path, format: str, position: int) -> Iterator[Row]:
+    """From there on to the last whole line or row; ConnectError for a file that is not of the format."""
+    if format == "parquet":
+        yield from _read_parquet(path, position)
+        return
+    with path.open("rb") as file:
+        names: list[str] = []
+        if format == "csv":
+            header = file.readline()
+            if not header.endswith(b"\n"):
+                return
+            names = next(csv.reader([header.decode("utf-8-sig")]))
+            position = max(position, file.tell())
+        schema = struct_schema({name: STRING_SCHEMA.as_optional() for name in names}) if names else None
+        file.seek(position)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return  # it is still being written
+            position += len(line)
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            if format == "text":
+                yield Row(text, STRING_SCHEMA, position)
+            elif not text:
+                continue
+            elif format == "json":
+                yield Row(_json(path, position - len(line), text), None, position)
+            else:
+                cells = next(csv.reader([text]))
+                if len(cells) != len(names):
+                    raise ConnectError(
+                        f"{path} at byte {position - len(line)}: {len(cells)} cells, "
+                        f"the header has {len(names)}"
+                    )
+                yield Row(dict(zip(names, cells, strict=True)), schema, position)
+
+
+def _json(path: Path, position: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConnectError(f"{path} at byte {position}: not JSON: {error}") from error
+
+
+def _read_parquet(path: Path, position: int) -> Iterator[Row]:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    try:
+        file = parquet.ParquetFile(path)
+        schema = _schema_of(file.schema_arrow)
+        row = 0
+        for batch in file.iter_batches(2000):
+            if row + batch.num_rows <= position:
+                row += batch.num_rows
+                continue
+            for value in batch.to_pylist():
+                row += 1
+                if row > position:
+                    yield Row(value, schema, row)
+    except arrow.ArrowException as error:
+        raise ConnectError(f"{path} is not Parquet: {error}") from error
+
+
+def _schema_of(arrow_schema: Any) -> Schema:
+    return struct_schema({field.name: _type_of(field.type).as_optional() for field in arrow_schema})
+
+
+def _type_of(kind: Any) -> Schema:
+    import pyarrow.types as types
+
+    simple = (
+        (types.is_boolean, BOOLEAN_SCHEMA),
+        (types.is_int8, INT8_SCHEMA),
+        (types.is_int16, INT16_SCHEMA),
+        (types.is_int32, INT32_SCHEMA),
+        (types.is_integer, INT64_SCHEMA),
+        (types.is_float32, FLOAT32_SCHEMA),
+        (types.is_floating, FLOAT64_SCHEMA),
+        (types.is_string, STRING_SCHEMA),
+        (types.is_large_string, STRING_SCHEMA),
+        (types.is_binary, BYTES_SCHEMA),
+        (types.is_large_binary, BYTES_SCHEMA),
+        (types.is_date, DATE_SCHEMA),
+        (types.is_timestamp, TIMESTAMP_SCHEMA),
+    )
+    for is_kind, schema in simple:
+        if is_kind(kind):
+            return schema
+    if types.is_decimal(kind):
+        return decimal_schema(kind.scale)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return array_schema(_type_of(kind.value_type).as_optional())
+    if types.is_struct(kind):
+        return struct_schema({field.name: _type_of(field.type).as_optional() for field in kind})
+    raise ConnectError(f"a column of type {kind} has no type in Connect: leave it out of the file")
+
+
+def write(values: list[Any], format: str) -> bytes:
+    """One file; DataError for values that the format cannot hold."""
+    if format == "text":
+        return "".join(f"{text_of(value)}\n" for value in values).encode()
+    if format == "json":
+        return b"".join(dump(value) + b"\n" for value in values)
+    rows = [value for value in values if value is not None]
+    for value in rows:
+        if not isinstance(value, dict):
+            raise DataError(f"{format} takes structs and maps, not {type(value).__name__}")
+    if format == "csv":
+        names = list(dict.fromkeys(name for value in rows for name in value))
+        out = io.StringIO()
+        writer = csv.DictWriter(out, names, lineterminator="\n")
+        writer.writeheader()
+        for value in rows:
+            writer.writerow({name: "" if cell is None else text_of(cell) for name, cell in value.items()})
+        return out.getvalue().encode()
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    try:
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(arrow.Table.from_pylist(rows), sink)
+        data: bytes = sink.getvalue().to_pybytes()
+    except arrow.ArrowException as error:
+        raise DataError(f"the values do not form a table: {error}") from error
+    return data

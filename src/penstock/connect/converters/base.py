@@ -1,0 +1,31 @@
+"""What a converter is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from penstock.connect.schemas import Schema
+from penstock.connect.settings import Field, parse
+
+
+class Converter:
+    """One of a task: for its keys, its values or its headers."""
+
+    fields: ClassVar[tuple[Field, ...]] = ()
+
+    def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
+        """`config` without the prefix `key.converter.` or `value.converter.`."""
+        self.settings: dict[str, Any] = parse(self.fields, config)
+        self.is_key = is_key
+
+    def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """DataError for what it cannot write."""
+        raise NotImplementedError
+
+    def from_bytes(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
+        """DataError for bytes that it cannot read."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release connections."""

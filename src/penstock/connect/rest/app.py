@@ -1,0 +1,222 @@
+"""The API as an ASGI application: finds routes, forwards changes to the leader, answers in Connect's shapes.
+
+Routes are found on the raw path, because a connector's name may hold an encoded slash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from penstock.connect.errors import ConnectError
+from penstock.connect.rest.errors import (
+    NOT_LEADER_MESSAGE,
+    RestError,
+    bad_request,
+    no_route,
+    not_the_leader,
+    rebalancing,
+    wrong_method,
+)
+from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.processes import ScoutFailed
+from penstock.elected.errors import ElectedError, NoLongerLeader
+from penstock.elected.forwarding import FORWARDED, OFFSET, Forwarder
+from penstock.web.guard import Refusal
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    target: str
+    path: dict[str, str]
+    query: list[tuple[str, str]]
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise bad_request(f"The body is not JSON: {error}") from None
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.query if key == name]
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        found = self.values(name)
+        return found[-1].lower() == "true" if found else default
+
+
+@dataclass(slots=True)
+class Answer:
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    offset: int | None = None
+    """Of a change: where it is in the config topic."""
+
+    def data(self) -> bytes:
+        if isinstance(self.body, bytes):
+            return self.body
+        return b"" if self.body is None else json.dumps(self.body, separators=(",", ":")).encode()
+
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    handler: Handler
+    by_leader: bool = False
+    """Only the leader carries it out; others send it on."""
+    repeatable: bool = True
+    """Whether the next leader may be asked when one died without an answer."""
+
+
+class Api:
+    """`routes` come from `resources`; the herder says who leads."""
+
+    def __init__(
+        self,
+        herder: Herder,
+        forwarder: Forwarder | None,
+        routes: list[Route],
+        *,
+        max_body_bytes: int,
+        leader_wait: float,
+    ) -> None:
+        self._herder = herder
+        self._forwarder = forwarder
+        self._max_body_bytes = max_body_bytes
+        self._leader_wait = leader_wait
+        self._routes = [(tuple(each.path.strip("/").split("/")), each) for each in routes]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        try:
+            answer = await self._answer(scope, receive)
+        except RestError as error:
+            answer = Answer({"error_code": error.status, "message": error.message}, error.status)
+        except NoLongerLeader:
+            answer = Answer({"error_code": 503, "message": NOT_LEADER_MESSAGE}, 503)
+        except (ConnectError, ElectedError, ScoutFailed) as error:
+            answer = Answer({"error_code": 500, "message": str(error)}, 500)
+        except Exception as error:
+            log.exception("%s %s failed", method, scope["path"])
+            answer = Answer({"error_code": 500, "message": f"{type(error).__name__}: {error}"}, 500)
+        body = answer.data()
+        headers = {"content-type": JSON, **answer.headers}
+        if answer.status != 204:
+            headers["content-length"] = str(len(body))
+        if answer.offset is not None:
+            headers[OFFSET] = str(answer.offset)
+        start = {"type": "http.response.start", "status": answer.status}
+        await send(
+            {**start, "headers": [(k.encode(), v.encode("latin-1", "replace")) for k, v in headers.items()]}
+        )
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        raw: bytes = scope["raw_path"]
+        segments = [unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        route, path = self._find(method, segments)
+        query: bytes = scope["query_string"]
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        call = Call(
+            method,
+            (raw + (b"?" + query if query else b"")).decode("latin-1"),
+            path,
+            parse_qsl(query.decode("latin-1"), keep_blank_values=True),
+            headers,
+            await self._body(receive),
+        )
+        if route.by_leader:
+            return await self._by_leader(route, call)
+        return await route.handler(call)
+
+    def _find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
+        there = False
+        for pattern, route in self._routes:
+            if len(pattern) != len(segments):
+                continue
+            values = {}
+            for wanted, given in zip(pattern, segments, strict=True):
+                if wanted.startswith("{"):
+                    values[wanted.strip("{}")] = given
+                elif wanted != given:
+                    break
+            else:
+                if route.method == method:
+                    return route, values
+                there = True
+        raise wrong_method() if there else no_route()
+
+    async def _body(self, receive: Receive) -> bytes:
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            part = message.get("body", b"")
+            size += len(part)
+            if size <= self._max_body_bytes:
+                parts.append(part)
+            if not message.get("more_body", False):
+                break
+        if size > self._max_body_bytes:
+            raise RestError(
+                413, f"The request body has more than the {self._max_body_bytes} bytes that are taken"
+            )
+        return b"".join(parts)
+
+    async def _by_leader(self, route: Route, call: Call) -> Answer:
+        """Here, or by the leader; waits for one while there is none."""
+        loop, cluster = asyncio.get_running_loop(), self._herder.cluster
+        deadline = loop.time() + self._leader_wait
+        while True:
+            if not await cluster.known(deadline):
+                raise rebalancing()
+            try:
+                if cluster.leads:
+                    return await route.handler(call)
+            except NoLongerLeader:
+                pass
+            leader = cluster.leader
+            if leader is not None and not cluster.leads and self._forwarder is not None:
+                if FORWARDED in call.headers:
+                    raise not_the_leader()  # one hop: whoever sent it asks the group again
+                answer = await self._forwarder.send(
+                    leader, call.method, call.target, call.headers, call.body, repeatable=route.repeatable
+                )
+                if answer is not None:
+                    if answer.offset is not None:
+                        await cluster.applied(answer.offset, self._leader_wait)
+                    return Answer(answer.body, answer.status)
+            if loop.time() > deadline:
+                raise rebalancing()
+            await asyncio.sleep(0.05)
+
+
+def is_not_leader(status: int, body: bytes) -> bool:
+    return status == 503 and NOT_LEADER_MESSAGE.encode() in body
+
+
+def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
+    """What the guard in front of the worker refuses, in Connect's shape."""
+    return json.dumps({"error_code": refusal.status, "message": refusal.message}).encode(), JSON

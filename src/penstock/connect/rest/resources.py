@@ -1,0 +1,399 @@
+"""What each route does: connectors, their configuration, status and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from penstock.connect.rest.app import Answer, Call, Route
+from penstock.connect.rest.errors import RestError, bad_request, invalid, not_found
+from penstock.connect.worker import statuses as states
+from penstock.connect.worker.configs import (
+    PAUSED,
+    STARTED,
+    STOPPED,
+    ConnectorState,
+    Record,
+    Restart,
+    Unit,
+    connector_record,
+    removal_records,
+    restart_record,
+    target_record,
+    task_records,
+)
+from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.processes import ScoutFailed
+from penstock.connect.worker.statuses import Status
+
+_INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
+
+
+class Resources:
+    """Of one worker."""
+
+    def __init__(self, herder: Herder) -> None:
+        self._herder = herder
+        self._configs = herder.configs
+        self._statuses = herder.statuses
+        self._types: dict[str, dict[str, Any]] = {}
+
+    def routes(self) -> list[Route]:
+        one = "/connectors/{name}"
+        return [
+            Route("GET", "/connectors", self.list),
+            Route("POST", "/connectors", self.create, by_leader=True, repeatable=False),
+            Route("GET", one, self.info),
+            Route("DELETE", one, self.delete, by_leader=True, repeatable=False),
+            Route("GET", f"{one}/config", self.config),
+            Route("PUT", f"{one}/config", self.put_config, by_leader=True),
+            Route("PATCH", f"{one}/config", self.patch_config, by_leader=True),
+            Route("GET", f"{one}/status", self.status),
+            Route("GET", f"{one}/tasks", self.tasks),
+            Route("POST", f"{one}/tasks", self.put_tasks, by_leader=True),
+            Route("GET", f"{one}/tasks-config", self.tasks_config),
+            Route("GET", one + "/tasks/{task}/status", self.task_status),
+            Route("POST", one + "/tasks/{task}/restart", self.restart_task, by_leader=True),
+            Route("POST", f"{one}/restart", self.restart, by_leader=True),
+            Route("PUT", f"{one}/pause", self.pause, by_leader=True),
+            Route("PUT", f"{one}/resume", self.resume, by_leader=True),
+            Route("PUT", f"{one}/stop", self.stop, by_leader=True),
+            Route("GET", f"{one}/topics", self.topics),
+            Route("PUT", f"{one}/topics/reset", self.reset_topics),
+            Route("GET", f"{one}/offsets", self.offsets),
+            Route("PATCH", f"{one}/offsets", self.alter_offsets, by_leader=True),
+            Route("DELETE", f"{one}/offsets", self.reset_offsets, by_leader=True),
+        ]
+
+    # Reading
+
+    async def list(self, call: Call) -> Answer:
+        expand = {part for text in call.values("expand") for part in text.split(",")}
+        names = sorted(self._configs.connectors)
+        if not expand & {"status", "info"}:
+            return Answer(names)
+        found: dict[str, dict[str, Any]] = {}
+        for name in names:
+            entry = found[name] = {}
+            if "status" in expand:
+                entry["status"] = await self._status_of(name)
+            if "info" in expand:
+                entry["info"] = await self._info_of(name)
+        return Answer(found)
+
+    async def info(self, call: Call) -> Answer:
+        return Answer(await self._info_of(call.path["name"]))
+
+    async def config(self, call: Call) -> Answer:
+        return Answer(dict(self._known(call).config))
+
+    async def tasks(self, call: Call) -> Answer:
+        name, known = call.path["name"], self._known(call)
+        return Answer(
+            [
+                {"id": {"connector": name, "task": number}, "config": dict(each)}
+                for number, each in enumerate(known.tasks)
+            ]
+        )
+
+    async def tasks_config(self, call: Call) -> Answer:
+        name, known = call.path["name"], self._known(call)
+        return Answer({f"{name}-{number}": dict(each) for number, each in enumerate(known.tasks)})
+
+    async def status(self, call: Call) -> Answer:
+        return Answer(await self._status_of(call.path["name"]))
+
+    async def task_status(self, call: Call) -> Answer:
+        unit = self._unit(call)
+        status = self._statuses.by_unit.get(unit)
+        if status is None:
+            raise RestError(404, f"No status found for task {unit}")
+        return Answer({"id": unit.task, **status.as_json()})
+
+    async def topics(self, call: Call) -> Answer:
+        name = call.path["name"]
+        self._known(call)
+        return Answer({name: {"topics": sorted(self._statuses.topics.get(name, {}))}})
+
+    async def reset_topics(self, call: Call) -> Answer:
+        self._known(call)
+        self._statuses.forget_topics(call.path["name"])
+        return Answer(status=202)
+
+    # Changing
+
+    async def create(self, call: Call) -> Answer:
+        body = call.json()
+        if not isinstance(body, dict) or not isinstance(body.get("config"), dict):
+            raise bad_request("The body must be an object with name and config")
+        name = str(body.get("name") or body["config"].get("name") or "").strip()
+        config = texts(body["config"])
+        config.setdefault("name", name)
+        _check_name(name, config)
+        target = STARTED
+        if body.get("initial_state") is not None:
+            state = str(body["initial_state"]).upper()
+            if state not in _INITIAL:
+                raise bad_request(f"initial_state must be one of {', '.join(_INITIAL)}, not {state}")
+            target = _INITIAL[state]
+        if name in self._configs.connectors:
+            raise RestError(409, f"Connector {name} already exists")
+        await self._validate(name, config)
+
+        def plan() -> list[Record]:
+            if name in self._configs.connectors:
+                raise RestError(409, f"Connector {name} already exists")
+            records = [connector_record(name, config)]
+            return [target_record(name, target), *records] if target != STARTED else records
+
+        offset = await self._herder.change(plan)
+        if target == STOPPED:
+            self._statuses.put(Unit(name), Status(states.STOPPED, self._herder.worker_id))
+        location = f"/connectors/{quote(name, safe='')}"
+        return Answer(await self._info_of(name), 201, {"location": location}, offset)
+
+    async def put_config(self, call: Call) -> Answer:
+        name = call.path["name"]
+        body = call.json()
+        if not isinstance(body, dict):
+            raise bad_request("The body must be an object of settings")
+        config = texts(body)
+        config.setdefault("name", name)
+        return await self._put(name, config)
+
+    async def patch_config(self, call: Call) -> Answer:
+        name, known = call.path["name"], self._known(call)
+        body = call.json()
+        if not isinstance(body, dict):
+            raise bad_request("The body must be an object of settings")
+        merged = {**known.config, **texts({key: value for key, value in body.items() if value is not None})}
+        for key, value in body.items():
+            if value is None:
+                merged.pop(key, None)
+        return await self._put(name, merged)
+
+    async def _put(self, name: str, config: dict[str, str]) -> Answer:
+        _check_name(name, config)
+        await self._validate(name, config)
+        new = name not in self._configs.connectors
+        offset = await self._herder.change(lambda: [connector_record(name, config)])
+        headers = {"location": f"/connectors/{quote(name, safe='')}"} if new else {}
+        return Answer(await self._info_of(name), 201 if new else 200, headers, offset)
+
+    async def delete(self, call: Call) -> Answer:
+        name = call.path["name"]
+
+        def plan() -> list[Record]:
+            return removal_records(name, len(self._known(call).tasks))
+
+        offset = await self._herder.change(plan)
+        for unit in self._statuses.of(name):
+            self._statuses.forget(unit)
+        self._statuses.forget_topics(name)
+        return Answer(status=204, offset=offset)
+
+    async def put_tasks(self, call: Call) -> Answer:
+        """Of another worker, whose connector has divided its work."""
+        self._known(call)
+        body = call.json()
+        if not isinstance(body, list) or not all(isinstance(each, dict) for each in body):
+            raise bad_request("The body must be a list of task configurations")
+        offset = await self._herder.put_tasks(call.path["name"], [texts(each) for each in body])
+        return Answer({}, offset=offset)
+
+    async def pause(self, call: Call) -> Answer:
+        return await self._target(call, PAUSED, 202)
+
+    async def resume(self, call: Call) -> Answer:
+        return await self._target(call, STARTED, 202)
+
+    async def stop(self, call: Call) -> Answer:
+        return await self._target(call, STOPPED, 204)
+
+    async def _target(self, call: Call, target: str, status: int) -> Answer:
+        name = call.path["name"]
+
+        def plan() -> list[Record]:
+            known = self._known(call)
+            if known.target == target:
+                return []
+            records = [target_record(name, target)]
+            # A stopped connector has no tasks; it divides its work again when it is resumed.
+            return [*records, *task_records(name, [])] if target == STOPPED else records
+
+        return Answer(status=status, offset=await self._herder.change(plan))
+
+    async def restart(self, call: Call) -> Answer:
+        name = call.path["name"]
+        self._known(call)
+        restart = Restart(name, call.flag("includeTasks"), call.flag("onlyFailed"))
+        offset = await self._herder.change(lambda: [restart_record(restart)])
+        if restart.include_tasks or restart.only_failed:
+            return Answer(await self._status_of(name), 202, offset=offset)
+        return Answer(status=204, offset=offset)
+
+    async def restart_task(self, call: Call) -> Answer:
+        unit, known = self._unit(call), self._known(call)
+        if unit.task >= len(known.tasks):
+            raise RestError(404, f"Unknown task: {unit}")
+        restart = Restart(unit.connector, True, False, unit.task)
+        return Answer(status=204, offset=await self._herder.change(lambda: [restart_record(restart)]))
+
+    # Offsets
+
+    async def offsets(self, call: Call) -> Answer:
+        name, known = call.path["name"], self._known(call)
+        kind = (await self._described(known.config.get("connector.class", "")))["type"]
+        result = result_of(await self._herder.scout.ask("read_offsets", connector=name, kind=kind))
+        return Answer({"offsets": result})
+
+    async def alter_offsets(self, call: Call) -> Answer:
+        body = call.json()
+        offsets = body.get("offsets") if isinstance(body, dict) else None
+        if not isinstance(offsets, list) or not offsets:
+            raise bad_request("Partitions / offsets need to be provided for an alter offsets request")
+        for each in offsets:
+            if not isinstance(each, dict) or not isinstance(each.get("partition"), dict):
+                raise bad_request("Each entry of offsets needs a partition and an offset, both objects")
+            if not isinstance(each.get("offset"), dict | None):
+                raise bad_request("The offset of an entry must be an object, or null to delete it")
+        return await self._alter(call, offsets, "altered")
+
+    async def reset_offsets(self, call: Call) -> Answer:
+        return await self._alter(call, None, "reset")
+
+    async def _alter(self, call: Call, offsets: Any, done: str) -> Answer:
+        name, known = call.path["name"], self._known(call)
+        running = [unit for unit in self._statuses.of(name) if self._alive(unit)]
+        if known.target != STOPPED or running:
+            raise bad_request(
+                f"Connectors must be in the STOPPED state before their offsets can be {done}. This can be "
+                "done for the specified connector by issuing a 'PUT' request to the "
+                f"'/connectors/{name}/stop' endpoint"
+            )
+        checked = result_of(
+            await self._herder.scout.ask(
+                "alter_offsets", connector=name, config=dict(known.config), offsets=offsets
+            )
+        )
+        if checked:
+            return Answer({"message": f"The offsets for this connector have been {done} successfully"})
+        return Answer(
+            {
+                "message": f"The Connect framework-managed offsets for this connector have been {done} "
+                "successfully. However, if this connector manages offsets externally, they will need to be "
+                f"manually {done} in the system that the connector uses."
+            }
+        )
+
+    def _alive(self, unit: Unit) -> bool:
+        return unit.is_task and self._statuses.by_unit[unit].state in states.ALIVE
+
+    # Shapes
+
+    def _known(self, call: Call) -> ConnectorState:
+        known = self._configs.connectors.get(call.path["name"])
+        if known is None:
+            raise not_found(call.path["name"])
+        return known
+
+    def _unit(self, call: Call) -> Unit:
+        number = call.path["task"]
+        if not number.isdecimal():
+            raise RestError(404, "HTTP 404 Not Found")
+        return Unit(call.path["name"], int(number))
+
+    async def _described(self, plugin: str) -> dict[str, Any]:
+        """Type and version of a connector's class, asked once."""
+        if plugin not in self._types:
+            try:
+                answer = await self._herder.scout.ask("describe", name=plugin)
+            except ScoutFailed:
+                return {"type": "unknown"}
+            if "result" not in answer:
+                return {"type": "unknown"}
+            self._types[plugin] = answer["result"]
+        return self._types[plugin]
+
+    async def _info_of(self, name: str) -> dict[str, Any]:
+        known = self._configs.connectors.get(name)
+        if known is None:
+            raise not_found(name)
+        described = await self._described(known.config.get("connector.class", ""))
+        return {
+            "name": name,
+            "config": dict(known.config),
+            "tasks": [{"connector": name, "task": number} for number in range(len(known.tasks))],
+            "type": described["type"],
+        }
+
+    async def _status_of(self, name: str) -> dict[str, Any]:
+        known = self._configs.connectors.get(name)
+        own = self._statuses.by_unit.get(Unit(name))
+        if known is None or own is None:
+            raise RestError(404, f"No status found for connector {name}")
+        described = await self._described(known.config.get("connector.class", ""))
+        found = []
+        for number in range(len(known.tasks)):
+            status = self._statuses.by_unit.get(Unit(name, number))
+            if status is not None:
+                found.append({"id": number, **status.as_json()})
+        return {"name": name, "connector": own.as_json(), "tasks": found, "type": described["type"]}
+
+    async def _validate(self, name: str, config: Mapping[str, str]) -> None:
+        plugin = config.get("connector.class")
+        if not plugin:
+            shown = ", ".join(f"{key}={value}" for key, value in config.items() if "password" not in key)
+            raise bad_request(f"Connector config {{{shown}}} contains no connector type")
+        answer = await self._herder.scout.ask("validate", name=plugin, config=dict(config))
+        result = result_of(answer)
+        errors = [text for each in result["configs"] for text in each["value"]["errors"]]
+        if errors:
+            raise invalid(errors)
+        if config.get("exactly.once.support") == "required":
+            described = await self._described(plugin)
+            if not described.get("exactly_once") or not self._herder.exactly_once:
+                reason = (
+                    "the connector does not support it"
+                    if self._herder.exactly_once
+                    else "exactly.once.source.support is not enabled on this worker"
+                )
+                raise invalid([f"exactly.once.support=required cannot be met: {reason}"])
+
+
+def result_of(answer: dict[str, Any]) -> Any:
+    if "result" in answer:
+        return answer["result"]
+    if "unknown_plugin" in answer:
+        raise RestError(500, answer["unknown_plugin"])
+    if "refused" in answer:
+        raise bad_request(answer["refused"])
+    raise RestError(500, answer.get("failed", "plugin code failed"))
+
+
+def texts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Values as text: clients write numbers and booleans, too."""
+    found = {}
+    for name, value in config.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            found[str(name)] = "true" if value else "false"
+        elif isinstance(value, (str, int, float)):
+            found[str(name)] = str(value)
+        else:
+            raise bad_request(f"The value of {name} must be text, a number or a boolean")
+    return found
+
+
+def _check_name(name: str, config: Mapping[str, str]) -> None:
+    if not name:
+        raise bad_request("Connector name must not be empty: give it as name")
+    if any(ord(char) < 32 or ord(char) == 127 for char in name) or len(name) > 249:
+        raise bad_request("Connector names have no control characters and at most 249 characters")
+    if config["name"] != name:
+        raise bad_request(
+            f"Connector name configuration ({config['name']}) doesn't match connector name in the URL "
+            f"({name})"
+        )

@@ -1,0 +1,109 @@
+"""Routes about the worker: what it is, its plugins, its loggers, its health."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from penstock import __version__
+from penstock.connect.rest.app import Answer, Call, Route
+from penstock.connect.rest.errors import RestError, bad_request
+from penstock.connect.rest.resources import result_of, texts
+from penstock.connect.worker.herder import Herder
+
+_LEVELS = {
+    "TRACE": "DEBUG",
+    "DEBUG": "DEBUG",
+    "INFO": "INFO",
+    "WARN": "WARNING",
+    "ERROR": "ERROR",
+    "FATAL": "CRITICAL",
+    "OFF": "CRITICAL",
+}
+_SHOWN = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+
+
+class ServerResources:
+    def __init__(self, herder: Herder, cluster_id: str) -> None:
+        self._herder = herder
+        self._cluster_id = cluster_id
+        self._modified: dict[str, int] = {}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/", self.root),
+            Route("GET", "/health", self.health),
+            Route("GET", "/connector-plugins", self.plugins),
+            Route("GET", "/connector-plugins/{plugin}/config", self.plugin_config),
+            Route("PUT", "/connector-plugins/{plugin}/config/validate", self.validate),
+            Route("GET", "/admin/loggers", self.loggers),
+            Route("GET", "/admin/loggers/{logger}", self.logger),
+            Route("PUT", "/admin/loggers/{logger}", self.set_logger),
+        ]
+
+    async def root(self, call: Call) -> Answer:
+        return Answer({"version": __version__, "commit": "penstock", "kafka_cluster_id": self._cluster_id})
+
+    async def health(self, call: Call) -> Answer:
+        if self._herder.members is None:
+            return Answer(
+                {"status": "starting", "message": "Worker has not joined its group, or was removed from it."},
+                503,
+            )
+        message = "Worker has completed startup and is ready to handle requests."
+        return Answer({"status": "healthy", "message": message})
+
+    async def plugins(self, call: Call) -> Answer:
+        only = call.flag("connectorsOnly", True)
+        answer = await self._herder.scout.ask("plugins" if only else "all_plugins")
+        return Answer(result_of(answer))
+
+    async def plugin_config(self, call: Call) -> Answer:
+        answer = await self._herder.scout.ask("config", name=call.path["plugin"])
+        if "unknown_plugin" in answer:
+            raise RestError(404, f"Unknown plugin {call.path['plugin']}.")
+        return Answer(result_of(answer))
+
+    async def validate(self, call: Call) -> Answer:
+        body = call.json()
+        if not isinstance(body, dict):
+            raise bad_request("The body must be an object of settings")
+        config = texts(body)
+        plugin = call.path["plugin"]
+        given = config.get("connector.class")
+        if given is not None and given.rpartition(".")[2] != plugin.rpartition(".")[2]:
+            raise bad_request(f"Included connector type {given} does not match request type {plugin}")
+        return Answer(result_of(await self._herder.scout.ask("validate", name=plugin, config=config)))
+
+    # Loggers
+
+    async def loggers(self, call: Call) -> Answer:
+        names = [name for name in logging.root.manager.loggerDict if logging.getLogger(name).level]
+        return Answer({name: self._level(name) for name in ["root", *sorted(names)]})
+
+    async def logger(self, call: Call) -> Answer:
+        name = call.path["logger"]
+        if name != "root" and name not in logging.root.manager.loggerDict:
+            raise RestError(404, f"Logger {name} not found.")
+        return Answer(self._level(name))
+
+    async def set_logger(self, call: Call) -> Answer:
+        body = call.json()
+        level = body.get("level") if isinstance(body, dict) else None
+        if level is None:
+            raise bad_request("Desired 'level' parameter was not specified in request.")
+        wanted = _LEVELS.get(str(level).upper())
+        if wanted is None:
+            raise RestError(404, f"Invalid log level '{level}'.")
+        name = call.path["logger"]
+        logging.getLogger(None if name == "root" else name).setLevel(wanted)
+        below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
+        now = int(time.time() * 1000)
+        self._modified |= dict.fromkeys([name, *below], now)
+        return Answer(sorted([name, *below]))
+
+    def _level(self, name: str) -> dict[str, Any]:
+        logger = logging.getLogger(None if name == "root" else name)
+        level = logging.getLevelName(logger.getEffectiveLevel())
+        return {"level": _SHOWN.get(level, level), "last_modified": self._modified.get(name)}

@@ -1,0 +1,1 @@
+"""What runs in the processes of connectors and tasks. The worker's own process imports no plugin code."""

@@ -1,0 +1,50 @@
+"""A connector's own process: it divides the work into tasks, and again when the connector sees a change."""
+
+from __future__ import annotations
+
+from penstock.connect import plugins
+from penstock.connect.api import Connector
+from penstock.connect.errors import ConnectError
+from penstock.connect.providers import resolve
+from penstock.connect.runtime.definitions import COMMON
+from penstock.connect.runtime.task import TaskSpec
+from penstock.connect.settings import parse
+
+
+def run(spec: TaskSpec) -> None:
+    given = dict(spec.connector_config)
+    config = resolve(given)
+    max_tasks = parse(COMMON, config)["tasks.max"]
+    connector = plugins.connector(config["connector.class"])()
+    connector.start(config)
+    try:
+        _send_tasks(spec, connector, given, config, max_tasks)
+        spec.channel.send("running")
+        if type(connector).changed is Connector.changed:
+            return
+        while not spec.stopping.wait(connector.poll_changes_seconds):
+            if connector.changed():
+                _send_tasks(spec, connector, given, config, max_tasks)
+    finally:
+        connector.stop()
+
+
+def _send_tasks(
+    spec: TaskSpec, connector: Connector, given: dict[str, str], config: dict[str, str], max_tasks: int
+) -> None:
+    configs = connector.task_configs(max_tasks)
+    if len(configs) > max_tasks:
+        raise ConnectError(
+            f"The connector {spec.connector} has generated {len(configs)} tasks, which is greater than "
+            f"{max_tasks}, the maximum number of tasks it is configured to create."
+        )
+    # What a config provider gave is not stored: the reference is.
+    stored = [
+        {
+            name: given[name] if name in given and config.get(name) == value else str(value)
+            for name, value in each.items()
+            if value is not None
+        }
+        for each in configs
+    ]
+    spec.channel.send("task_configs", configs=stored)

@@ -1,0 +1,141 @@
+"""Between records of Kafka and records of Connect: converters and transforms, with the task's tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.connect import plugins
+from penstock.connect.api import Header, SinkRecord, SourceRecord
+from penstock.connect.converters import Converter
+from penstock.connect.runtime.clients import WorkerSettings
+from penstock.connect.runtime.tolerance import Origin, Tolerance, as_data_error
+from penstock.connect.transforms.chain import steps
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+_SIMPLE = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+
+class Encoded(NamedTuple):
+    """A source's record as the producer takes it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    timestamp: int | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Conversion:
+    """The converters and transforms of one task."""
+
+    def __init__(self, worker: WorkerSettings, config: Mapping[str, str], tolerance: Tolerance) -> None:
+        self._tolerance = tolerance
+        self.key = _converter(worker, config, "key.converter", is_key=True)
+        self.value = _converter(worker, config, "value.converter")
+        self.header = _converter(worker, config, "header.converter")
+        self._steps = steps(config, plugins.transform_class, plugins.predicate_class)
+
+    def encode(self, record: SourceRecord) -> Encoded | None:
+        """None for a record that a transform dropped, or that was skipped as an error."""
+        stage, executor, origin = "TRANSFORMATION", "", record
+        try:
+            for step in self._steps:
+                executor = _name(step)
+                changed: Any = self._tolerance.retried(lambda s=step, r=record: s(r), stage)  # type: ignore[misc]
+                if changed is None:
+                    return None
+                record = changed
+            topic = record.topic
+            stage, executor = "KEY_CONVERTER", _name(self.key)
+            key = None
+            if record.key is not None or record.key_schema is not None:
+                key = self._tolerance.retried(
+                    lambda: self.key.to_bytes(topic, record.key_schema, record.key), stage
+                )
+            stage, executor = "VALUE_CONVERTER", _name(self.value)
+            value = self._tolerance.retried(
+                lambda: self.value.to_bytes(topic, record.value_schema, record.value), stage
+            )
+            headers: list[tuple[str, bytes | None]] = []
+            if record.headers:
+                stage, executor = "HEADER_CONVERTER", _name(self.header)
+                headers = [
+                    (each.key, self.header.to_bytes(topic, each.schema, each.value))
+                    for each in record.headers
+                ]
+        except Exception as error:  # noqa: BLE001 - whatever a plugin raises for a record
+            self._tolerance.failed(as_data_error(error, stage), stage, executor, None, origin)
+            return None
+        return Encoded(topic, key, value, record.partition, record.timestamp, headers)
+
+    def decode(self, message: Message) -> SinkRecord | None:
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        raw_key: Any = message.key()
+        raw_value: Any = message.value()
+        raw_headers: Any = message.headers() or []
+        origin: Origin = (topic, partition, offset, raw_key, raw_value, raw_headers)
+        stage, executor = "KEY_CONVERTER", _name(self.key)
+        try:
+            key_schema, key = self._tolerance.retried(lambda: self.key.from_bytes(topic, raw_key), stage)
+            stage, executor = "VALUE_CONVERTER", _name(self.value)
+            value_schema, value = self._tolerance.retried(
+                lambda: self.value.from_bytes(topic, raw_value), stage
+            )
+            headers = ()
+            if raw_headers:
+                stage, executor = "HEADER_CONVERTER", _name(self.header)
+                headers = tuple(self._header(topic, name, data) for name, data in raw_headers)  # type: ignore[assignment]
+            kind, timestamp = message.timestamp()
+            record = SinkRecord(
+                topic,
+                partition,
+                offset,
+                value,
+                key,
+                value_schema,
+                key_schema,
+                headers,
+                timestamp if kind else None,
+                "LogAppendTime" if kind == 2 else "CreateTime",
+                topic,
+                partition,
+                offset,
+            )
+            stage = "TRANSFORMATION"
+            for step in self._steps:
+                executor = _name(step)
+                changed: Any = self._tolerance.retried(lambda s=step, r=record: s(r), stage)  # type: ignore[misc]
+                if changed is None:
+                    return None
+                record = changed
+        except Exception as error:  # noqa: BLE001 - whatever a plugin raises for a record
+            self._tolerance.failed(as_data_error(error, stage), stage, executor, origin, raw_value)
+            return None
+        return record
+
+    def _header(self, topic: str, name: str, data: bytes | None) -> Header:
+        schema, value = self.header.from_bytes(topic, data)
+        return Header(name, value, schema)
+
+    def close(self) -> None:
+        for each in (self.key, self.value, self.header):
+            each.close()
+
+
+def _converter(
+    worker: WorkerSettings, config: Mapping[str, str], part: str, *, is_key: bool = False
+) -> Converter:
+    header = part == "header.converter"
+    name, own = worker.setting(config, part, _SIMPLE if header else _JSON)
+    return plugins.converter_class(name, header=header)(own, is_key=is_key)
+
+
+def _name(step: Any) -> str:
+    owner = getattr(step, "__self__", step)
+    kind = owner if isinstance(owner, type) or callable(getattr(owner, "__code__", None)) else type(owner)
+    return f"{kind.__module__}.{getattr(kind, '__qualname__', kind.__class__.__name__)}"

@@ -1,0 +1,95 @@
+"""The process of one connector or task: `python -m penstock.connect.runtime.process`, started by a worker.
+
+The first line that it reads says what it is. It ends when it is asked to, when its work fails (the error goes
+to the worker with its trace), or when the worker is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+from penstock.connect.runtime.channel import Channel
+from penstock.connect.runtime.clients import WorkerSettings
+from penstock.connect.runtime.task import TaskSpec
+
+
+def main() -> None:
+    # Ctrl-C reaches the worker, which stops its processes in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
+    message = channel.receive()
+    sys.path[:0] = [each for each in message.get("plugin_path", ()) if each not in sys.path]
+    logging.getLogger().setLevel(message.get("log_level", "INFO"))
+    try:
+        code = _run(message, channel)
+    except BaseException as error:  # noqa: BLE001 - the worker has it
+        channel.send("failed", trace="".join(traceback.format_exception(error)))
+        code = 1
+    logging.shutdown()
+    sys.stderr.flush()
+    # Threads of libraries, and a plugin's own, must not keep the process.
+    os._exit(code)
+
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def _run(message: dict[str, Any], channel: Channel) -> int:
+    kind = message["kind"]
+    worker = WorkerSettings.of(message["worker"])
+    if kind == "scout":
+        from penstock.connect.runtime.scout import serve
+
+        serve(channel, worker)
+        return 0
+    spec = TaskSpec(
+        message["connector"],
+        message.get("task", -1),
+        message["connector_config"],
+        message.get("config", {}),
+        worker,
+        channel,
+    )
+    if message.get("paused"):
+        spec.pause(True)
+
+    def on_message(told: dict[str, Any]) -> None:
+        match told["do"]:
+            case "stop":
+                spec.stop()
+            case "pause":
+                spec.pause(True)
+            case "resume":
+                spec.pause(False)
+            case "log_level":
+                logging.getLogger().setLevel(told["level"])
+
+    channel.listen(on_message)
+    if kind == "connector":
+        from penstock.connect.runtime.connector import run
+
+        run(spec)
+    else:
+        from penstock.connect import plugins
+
+        plugin = plugins.connector(spec.connector_config["connector.class"])
+        if plugins.is_sink(plugin):
+            from penstock.connect.runtime.sink import SinkRunner
+
+            SinkRunner(spec).run()
+        else:
+            from penstock.connect.runtime.source import SourceRunner
+
+            SourceRunner(spec).run()
+    channel.send("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""A sink task: a member of the consumer group `connect-NAME` that converts records and puts them in batches.
+
+Offsets are committed after `precommit` allows them. A put that can be tried again holds the batch and pauses
+the partitions, so a slow sink presses back to the cluster instead of growing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.connect import plugins
+from penstock.connect.api import SinkConnector, SinkRecord, SinkTask, TopicPartition
+from penstock.connect.errors import ConnectError, RetriableError
+from penstock.connect.providers import resolve
+from penstock.connect.runtime.clients import make_consumer, make_producer
+from penstock.connect.runtime.conversion import Conversion
+from penstock.connect.runtime.definitions import COMMON, SINK
+from penstock.connect.runtime.source import create_topic
+from penstock.connect.runtime.task import Backoff, TaskSpec
+from penstock.connect.runtime.tolerance import Tolerance
+from penstock.connect.settings import parse
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message, Producer
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+log = logging.getLogger(__name__)
+_POLL_SECONDS = 0.2
+_DEFAULT_BATCH = 500
+
+
+class SinkRunner:
+    def __init__(self, spec: TaskSpec) -> None:
+        self._spec = spec
+        self._config = resolve(spec.connector_config)
+        self._settings = parse(COMMON + SINK, self._config)
+        plugin = plugins.connector(self._config["connector.class"])
+        assert issubclass(plugin, SinkConnector)
+        self._task: SinkTask = plugin.task_class()
+        self._dead_letters = self._make_dead_letters()
+        self._failures: list[Any] = []
+        self._tolerance = Tolerance(
+            spec.connector,
+            spec.task,
+            self._settings,
+            stopping=spec.stopping.wait,
+            dead_letters=self._dead_letters,
+        )
+        self._conversion = Conversion(spec.worker, self._config, self._tolerance)
+        self._messages: dict[tuple[str, int, int], Message] = {}
+        self._task.report = self._report
+        self._assigned: set[TopicPartition] = set()
+        self._done: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._topics: set[str] = set()
+        self._held: list[Message] = []
+        self._consumer: Consumer = make_consumer(
+            spec.worker,
+            self._config,
+            f"connector-consumer-{spec.connector}-{spec.task}",
+            {"group.id": group_of(spec.connector)},
+        )
+        self._batch = int(
+            self._config.get("consumer.override.max.poll.records")
+            or spec.worker.properties.get("consumer.max.poll.records")
+            or _DEFAULT_BATCH
+        )
+
+    def _make_dead_letters(self) -> Producer | None:
+        topic = self._settings["errors.deadletterqueue.topic.name"]
+        if not topic:
+            return None
+        replicas = self._settings["errors.deadletterqueue.topic.replication.factor"]
+        create_topic(self._spec, topic, 1, replicas, at_most=True)
+        return make_producer(
+            self._spec.worker,
+            self._config,
+            f"connector-dlq-producer-{self._spec.connector}-{self._spec.task}",
+            {"on_delivery": self._not_kept},
+        )
+
+    def _not_kept(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failures.append(error)
+
+    def run(self) -> None:
+        self._task.start(resolve(self._spec.config))
+        try:
+            topics = list(self._settings["topics"])
+            regex = self._settings["topics.regex"]
+            self._consumer.subscribe(
+                topics or [regex if regex.startswith("^") else f"^{regex}$"],
+                on_assign=self._opened,
+                on_revoke=self._revoked,
+                on_lost=self._lost,
+            )
+            self._spec.channel.send("running")
+            try:
+                self._loop()
+            except _Stopped:
+                pass
+            self._commit()
+            self._closed(list(self._assigned))
+        finally:
+            self._task.stop()
+            self._consumer.close()
+            self._conversion.close()
+
+    def _loop(self) -> None:
+        spec, interval = self._spec, self._spec.worker.flush_seconds
+        due = time.monotonic() + interval
+        backoff = Backoff(spec)
+        was_paused = False
+        while not spec.stopping.is_set():
+            if spec.paused.is_set() != was_paused:
+                was_paused = self._pause(not was_paused)
+            self._round(backoff)
+            now = time.monotonic()
+            if now >= due:
+                self._commit()
+                due = now + interval
+
+    def _pause(self, paused: bool) -> bool:
+        partitions = self._consumer.assignment()
+        if paused:
+            self._consumer.pause(partitions)
+            self._commit()
+        else:
+            self._consumer.resume(partitions)
+        self._spec.channel.send("paused" if paused else "running")
+        return paused
+
+    def _round(self, backoff: Backoff) -> None:
+        held, self._held = self._held, []
+        # One is waited for; consume alone would wait for as many as it may take.
+        messages = held
+        if not messages:
+            first = self._consumer.poll(_POLL_SECONDS)
+            if first is None:
+                return
+            messages = [first, *self._consumer.consume(self._batch - 1, 0)]
+        if self._spec.paused.is_set() and self._assigned:
+            self._consumer.pause(self._consumer.assignment())  # also what was assigned since
+        good = [each for each in messages if self._usable(each)]
+        if not good:
+            return
+        self._messages = {(m.topic() or "", m.partition() or 0, m.offset() or 0): m for m in good}
+        records = [record for each in good if (record := self._conversion.decode(each)) is not None]
+        self._put(records, backoff)
+        for each in good:
+            place = (each.topic() or "", each.partition() or 0)
+            if place in self._assigned:
+                self._done[place] = (each.offset() or 0) + 1
+        self._rewind()
+
+    def _usable(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            topic = message.topic() or ""
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._spec.channel.send("topics", topics=[topic])
+            return (topic, message.partition() or 0) in self._assigned
+        if error.fatal():
+            raise ConnectError(f"the consumer failed: {error.str()}")
+        log.warning("%s-%d: %s", self._spec.connector, self._spec.task, error.str())
+        return False
+
+    def _put(self, records: list[SinkRecord], backoff: Backoff) -> None:
+        if not records:
+            return
+        waiting = False
+        while True:
+            try:
+                self._task.put(records)
+                break
+            except RetriableError as error:
+                if not waiting:
+                    self._consumer.pause(self._consumer.assignment())
+                    waiting = True
+                self._wait(backoff.pause(error))
+                if self._spec.stopping.is_set():
+                    raise _Stopped from None
+                records = [r for r in records if (r.original_topic, r.original_partition) in self._assigned]
+                if not records:
+                    break
+        if waiting:
+            backoff.succeeded()
+            if not self._spec.paused.is_set():
+                self._consumer.resume(self._consumer.assignment())
+
+    def _wait(self, seconds: float) -> None:
+        """Stay a member of the group meanwhile; what comes in despite the pause is held."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._spec.stopping.is_set():
+            message = self._consumer.poll(min(left, 0.2))
+            if message is not None:
+                self._held.append(message)
+
+    def _report(self, record: SinkRecord, error: Exception) -> None:
+        """For a task that finds one bad record in a batch."""
+        message = self._messages.get(
+            (record.original_topic, record.original_partition, record.original_offset)
+        )
+        origin: Any = None
+        if message is not None:
+            origin = (
+                record.original_topic,
+                record.original_partition,
+                record.original_offset,
+                message.key(),
+                message.value(),
+                message.headers() or [],
+            )
+        name = f"{type(self._task).__module__}.{type(self._task).__qualname__}"
+        self._tolerance.failed(error, "TASK_PUT", name, origin, record.value)
+
+    # Offsets
+
+    def _rewind(self) -> None:
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+        if not self._task.rewind:
+            return
+        rewind, self._task.rewind = dict(self._task.rewind), {}
+        for (topic, partition), offset in rewind.items():
+            if (topic, partition) in self._assigned:
+                self._held = [
+                    each for each in self._held if (each.topic(), each.partition()) != (topic, partition)
+                ]
+                self._consumer.seek(KafkaTopicPartition(topic, partition, offset))
+                self._done[topic, partition] = offset
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+        if self._dead_letters is not None:
+            self._dead_letters.flush()
+            if self._failures:
+                raise ConnectError(f"the dead letter queue refused a record: {self._failures[0].str()}")
+        if not self._done:
+            return
+        allowed = self._task.precommit(dict(self._done))
+        new = {
+            place: offset
+            for place, offset in allowed.items()
+            if place in self._assigned and self._committed.get(place) != offset
+        }
+        if not new:
+            return
+        try:
+            self._consumer.commit(
+                offsets=[KafkaTopicPartition(*place, offset) for place, offset in new.items()],
+                asynchronous=False,
+            )
+            self._committed |= new
+        except KafkaException as error:
+            # The group is changing, or its coordinator is away: committed with the next ones.
+            log.warning("%s-%d: offsets: %s", self._spec.connector, self._spec.task, error.args[0].str())
+
+    # Partitions
+
+    def _opened(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        places = [(each.topic, each.partition) for each in partitions]
+        self._assigned |= set(places)
+        own = self._task.open(places)
+        offsets = {**(own or {}), **self._task.rewind}
+        self._task.rewind = {}
+        for each in partitions:
+            if (each.topic, each.partition) in offsets:
+                each.offset = offsets[each.topic, each.partition]
+        consumer.assign(partitions)
+        if self._spec.paused.is_set():
+            consumer.pause(partitions)
+
+    def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._commit()
+        self._closed([(each.topic, each.partition) for each in partitions])
+
+    def _lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        """Another member has them already: nothing may be committed."""
+        self._closed([(each.topic, each.partition) for each in partitions])
+
+    def _closed(self, places: list[TopicPartition]) -> None:
+        if places:
+            self._task.close(places)
+        for place in places:
+            self._assigned.discard(place)
+            self._done.pop(place, None)
+            self._committed.pop(place, None)
+
+
+class _Stopped(Exception):
+    """The task was asked to stop while it waited to put a batch again."""
+
+
+def group_of(connector: str) -> str:
+    return f"connect-{connector}"

@@ -1,0 +1,323 @@
+"""Transforms of the fields of a struct or map: insert, rename, mask, extract, hoist, flatten, cast."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+from penstock.connect.api import SinkRecord
+from penstock.connect.converters.logical import millis
+from penstock.connect.errors import DataError
+from penstock.connect.schemas import (
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIMESTAMP_SCHEMA,
+    Schema,
+    Type,
+    struct_schema,
+)
+from penstock.connect.settings import ConfigType, Field, Importance
+from penstock.connect.transforms.base import (
+    PartTransform,
+    Record,
+    Transform,
+    fields_of,
+    need_struct,
+    with_fields,
+)
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _text(name: str, doc: str) -> Field:
+    return Field(name, ConfigType.STRING, None, doc)
+
+
+class InsertField(PartTransform):
+    """Adds the topic, partition, offset, timestamp of a record, or a fixed text, as fields.
+
+    A name that ends with `!` is required, one with `?` (the default) is optional.
+    """
+
+    fields = (
+        _text("topic.field", "Field name for the topic."),
+        _text("partition.field", "Field name for the partition."),
+        _text("offset.field", "Field name for the offset; only for sinks."),
+        _text("timestamp.field", "Field name for the record's timestamp."),
+        _text("static.field", "Field name for the fixed text."),
+        _text("static.value", "The fixed text."),
+    )
+
+    def configure(self) -> None:
+        self._wanted: list[tuple[str, str, bool]] = []
+        for kind in ("topic", "partition", "offset", "timestamp", "static"):
+            name = self.settings[f"{kind}.field"]
+            if name:
+                self._wanted.append((kind, name.rstrip("!?"), not name.endswith("!")))
+        if not self._wanted:
+            raise ValueError("No field insertion configured")
+
+    def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
+        value = dict(need_struct(value, "field insertion"))
+        fields = None if schema is None else fields_of(schema)
+        for kind, name, optional in self._wanted:
+            found, found_schema = self._find(kind, record, schema is not None)
+            if found is None and kind == "timestamp":
+                continue
+            value[name] = found
+            if fields is not None:
+                fields[name] = found_schema.as_optional() if optional else found_schema
+        return None if schema is None or fields is None else with_fields(schema, fields), value
+
+    def _find(self, kind: str, record: Record, typed: bool) -> tuple[Any, Schema]:
+        if kind == "topic":
+            return record.topic, STRING_SCHEMA
+        if kind == "partition":
+            return record.partition, INT32_SCHEMA
+        if kind == "offset":
+            if not isinstance(record, SinkRecord):
+                raise DataError("Offset insertion is only supported for sink connectors")
+            return record.offset, INT64_SCHEMA
+        if kind == "timestamp":
+            if record.timestamp is None:
+                return None, TIMESTAMP_SCHEMA
+            at = _EPOCH + datetime.timedelta(milliseconds=record.timestamp)
+            return at if typed else record.timestamp, TIMESTAMP_SCHEMA
+        return self.settings["static.value"], STRING_SCHEMA
+
+
+class ReplaceField(PartTransform):
+    """Leaves out fields, keeps only some, or renames them (`renames=old:new,...`)."""
+
+    fields = (
+        Field("exclude", ConfigType.LIST, (), "Fields to leave out."),
+        Field("include", ConfigType.LIST, (), "The only fields to keep."),
+        Field("renames", ConfigType.LIST, (), "Pairs old:new."),
+    )
+
+    def configure(self) -> None:
+        self._renames: dict[str, str] = {}
+        for pair in self.settings["renames"]:
+            old, colon, new = pair.partition(":")
+            if not colon or not old or not new:
+                raise ValueError(f"Invalid rename mapping: {pair}")
+            self._renames[old] = new
+
+    def _kept(self, name: str) -> bool:
+        include = self.settings["include"]
+        return name not in self.settings["exclude"] and (not include or name in include)
+
+    def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
+        value = need_struct(value, "field replacement")
+        changed = {self._renames.get(k, k): v for k, v in value.items() if self._kept(k)}
+        if schema is None:
+            return None, changed
+        fields = {self._renames.get(k, k): each for k, each in fields_of(schema).items() if self._kept(k)}
+        return with_fields(schema, fields), changed
+
+
+class MaskField(PartTransform):
+    """Replaces fields by the empty value of their type, or by `replacement`."""
+
+    fields = (
+        Field("fields", ConfigType.LIST, doc="The fields to mask.", importance=Importance.HIGH),
+        _text("replacement", "What numbers and strings are replaced by."),
+    )
+
+    def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
+        value = dict(need_struct(value, "mask fields"))
+        for name in self.settings["fields"]:
+            if value.get(name) is not None:
+                value[name] = self._masked(value[name])
+        return schema, value
+
+    def _masked(self, value: Any) -> Any:
+        replacement = self.settings["replacement"]
+        if replacement is not None and isinstance(value, (str, int, float, decimal.Decimal)):
+            try:
+                return type(value)(replacement)
+            except (ValueError, decimal.InvalidOperation) as error:
+                raise DataError(
+                    f"Unable to convert {replacement} ({type(value).__name__}) to number"
+                ) from error
+        empty: dict[type, Any] = {
+            datetime.datetime: _EPOCH,
+            datetime.date: datetime.date(1970, 1, 1),
+            datetime.time: datetime.time(),
+        }
+        kind = type(value)
+        if kind in empty:
+            return empty[kind]
+        if kind in (str, int, float, bool, list, dict, bytes, decimal.Decimal):
+            return kind()
+        raise DataError(f"Cannot mask value of type: {kind.__name__}")
+
+
+class ExtractField(PartTransform):
+    """The value of one field, in place of the struct."""
+
+    fields = (
+        Field("field", doc="The field to extract.", importance=Importance.MEDIUM),
+        Field("field.syntax.version", ConfigType.STRING, "V1", "V1, or V2 for paths with dots."),
+    )
+
+    def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
+        name = self.settings["field"]
+        path = name.split(".") if self.settings["field.syntax.version"] == "V2" else [name]
+        for step in path:
+            value = need_struct(value, "field extraction") if value is not None else None
+            if schema is not None:
+                schema = schema.field(step)
+                if schema is None:
+                    raise DataError(f"Unknown field: {name}")
+            value = None if value is None else value.get(step)
+        return schema, value
+
+
+class HoistField(PartTransform):
+    """The whole value as one field of a struct."""
+
+    fields = (Field("field", doc="The field to put it into."),)
+
+    def apply(self, record: Record) -> Record | None:
+        schema, value = self.get(record)
+        name = self.settings["field"]
+        struct = None if schema is None else struct_schema({name: schema})
+        return self.put(record, struct, {name: value})
+
+
+class Flatten(PartTransform):
+    """Nested structs as one, with the names joined by `delimiter`."""
+
+    fields = (Field("delimiter", default=".", doc="What is between the names."),)
+
+    def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
+        flat: dict[str, Any] = {}
+        if schema is None:
+            self._flatten_plain(need_struct(value, "flattening"), "", flat)
+            return None, flat
+        fields: dict[str, Schema] = {}
+        self._flatten(schema, value, "", flat, fields, schema.optional)
+        return with_fields(schema, fields), flat
+
+    def _flatten_plain(self, value: dict[str, Any], prefix: str, flat: dict[str, Any]) -> None:
+        for name, item in value.items():
+            full = f"{prefix}{self.settings['delimiter']}{name}" if prefix else name
+            if isinstance(item, dict):
+                self._flatten_plain(item, full, flat)
+            else:
+                flat[full] = item
+
+    def _flatten(
+        self,
+        schema: Schema,
+        value: Any,
+        prefix: str,
+        flat: dict[str, Any],
+        fields: dict[str, Schema],
+        optional: bool,
+    ) -> None:
+        for name, each in fields_of(schema).items():
+            full = f"{prefix}{self.settings['delimiter']}{name}" if prefix else name
+            item = None if value is None else value.get(name)
+            if each.type is Type.STRUCT:
+                self._flatten(each, item, full, flat, fields, optional or each.optional)
+            else:
+                fields[full] = each.as_optional() if optional else each
+                flat[full] = item
+
+
+_INTEGERS = {"int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64}
+_CASTS = {
+    **_INTEGERS,
+    "float32": Type.FLOAT32,
+    "float64": Type.FLOAT64,
+    "boolean": Type.BOOLEAN,
+    "string": Type.STRING,
+}
+
+
+class Cast(PartTransform):
+    """Fields, or the whole value, as another type: `spec=field:int32,...` or `spec=string`."""
+
+    fields = (
+        Field("spec", ConfigType.LIST, doc="Pairs field:type, or one type.", importance=Importance.HIGH),
+    )
+
+    def configure(self) -> None:
+        self._whole: str | None = None
+        self._by_field: dict[str, str] = {}
+        for each in self.settings["spec"]:
+            name, colon, kind = each.rpartition(":")
+            if kind not in _CASTS:
+                raise ValueError(f"Cast transformation does not support casting to/from {kind}")
+            if colon:
+                self._by_field[name] = kind
+            else:
+                self._whole = kind
+        if (self._whole and self._by_field) or not (self._whole or self._by_field):
+            raise ValueError("Cast takes either one type for the whole value, or pairs field:type")
+
+    def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
+        if self._whole:
+            return self._schema(schema, self._whole), cast(value, self._whole)
+        value = dict(need_struct(value, "cast"))
+        for name, kind in self._by_field.items():
+            if value.get(name) is not None:
+                value[name] = cast(value[name], kind)
+        if schema is None:
+            return None, value
+        fields = {
+            name: (self._schema(each, self._by_field[name]) or each) if name in self._by_field else each
+            for name, each in fields_of(schema).items()
+        }
+        return with_fields(schema, fields), value
+
+    def _schema(self, schema: Schema | None, kind: str) -> Schema | None:
+        if schema is None:
+            return None
+        default = None if schema.default is None else cast(schema.default, kind)
+        return Schema(_CASTS[kind], optional=schema.optional, default=default)
+
+
+def cast(value: Any, kind: str) -> Any:
+    try:
+        if kind == "string":
+            if isinstance(value, bool):
+                return str(value).lower()
+            return value if isinstance(value, str) else str(value)
+        if isinstance(value, datetime.datetime) and kind == "int64":
+            return millis(value)
+        if kind == "boolean":
+            return value.lower() == "true" if isinstance(value, str) else bool(value)
+        if kind in _INTEGERS:
+            number = int(value)
+            bits = int(kind[3:])
+            # As Java narrows a number.
+            return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+        return float(value)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"Value ({value!r}) was out of range for requested data type {kind}") from error
+
+
+class ValueToKey(Transform):
+    """A key made of fields of the value."""
+
+    fields = (
+        Field("fields", ConfigType.LIST, doc="The fields of the new key.", importance=Importance.HIGH),
+        Field("replace.null.with.default", ConfigType.BOOLEAN, True, "Whether a null becomes the default."),
+    )
+
+    def apply(self, record: Record) -> Record | None:
+        value = need_struct(record.value, "copying fields from value to key")
+        names = self.settings["fields"]
+        key = {name: value.get(name) for name in names}
+        if record.value_schema is None:
+            return record.changed(key=key, key_schema=None)
+        known = fields_of(record.value_schema)
+        for name in names:
+            if name not in known:
+                raise DataError(f"Field does not exist: {name}")
+        return record.changed(key=key, key_schema=struct_schema({name: known[name] for name in names}))

@@ -1,0 +1,136 @@
+"""Converters: Connect's values to bytes and back."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from typing import Any
+
+import pytest
+
+from penstock.connect.api import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    DATE_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIME_SCHEMA,
+    TIMESTAMP_SCHEMA,
+    DataError,
+    array_schema,
+    decimal_schema,
+    map_schema,
+    struct_schema,
+)
+from penstock.connect.converters import CONVERTERS, avro_data, json_schema_data
+from penstock.connect.converters.inferred import infer
+
+EVERYTHING = struct_schema(
+    {
+        "small": INT8_SCHEMA,
+        "whole": INT64_SCHEMA,
+        "number": FLOAT64_SCHEMA,
+        "flag": BOOLEAN_SCHEMA,
+        "text": STRING_SCHEMA.as_optional(),
+        "data": BYTES_SCHEMA,
+        "price": decimal_schema(2),
+        "day": DATE_SCHEMA,
+        "time": TIME_SCHEMA,
+        "at": TIMESTAMP_SCHEMA,
+        "tags": array_schema(STRING_SCHEMA),
+        "counts": map_schema(STRING_SCHEMA, INT32_SCHEMA),
+        "inner": struct_schema({"x": INT32_SCHEMA}, name="inner").as_optional(),
+    },
+    name="everything",
+    version=3,
+)
+VALUE: dict[str, Any] = {
+    "small": -5,
+    "whole": 1 << 40,
+    "number": 1.5,
+    "flag": True,
+    "text": None,
+    "data": b"\x00\xff",
+    "price": decimal.Decimal("-12.34"),
+    "day": datetime.date(2024, 2, 29),
+    "time": datetime.time(12, 30, 1, 5000),
+    "at": datetime.datetime(2024, 2, 29, 12, 30, 0, 7000, tzinfo=datetime.UTC),
+    "tags": ["a", "b"],
+    "counts": {"a": 1},
+    "inner": {"x": 7},
+}
+
+
+def test_json_with_schemas_keeps_every_type() -> None:
+    converter = CONVERTERS["json"]({})
+    data = converter.to_bytes("t", EVERYTHING, VALUE)
+    assert data is not None
+    envelope = json.loads(data)
+    assert envelope.keys() == {"schema", "payload"}
+    assert envelope["schema"]["fields"][0] == {"type": "int8", "optional": False, "field": "small"}
+    assert envelope["payload"]["price"] == "+y4=" and envelope["payload"]["day"] == 19782
+    assert converter.from_bytes("t", data) == (EVERYTHING, VALUE)
+    assert converter.from_bytes("t", None) == (None, None)
+    with pytest.raises(DataError, match='requires "schema" and "payload" fields'):
+        converter.from_bytes("t", b'{"a":1}')
+
+
+def test_json_without_schemas_is_plain() -> None:
+    converter = CONVERTERS["json"]({"schemas.enable": "false"})
+    assert converter.to_bytes("t", None, {"a": [1, None]}) == b'{"a":[1,null]}'
+    assert converter.from_bytes("t", b'{"a":1}') == (None, {"a": 1})
+    assert converter.to_bytes("t", STRING_SCHEMA, "x") == b'"x"'
+    assert converter.to_bytes("t", None, None) is None
+
+
+@pytest.mark.parametrize(
+    "bad", [{**VALUE, "small": 300}, {**VALUE, "text": 5}, {**VALUE, "whole": None}, {**VALUE, "inner": 1}]
+)
+def test_a_value_that_is_not_of_its_schema_is_refused_with_the_field(bad: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"value\.(small|text|whole|inner)"):
+        CONVERTERS["json"]({}).to_bytes("t", EVERYTHING, bad)
+
+
+def test_text_bytes_and_numbers() -> None:
+    text = CONVERTERS["org.apache.kafka.connect.storage.StringConverter"]({})
+    assert text.to_bytes("t", None, "ä") == "ä".encode() and text.from_bytes("t", b"x")[1] == "x"
+    with pytest.raises(DataError, match="Failed to deserialize string"):
+        text.from_bytes("t", b"\xff")
+    raw = CONVERTERS["bytes"]({})
+    assert raw.to_bytes("t", None, b"x") == b"x" and raw.from_bytes("t", b"x")[1] == b"x"
+    with pytest.raises(DataError, match="not compatible with objects of type str"):
+        raw.to_bytes("t", None, "x")
+    whole = CONVERTERS["org.apache.kafka.connect.converters.LongConverter"]({})
+    assert whole.to_bytes("t", None, 1) == b"\0\0\0\0\0\0\0\1" and whole.from_bytes("t", b"\0" * 8)[1] == 0
+    with pytest.raises(DataError, match="is not 8"):
+        whole.from_bytes("t", b"\0")
+
+
+def test_avro_keeps_every_type() -> None:
+    avro = avro_data.to_avro(EVERYTHING)
+    assert avro["fields"][0]["type"] == {"type": "int", "connect.type": "int8"}
+    assert avro["fields"][4]["type"] == ["null", "string"]
+    data = avro_data.encoder(avro, EVERYTHING)(VALUE)
+    schema, value = avro_data.decoder(json.loads(json.dumps(avro)))(memoryview(data))
+    assert value == VALUE
+    assert schema is not None and schema.field("at") == TIMESTAMP_SCHEMA
+    assert schema.field("small") == INT8_SCHEMA and schema.field("price") == decimal_schema(2)
+
+
+def test_json_schema_keeps_every_type() -> None:
+    text = json_schema_data.to_json_schema(EVERYTHING)
+    assert text["properties"]["text"] == {"oneOf": [{"type": "null"}, {"type": "string"}], "connect.index": 4}
+    data = json_schema_data.encoder(EVERYTHING)(VALUE)
+    schema, value = json_schema_data.decoder(json.loads(json.dumps(text)))(memoryview(data))
+    assert (schema, value) == (EVERYTHING, VALUE)
+
+
+def test_a_schema_is_inferred_where_there_is_none() -> None:
+    found = infer({"a": 1, "b": [1.5], "c": None, "d": {"e": True}})
+    assert [each.schema.type.value for each in found.fields] == ["int64", "array", "string", "struct"]
+    with pytest.raises(DataError, match="has no schema"):
+        infer(object())
