@@ -151,8 +151,8 @@ def test_other_modes(database: Database) -> None:
         database,
         [
             ("numeric", "'NaN'"), ("numeric(4,1)", "12.5"), ("money", "-5"),
-            ("interval", "'1 mon -04:05:06.7'"), ("bytea", r"'\xfbff'"), ("date", "'2020-02-03'"), ("time", "'01:02:03.456789'"),
-            ("timestamp", "'2020-02-03 01:02:03.456789'"),
+            ("interval", "'1 mon -04:05:06.7'"), ("bytea", r"'\xfbff'"), ("date", "'2020-02-03'"),
+            ("time", "'01:02:03.456789'"), ("timestamp", "'2020-02-03 01:02:03.456789'"),
         ],
         decimal_handling_mode="string", interval_handling_mode="string", binary_handling_mode="base64",
         time_precision_mode="connect",

@@ -17,6 +17,7 @@ _ITEM = {
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _HSTORE = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |$)', re.DOTALL)
 _POINT = re.compile(r"\(([^,()]+),([^,()]+)\)")
+_BITS = re.compile(r"[01]*", re.ASCII)
 _MONEY = re.compile(r"[^0-9.]")
 _MAX_DIMENSIONS = 6
 
@@ -93,10 +94,9 @@ def bytea(text: str) -> bytes:
 
 def bits(text: str) -> bytes:
     """Little-endian, without the zeros above the highest bit, as Debezium's Bits."""
-    try:
-        number = int(text, 2) if text else 0
-    except ValueError:
-        raise DataError(f"{_short(text)} is no bit string") from None
+    if not _BITS.fullmatch(text):
+        raise DataError(f"{_short(text)} is no bit string")
+    number = int(text or "0", 2)
     return number.to_bytes((number.bit_length() + 7) // 8, "little")
 
 
