@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup run test checks lint types layers test-fast test-servers test-streams test-brokers test-cluster test-spark test-sql \
-	test-long browser spark-classes docs dist bench fuzz chaos clean
+	test-long browser postgresql spark-classes docs dist bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -66,7 +66,7 @@ test: setup checks test-fast test-servers test-streams ## Everything: style, typ
 # Side by side, as each of them uses one core; and what the tests need.
 checks: setup
 	@$(MAKE) --no-print-directory -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-		types spark-classes lint layers browser
+		types spark-classes lint layers browser postgresql
 	@$(TOOK)
 
 lint: setup ## ruff: rules and format; the links of all pages
@@ -88,7 +88,7 @@ test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
 	@$(PYTEST_RUN) -n $(JOBS) --dist worksteal $(FAST) || $(call AGAIN,$(FAST)); $(TOOK)
 
-test-servers: setup browser ## test-brokers and test-cluster at once, so that no core waits for the last of either
+test-servers: setup browser postgresql ## test-brokers and test-cluster at once, so that no core waits for the last of either
 	@echo "== tests: $(BROKERS) tests/cluster"
 	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) tests/cluster || $(call AGAIN,$(BROKERS) tests/cluster); $(TOOK)
 
@@ -105,7 +105,18 @@ browser:
 	{ timeout 300 $$as_root apt-get update -qq && timeout 900 $$as_root apt-get install -y -qq --no-install-recommends chromium; } \
 		>/dev/null 2>&1 || echo "== chromium could not be installed: tests/browser are skipped"
 
-test-brokers: setup browser ## The tests with real brokers, real clients, the registry and Kafka's own tools
+# For tests/connect/postgres, which are skipped by name without it. Debian's package starts no server of its own.
+postgresql:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then as_root=""; elif sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=no; fi; \
+	command -v apt-get >/dev/null && [ "$$as_root" != no ] || { echo "== no PostgreSQL here: tests/connect/postgres are skipped"; exit 0; }; \
+	echo "== installing PostgreSQL for tests/connect/postgres"; \
+	install() { timeout 900 $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$1"; }; \
+	{ timeout 300 $$as_root apt-get update -qq && install postgresql-common && \
+		$$as_root sed -i 's/^#*create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf && \
+		install postgresql; } >/dev/null 2>&1 || echo "== PostgreSQL could not be installed: tests/connect/postgres are skipped"
+
+test-brokers: setup browser postgresql ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
 	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) || $(call AGAIN,$(BROKERS)); $(TOOK)
 

@@ -1,1 +1,1 @@
-"""The connectors that need nothing but the worker."""
+"""The connectors: modules for those that need nothing but the worker, a package for each other system."""
