@@ -106,7 +106,7 @@ browser:
 		>/dev/null 2>&1 || echo "== chromium could not be installed: tests/browser are skipped"
 
 # For tests/connect/postgres, which are skipped by name without it. Debian's package starts no server of its own.
-postgresql:
+postgresql: browser  # one after the other: apt has one lock
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && exit 0; \
 	if [ "$$(id -u)" = 0 ]; then as_root=""; elif sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=no; fi; \
 	command -v apt-get >/dev/null && [ "$$as_root" != no ] || { echo "== no PostgreSQL here: tests/connect/postgres are skipped"; exit 0; }; \
