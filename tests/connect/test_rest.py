@@ -41,8 +41,8 @@ def test_the_life_of_a_connector(worker: Worker, topics: Topics, tmp_path: Path,
     status = worker.until_running(name)
     assert status == {
         "name": name,
-        "connector": {"state": "RUNNING", "worker_id": worker.id},
-        "tasks": [{"id": 0, "state": "RUNNING", "worker_id": worker.id}],
+        "connector": {"state": "RUNNING", "worker_id": worker.id, "version": "0.1.0"},
+        "tasks": [{"id": 0, "state": "RUNNING", "worker_id": worker.id, "version": "0.1.0"}],
         "type": "source",
     }
     assert http.get(f"/connectors/{name}").json()["tasks"] == [{"connector": name, "task": 0}]
@@ -82,7 +82,7 @@ def test_offsets_are_shown_altered_and_reset(
     at_end = {"offsets": [{"partition": partition, "offset": {"position": 4}}]}
     until(lambda: http.get(f"/connectors/{name}/offsets").json() == at_end, "the offset is committed")
     code, message = error(http.delete(f"/connectors/{name}/offsets"))
-    assert code == 400 and "must be in the STOPPED state before their offsets can be reset" in message
+    assert code == 400 and "must be in the STOPPED state before their offsets can be modified" in message
     assert http.put(f"/connectors/{name}/stop").status_code == 204
     worker.until_state(name, "STOPPED", None)
     until(lambda: worker.status(name)["tasks"] == [], "it has no tasks")
@@ -135,7 +135,7 @@ def test_a_bad_configuration_is_refused_by_the_name_of_the_field(worker: Worker,
         "width": "SHORT",
         "display_name": "Tasks max",
         "dependents": [],
-        "order": 2,
+        "order": 3,
     }
     good = {"connector.class": FILE_SOURCE, "file": "f", "topic": "t", "name": name}
     for wrong, text in (
@@ -156,7 +156,7 @@ def test_unknown_things_are_named(worker: Worker, name: str) -> None:
     http = worker.http
     assert error(http.get("/connectors/none/config")) == (404, "Connector none not found")
     assert error(http.get("/connectors/none/status")) == (404, "No status found for connector none")
-    assert error(http.put("/connectors/none/pause")) == (404, "Connector none not found")
+    assert error(http.put("/connectors/none/pause")) == (404, "Unknown connector none")
     assert error(http.delete("/connectors/none")) == (404, "Connector none not found")
     assert error(http.get("/nothing")) == (404, "HTTP 404 Not Found")
     assert error(http.post("/connectors/none/config", json={})) == (405, "HTTP 405 Method Not Allowed")
@@ -164,7 +164,7 @@ def test_unknown_things_are_named(worker: Worker, name: str) -> None:
     code, message = error(
         http.post("/connectors", json={"name": name, "config": {"connector.class": "FileStreamSorce"}})
     )
-    assert code == 500 and "Failed to find any class that implements Connector" in message
+    assert code == 400 and "Failed to find any class that implements Connector" in message
     assert "Did you mean FileStreamSource?" in message
     text = {"content-type": "application/json"}
     assert error(http.post("/connectors", content=b"{", headers=text))[0] == 400

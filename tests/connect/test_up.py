@@ -73,7 +73,7 @@ def test_the_commands_create_show_change_and_delete_connectors(up: Up, tmp_path:
     )
     assert json.loads(connect(up, "offsets", "cli", "--json"))["offsets"][0]["offset"] == {"position": 4}
     connect(up, "delete", "cli")
-    assert "Connector cli not found" in connect(up, "pause", "cli", code=1)
+    assert "Unknown connector cli" in connect(up, "pause", "cli", code=1)
     assert 'Missing required configuration "file"' in connect(
         up, "create", "bad", "connector.class=FileStreamSource", "topic=t", code=1
     )

@@ -16,20 +16,25 @@ MAVEN_TIMEOUT_S = 300
 # Short-lived processes: no time for the second compiler or a parallel collector.
 JVM_FLAGS = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_TOOLS = ("kafka_2.13", "kafka-tools")
+_CONNECT = ("connect-runtime", "connect-file")
+_DEPENDENCY = """    <dependency>
+      <groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>
+    </dependency>
+"""
+
+
+def _pom(artifacts: tuple[str, ...]) -> str:
+    wanted = [("org.apache.kafka", each, KAFKA_VERSION) for each in artifacts]
+    wanted.append(("org.slf4j", "slf4j-simple", "1.7.36"))
+    listed = "".join(
+        _DEPENDENCY.format(group=group, name=name, version=version) for group, name, version in wanted
+    )
+    return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>penstock</groupId><artifactId>kafka-tools</artifactId><version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
+{listed}  </dependencies>
 </project>
 """
 
@@ -38,34 +43,43 @@ class NotFetched(Exception):
     """The jars are not here, and why."""
 
 
-def are_here() -> bool:
-    return (CACHE / "complete").exists()
+def are_here(cache: Path = CACHE) -> bool:
+    return (cache / "complete").exists()
 
 
 def fetch(run_id: str = "") -> Path:
     """The directory of the jars. A failure is remembered for others of the same run, so that they do not
     wait again."""
-    if are_here():
-        return LIBRARIES
+    return _fetch_into(CACHE, _TOOLS, run_id)
+
+
+def fetch_connect(run_id: str = "") -> Path:
+    """The same for Kafka Connect and its file connectors."""
+    return _fetch_into(ROOT / "build" / f"kafka-connect-{KAFKA_VERSION}", _CONNECT, run_id)
+
+
+def _fetch_into(cache: Path, artifacts: tuple[str, ...], run_id: str) -> Path:
+    if are_here(cache):
+        return cache / "lib"
     if shutil.which("mvn") is None:
         raise NotFetched("Kafka's own tools need Maven (mvn), which is not installed")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "lock", "w") as lock:
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not are_here():
-            _fetch(run_id)
-    return LIBRARIES
+        if not are_here(cache):
+            _fetch(cache, artifacts, run_id)
+    return cache / "lib"
 
 
-def _fetch(run_id: str) -> None:
-    failed = CACHE / "failed"
+def _fetch(cache: Path, artifacts: tuple[str, ...], run_id: str) -> None:
+    failed = cache / "failed"
     if failed.exists() and run_id and failed.read_text().startswith(f"{run_id}\n"):
         raise NotFetched(failed.read_text().split("\n", 1)[1])
-    (CACHE / "pom.xml").write_text(POM)
-    shutil.rmtree(LIBRARIES, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={LIBRARIES}"]
+    (cache / "pom.xml").write_text(_pom(artifacts))
+    shutil.rmtree(cache / "lib", ignore_errors=True)
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={cache / 'lib'}"]
     try:
-        done = subprocess.run(command, cwd=CACHE, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S)
+        done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S)
         reason = (
             "" if done.returncode == 0 else next(iter((done.stdout + done.stderr).splitlines()), "no output")
         )
@@ -76,4 +90,4 @@ def _fetch(run_id: str) -> None:
         failed.write_text(f"{run_id}\n{reason}")
         raise NotFetched(reason)
     failed.unlink(missing_ok=True)
-    (CACHE / "complete").touch()
+    (cache / "complete").touch()

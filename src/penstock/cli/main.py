@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "connect": (
         "penstock.cli.connect.commands",
         "connect",
-        "Run connectors: data in and out of topics.",
+        "Run a Connect worker, or manage the connectors of one.",
     ),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds the metadata."),
     "topics": ("penstock.cli.topics.commands", "topics", "Create, list, describe, alter and delete topics."),

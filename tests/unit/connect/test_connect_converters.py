@@ -26,8 +26,10 @@ from penstock.connect.api import (
     map_schema,
     struct_schema,
 )
-from penstock.connect.converters import CONVERTERS, avro_data, json_schema_data
+from penstock.connect.converters import CONVERTERS, avro_data, json_schema_data, protobuf_data
 from penstock.connect.converters.inferred import infer
+from penstock.registry.formats import parse
+from penstock.registry.serdes.framing import frame, take_apart
 
 EVERYTHING = struct_schema(
     {
@@ -127,6 +129,25 @@ def test_json_schema_keeps_every_type() -> None:
     data = json_schema_data.encoder(EVERYTHING)(VALUE)
     schema, value = json_schema_data.decoder(json.loads(json.dumps(text)))(memoryview(data))
     assert (schema, value) == (EVERYTHING, VALUE)
+
+
+def test_protobuf_keeps_messages_that_are_named_as_their_fields() -> None:
+    inner = struct_schema({"x": INT32_SCHEMA}, name="inner")
+    schema = struct_schema(
+        {
+            "inner": inner,
+            "other": inner.as_optional(),
+            "at": TIMESTAMP_SCHEMA,
+            "tags": array_schema(STRING_SCHEMA),
+        },
+        name="package.Outer",
+    )
+    value = {"inner": {"x": 1}, "other": None, "at": VALUE["at"], "tags": ["a"]}
+    parsed = parse("PROTOBUF", protobuf_data.to_proto(schema))
+    data = frame(1, protobuf_data.encoder(parsed, schema)(value))
+    found, read = protobuf_data.decoder(parsed)(take_apart(data, "value"))
+    assert read == value
+    assert found is not None and found.name == "package.Outer" and found.field("tags") == schema.field("tags")
 
 
 def test_a_schema_is_inferred_where_there_is_none() -> None:

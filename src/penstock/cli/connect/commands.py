@@ -121,7 +121,7 @@ def create(
     if as_json:
         emit_json(found)
     else:
-        note(f"Connector {name} is {'updated' if update else 'created'}.")
+        _done(name, "updated" if update else "created", as_json)
 
 
 @connect.command("list")
@@ -172,12 +172,19 @@ def status(name: str, url: str, as_json: bool) -> None:
 
 
 def _changes(verb: str, doc: str) -> None:
-    def change(name: str, url: str) -> None:
+    def change(name: str, url: str, as_json: bool) -> None:
         ask(url, "PUT", _path(name, verb))
-        note(f"Connector {name}: {verb} is requested.")
+        _done(name, f"{verb} is requested", as_json)
 
     change.__doc__ = doc
-    connect.command(verb)(name_argument(url_option(change)))
+    connect.command(verb)(name_argument(url_option(json_option(change))))
+
+
+def _done(name: str, what: str, as_json: bool) -> None:
+    if as_json:
+        emit_json({"connector": name, "done": what})
+    else:
+        note(f"Connector {name}: {what}.")
 
 
 _changes("pause", "Pause a connector: its tasks keep their place and read no more.")
@@ -191,23 +198,27 @@ _changes("stop", "Stop a connector and its tasks; its offsets can then be change
 @click.option("--tasks", "include_tasks", is_flag=True, help="The tasks, too.")
 @click.option("--failed", "only_failed", is_flag=True, help="Only what has failed.")
 @url_option
-def restart(name: str, task: int | None, include_tasks: bool, only_failed: bool, url: str) -> None:
+@json_option
+def restart(
+    name: str, task: int | None, include_tasks: bool, only_failed: bool, url: str, as_json: bool
+) -> None:
     """Restart a connector, one of its tasks, or what has failed."""
     if task is not None:
         ask(url, "POST", _path(name, "tasks", str(task), "restart"))
     else:
         query = f"?includeTasks={str(include_tasks).lower()}&onlyFailed={str(only_failed).lower()}"
         ask(url, "POST", _path(name, "restart") + query)
-    note(f"Connector {name}: restart is requested.")
+    _done(name, "restart is requested", as_json)
 
 
 @connect.command()
 @name_argument
 @url_option
-def delete(name: str, url: str) -> None:
+@json_option
+def delete(name: str, url: str, as_json: bool) -> None:
     """Delete a connector. Its offsets stay, for one of the same name."""
     ask(url, "DELETE", _path(name))
-    note(f"Connector {name} is deleted.")
+    _done(name, "deleted", as_json)
 
 
 @connect.command()
@@ -234,7 +245,10 @@ def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) 
             found = ask(url, "PATCH", _path(name, "offsets"), body)
         else:
             found = ask(url, "DELETE", _path(name, "offsets"))
-        note(found["message"])
+        if as_json:
+            emit_json(found)
+        else:
+            note(found["message"])
         return
     found = ask(url, "GET", _path(name, "offsets"))
     if as_json:
@@ -250,9 +264,14 @@ def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) 
     "--directory", metavar="DIR", type=click.Path(file_okay=False), help="Where; by default ./NAME."
 )
 @click.option("--sink", is_flag=True, help="A sink connector; a source by default.")
-def new(name: str, directory: str | None, sink: bool) -> None:
+@json_option
+def new(name: str, directory: str | None, sink: bool, as_json: bool) -> None:
     """Write the skeleton of a connector, with a test that passes."""
     from penstock.cli.connect.skeleton import write
 
-    for path in write(name, directory, sink=sink):
-        click.echo(path)
+    written = write(name, directory, sink=sink)
+    if as_json:
+        emit_json({"files": written})
+    else:
+        for path in written:
+            click.echo(path)

@@ -51,6 +51,7 @@ def to_proto(schema: Schema) -> str:
 def _message(schema: Schema, name: str, lines: list[str], indent: str, uses: set[str]) -> None:
     lines.append(f"{indent}message {name} {{")
     inner = indent + "  "
+    taken: dict[str, Schema | None] = {name: None, **{each.name: None for each in schema.fields}}
     for number, each in enumerate(schema.fields, 1):
         if not _NAME.fullmatch(each.name):
             raise DataError(f"{each.name!r} cannot be the name of a Protobuf field")
@@ -63,22 +64,35 @@ def _message(schema: Schema, name: str, lines: list[str], indent: str, uses: set
         if field.type is Type.MAP and not label:
             assert field.key_schema is not None and field.value_schema is not None
             kind = (
-                f"map<{_kind(field.key_schema, each.name, lines, inner, uses)}, "
-                f"{_kind(field.value_schema, each.name, lines, inner, uses)}>"
+                f"map<{_kind(field.key_schema, each.name, lines, inner, uses, taken)}, "
+                f"{_kind(field.value_schema, each.name, lines, inner, uses, taken)}>"
             )
         else:
-            kind = _kind(field, each.name, lines, inner, uses)
+            kind = _kind(field, each.name, lines, inner, uses, taken)
         lines.append(f"{inner}{label}{kind} {each.name} = {number};")
     lines.append(f"{indent}}}")
 
 
-def _kind(schema: Schema, field: str, lines: list[str], indent: str, uses: set[str]) -> str:
+def _kind(
+    schema: Schema,
+    field: str,
+    lines: list[str],
+    indent: str,
+    uses: set[str],
+    taken: dict[str, Schema | None],
+) -> str:
     if schema.name == TIMESTAMP:
         uses.add(_TIMESTAMP)
         return _TIMESTAMP
     if schema.type is Type.STRUCT:
         name = (schema.name or f"{field[:1].upper()}{field[1:]}Value").rpartition(".")[2]
-        _message(schema, name, lines, indent, uses)
+        plain = schema.as_required()
+        # A field and a message of one scope must differ in their names.
+        while name in taken and taken[name] != plain:
+            name += "Value"
+        if name not in taken:
+            taken[name] = plain
+            _message(schema, name, lines, indent, uses)
         return name
     if schema.type not in _TO_PROTO:
         raise DataError(f"the Protobuf converter has no type for a {schema.type.value} inside another one")
@@ -89,7 +103,7 @@ def encoder(parsed: Any, schema: Schema) -> Callable[[Any], bytes]:
     from penstock.registry.serdes.protobuf import ProtobufJson
 
     serde = ProtobufJson(parsed)
-    name = serde.messages.find((schema.name or "ConnectDefault1").rpartition(".")[2])
+    name = serde.messages.find(schema.name or "ConnectDefault1")
     plain = JsonConverter({"schemas.enable": "false"})
 
     def encode(value: Any) -> bytes:

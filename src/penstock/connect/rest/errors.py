@@ -25,6 +25,15 @@ def not_found(name: str) -> RestError:
     return RestError(404, f"Connector {name} not found")
 
 
+def unknown(name: str) -> RestError:
+    """As Kafka Connect words it where a connector is paused, resumed or stopped."""
+    return RestError(404, f"Unknown connector {name}")
+
+
+def unknown_to_restart(name: str) -> RestError:
+    return RestError(404, f"Unknown connector: {name}")
+
+
 def no_route() -> RestError:
     return RestError(404, "HTTP 404 Not Found")
 

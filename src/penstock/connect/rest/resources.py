@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from penstock.connect.rest.app import Answer, Call, Route
-from penstock.connect.rest.errors import RestError, bad_request, invalid, not_found
+from penstock.connect.rest.errors import (
+    RestError,
+    bad_request,
+    invalid,
+    not_found,
+    unknown,
+    unknown_to_restart,
+)
 from penstock.connect.worker import statuses as states
 from penstock.connect.worker.configs import (
     PAUSED,
@@ -23,7 +31,7 @@ from penstock.connect.worker.configs import (
     target_record,
     task_records,
 )
-from penstock.connect.worker.herder import Herder
+from penstock.connect.worker.herder import Herder, chooses
 from penstock.connect.worker.processes import ScoutFailed
 from penstock.connect.worker.statuses import Status
 
@@ -52,7 +60,6 @@ class Resources:
             Route("GET", f"{one}/status", self.status),
             Route("GET", f"{one}/tasks", self.tasks),
             Route("POST", f"{one}/tasks", self.put_tasks, by_leader=True),
-            Route("GET", f"{one}/tasks-config", self.tasks_config),
             Route("GET", one + "/tasks/{task}/status", self.task_status),
             Route("POST", one + "/tasks/{task}/restart", self.restart_task, by_leader=True),
             Route("POST", f"{one}/restart", self.restart, by_leader=True),
@@ -97,10 +104,6 @@ class Resources:
             ]
         )
 
-    async def tasks_config(self, call: Call) -> Answer:
-        name, known = call.path["name"], self._known(call)
-        return Answer({f"{name}-{number}": dict(each) for number, each in enumerate(known.tasks)})
-
     async def status(self, call: Call) -> Answer:
         return Answer(await self._status_of(call.path["name"]))
 
@@ -113,7 +116,6 @@ class Resources:
 
     async def topics(self, call: Call) -> Answer:
         name = call.path["name"]
-        self._known(call)
         return Answer({name: {"topics": sorted(self._statuses.topics.get(name, {}))}})
 
     async def reset_topics(self, call: Call) -> Answer:
@@ -215,7 +217,9 @@ class Resources:
         name = call.path["name"]
 
         def plan() -> list[Record]:
-            known = self._known(call)
+            known = self._configs.connectors.get(name)
+            if known is None:
+                raise unknown(name)
             if known.target == target:
                 return []
             records = [target_record(name, target)]
@@ -226,15 +230,23 @@ class Resources:
 
     async def restart(self, call: Call) -> Answer:
         name = call.path["name"]
-        self._known(call)
+        if name not in self._configs.connectors:
+            raise unknown_to_restart(name)
         restart = Restart(name, call.flag("includeTasks"), call.flag("onlyFailed"))
+        if restart.include_tasks or restart.only_failed:
+            for unit, status in self._statuses.of(name).items():
+                if chooses(restart, unit, status.state):
+                    self._statuses.put(unit, replace(status, state=states.RESTARTING, trace=None))
         offset = await self._herder.change(lambda: [restart_record(restart)])
         if restart.include_tasks or restart.only_failed:
             return Answer(await self._status_of(name), 202, offset=offset)
         return Answer(status=204, offset=offset)
 
     async def restart_task(self, call: Call) -> Answer:
-        unit, known = self._unit(call), self._known(call)
+        unit = self._unit(call)
+        known = self._configs.connectors.get(unit.connector)
+        if known is None:
+            raise unknown_to_restart(unit.connector)
         if unit.task >= len(known.tasks):
             raise RestError(404, f"Unknown task: {unit}")
         restart = Restart(unit.connector, True, False, unit.task)
@@ -268,7 +280,7 @@ class Resources:
         running = [unit for unit in self._statuses.of(name) if self._alive(unit)]
         if known.target != STOPPED or running:
             raise bad_request(
-                f"Connectors must be in the STOPPED state before their offsets can be {done}. This can be "
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
                 "done for the specified connector by issuing a 'PUT' request to the "
                 f"'/connectors/{name}/stop' endpoint"
             )
@@ -366,7 +378,7 @@ def result_of(answer: dict[str, Any]) -> Any:
     if "result" in answer:
         return answer["result"]
     if "unknown_plugin" in answer:
-        raise RestError(500, answer["unknown_plugin"])
+        raise bad_request(answer["unknown_plugin"])
     if "refused" in answer:
         raise bad_request(answer["refused"])
     raise RestError(500, answer.get("failed", "plugin code failed"))
@@ -389,7 +401,7 @@ def texts(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_name(name: str, config: Mapping[str, str]) -> None:
     if not name:
-        raise bad_request("Connector name must not be empty: give it as name")
+        raise invalid(["Invalid value  for configuration name: String may not be empty"])
     if any(ord(char) < 32 or ord(char) == 127 for char in name) or len(name) > 249:
         raise bad_request("Connector names have no control characters and at most 249 characters")
     if config["name"] != name:

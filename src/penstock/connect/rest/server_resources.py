@@ -74,7 +74,10 @@ class ServerResources:
         given = config.get("connector.class")
         if given is not None and given.rpartition(".")[2] != plugin.rpartition(".")[2]:
             raise bad_request(f"Included connector type {given} does not match request type {plugin}")
-        return Answer(result_of(await self._herder.scout.ask("validate", name=plugin, config=config)))
+        answer = await self._herder.scout.ask("validate", name=plugin, config=config)
+        if "unknown_plugin" in answer:
+            raise RestError(500, answer["unknown_plugin"])  # Kafka Connect's status, here only
+        return Answer(result_of(answer))
 
     # Loggers
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.connect import plugins
 from penstock.connect.api import Connector
 from penstock.connect.errors import ConnectError
@@ -32,7 +34,10 @@ def run(spec: TaskSpec) -> None:
 def _send_tasks(
     spec: TaskSpec, connector: Connector, given: dict[str, str], config: dict[str, str], max_tasks: int
 ) -> None:
-    configs = connector.task_configs(max_tasks)
+    task_class: Any = getattr(connector, "task_class", None)
+    configs = [
+        {**each, "task.class": plugins.full_name(task_class)} for each in connector.task_configs(max_tasks)
+    ]
     if len(configs) > max_tasks:
         raise ConnectError(
             f"The connector {spec.connector} has generated {len(configs)} tasks, which is greater than "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.config.types import ConfigType, NonEmpty, OneOf, Range, split_list
@@ -172,6 +172,22 @@ COMMON = (
 
 SOURCE = (
     Field(
+        "topic.creation.default.partitions",
+        ConfigType.INT,
+        None,
+        "Partitions of topics that the connector creates; the broker's default if not set.",
+        group="Topic Creation",
+        display_name="Partitions",
+    ),
+    Field(
+        "topic.creation.default.replication.factor",
+        ConfigType.INT,
+        None,
+        "Replicas of topics that the connector creates; the broker's default if not set.",
+        group="Topic Creation",
+        display_name="Replication factor",
+    ),
+    Field(
         "exactly.once.support",
         default="requested",
         doc="required: refuse the connector if it cannot deliver exactly once.",
@@ -196,22 +212,6 @@ SOURCE = (
         _LOW,
         group="Exactly Once Support",
         display_name="Transaction boundary interval",
-    ),
-    Field(
-        "topic.creation.default.partitions",
-        ConfigType.INT,
-        None,
-        "Partitions of topics that the connector creates; the broker's default if not set.",
-        group="Topic Creation",
-        display_name="Partitions",
-    ),
-    Field(
-        "topic.creation.default.replication.factor",
-        ConfigType.INT,
-        None,
-        "Replicas of topics that the connector creates; the broker's default if not set.",
-        group="Topic Creation",
-        display_name="Replication factor",
     ),
 )
 
@@ -319,7 +319,7 @@ def validation(name: str, config: Mapping[str, str]) -> dict[str, Any]:
     fields = fields_for(plugin)
     configs = [
         {
-            "definition": definition(each, order),
+            "definition": each_definition,
             "value": {
                 "name": each.name,
                 "value": _shown(each, config.get(each.name)),
@@ -328,12 +328,12 @@ def validation(name: str, config: Mapping[str, str]) -> dict[str, Any]:
                 "visible": True,
             },
         }
-        for order, each in enumerate(fields)
+        for each, each_definition in zip(fields, definitions(fields), strict=True)
     ]
     # Of converters and transforms, which the fields do not list.
     configs += [
         {
-            "definition": definition(Field(other, default=None), len(fields) + order),
+            "definition": _definition(Field(other, default=None), -1),
             "value": {
                 "name": other,
                 "value": config.get(other),
@@ -342,14 +342,26 @@ def validation(name: str, config: Mapping[str, str]) -> dict[str, Any]:
                 "visible": True,
             },
         }
-        for order, (other, texts) in enumerate(problems.items())
+        for other, texts in problems.items()
     ]
     groups = list(dict.fromkeys(each.group for each in fields if each.group))
-    count = sum(1 for each in configs if each["value"]["errors"])
+    count = sum(len(each["value"]["errors"]) for each in configs)
     return {"name": name, "error_count": count, "groups": groups, "configs": configs}
 
 
-def definition(field: Field, order: int) -> dict[str, Any]:
+def definitions(fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """As the REST API shows them; numbered in each group, as Kafka's are."""
+    counts: dict[str, int] = {}
+    found = []
+    for each in fields:
+        order = -1
+        if each.group is not None:
+            order = counts[each.group] = counts.get(each.group, 0) + 1
+        found.append(_definition(each, order))
+    return found
+
+
+def _definition(field: Field, order: int) -> dict[str, Any]:
     return {
         "name": field.name,
         "type": field.type.name,

@@ -71,22 +71,22 @@ def _run(message: dict[str, Any], channel: Channel) -> int:
                 logging.getLogger().setLevel(told["level"])
 
     channel.listen(on_message)
+    from penstock.connect import plugins
+
+    plugin = plugins.connector(spec.connector_config["connector.class"])
+    channel.send("version", version=plugin.version)
     if kind == "connector":
         from penstock.connect.runtime.connector import run
 
         run(spec)
+    elif plugins.is_sink(plugin):
+        from penstock.connect.runtime.sink import SinkRunner
+
+        SinkRunner(spec).run()
     else:
-        from penstock.connect import plugins
+        from penstock.connect.runtime.source import SourceRunner
 
-        plugin = plugins.connector(spec.connector_config["connector.class"])
-        if plugins.is_sink(plugin):
-            from penstock.connect.runtime.sink import SinkRunner
-
-            SinkRunner(spec).run()
-        else:
-            from penstock.connect.runtime.source import SourceRunner
-
-            SourceRunner(spec).run()
+        SourceRunner(spec).run()
     channel.send("stopped")
     return 0
 

@@ -17,7 +17,7 @@ from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
 from penstock.connect.runtime.channel import Channel
 from penstock.connect.runtime.clients import WorkerSettings, make_producer
-from penstock.connect.runtime.definitions import definition, fields_for, validation
+from penstock.connect.runtime.definitions import definitions, fields_for, validation
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.sink import group_of
 from penstock.connect.runtime.source import transactional_id
@@ -82,7 +82,7 @@ class Scout:
             if found is None:
                 raise
             fields = found.fields
-        return [definition(each, order) for order, each in enumerate(fields)]
+        return definitions(fields)
 
     def validate(self, name: str, config: dict[str, str]) -> dict[str, Any]:
         return validation(name, config)

@@ -64,6 +64,7 @@ class Herder:
         self._grace = grace
         self.exactly_once = exactly_once
         self._submit = submit
+        self._versions: dict[str, str] = {}
         self._ending: dict[Unit, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._status_changed = asyncio.Event()
@@ -231,10 +232,13 @@ class Herder:
             self._wake.set()
 
     def _report(self, unit: Unit, state: str, trace: str | None) -> None:
-        self.statuses.put(unit, Status(state, self.worker_id, self.generation, trace))
+        version = self._versions.get(unit.connector)
+        self.statuses.put(unit, Status(state, self.worker_id, self.generation, trace, version))
 
     def _on_event(self, unit: Unit, event: dict[str, Any]) -> None:
-        if event["event"] == "task_configs":
+        if event["event"] == "version":
+            self._versions[unit.connector] = event["version"]
+        elif event["event"] == "task_configs":
             self._in_background(self._send_tasks(unit, event["configs"]))
         elif event["event"] == "topics":
             for topic in event["topics"]:
@@ -252,13 +256,7 @@ class Herder:
 
     def _restarted(self, restart: Restart) -> None:
         for unit, runner in self.runners.items():
-            if unit.connector != restart.connector:
-                continue
-            if restart.task is not None:
-                chosen = unit.task == restart.task
-            else:
-                chosen = not unit.is_task or restart.include_tasks
-            if chosen and (not restart.only_failed or runner.state in (states.FAILED, states.RESTARTING)):
+            if chooses(restart, unit, runner.state):
                 runner.restart()
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -276,6 +274,17 @@ class Herder:
             await asyncio.gather(*(runner.stop(states.UNASSIGNED) for runner in runners.values()))
         if self._ending:
             await asyncio.wait(list(self._ending.values()), timeout=self._grace + 1)
+
+
+def chooses(restart: Restart, unit: Unit, state: str) -> bool:
+    """Whether a unit in this state is to be restarted."""
+    if unit.connector != restart.connector:
+        return False
+    if restart.task is not None:
+        chosen = unit.task == restart.task
+    else:
+        chosen = not unit.is_task or restart.include_tasks
+    return chosen and (not restart.only_failed or state in (states.FAILED, states.RESTARTING))
 
 
 def _number(config: Mapping[str, str], name: str, default: int) -> int:

@@ -32,11 +32,14 @@ class Status:
     worker: str
     generation: int = 0
     trace: str | None = None
+    version: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"state": self.state, "worker_id": self.worker}
         if self.trace:
             found["trace"] = self.trace
+        if self.version:
+            found["version"] = self.version
         return found
 
 
@@ -60,6 +63,7 @@ class Statuses:
             "trace": status.trace,
             "worker_id": status.worker,
             "generation": status.generation,
+            "version": status.version,
         }
         self._write(_unit_key(unit), json.dumps(value))
         self.on_change()
@@ -108,6 +112,7 @@ class Statuses:
                     content.get("worker_id") or "",
                     int(content.get("generation") or 0),
                     content.get("trace"),
+                    content.get("version"),
                 )
         except (ValueError, KeyError, TypeError) as error:
             log.warning("a record of the status topic cannot be read: %r", error)

@@ -1,0 +1,173 @@
+"""Apache Kafka's own Connect and Penstock's, on the same broker: the same calls get the same answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.testing import PenstockBroker
+from penstock.testing.ports import free_port
+from tests.connect.conftest import Worker, until
+from tests.tools import kafka_jars
+
+pytestmark = [pytest.mark.tools, pytest.mark.timeout(400)]
+
+SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+START_SECONDS = 180.0
+
+
+@pytest.fixture(scope="module")
+def apache(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    try:
+        jars = kafka_jars.fetch_connect()
+    except kafka_jars.NotFetched as error:
+        pytest.skip(str(error))
+    directory = tmp_path_factory.mktemp("apache-connect")
+    port = free_port()
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "apache",
+        "listeners": f"http://127.0.0.1:{port}",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "offset.flush.interval.ms": "200",
+        "plugin.discovery": "service_load",
+    }
+    for kind in ("offset", "config", "status"):
+        settings[f"{kind}.storage.topic"] = f"apache-{kind}"
+        settings[f"{kind}.storage.replication.factor"] = "1"
+    path = directory / "worker.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["java", *kafka_jars.JVM_FLAGS, "-cp", f"{jars}/*"]
+            + ["org.apache.kafka.connect.cli.ConnectDistributed", str(path)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=90.0, trust_env=False)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                if client.get("/connectors").status_code == 200:
+                    break
+            except httpx.HTTPError:
+                pass
+            assert process.poll() is None and time.monotonic() < deadline, (directory / "log").read_text()[
+                -3000:
+            ]
+            time.sleep(0.2)
+        yield client
+    finally:
+        client.close()
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answer(client: httpx.Client, method: str, path: str, body: Any) -> tuple[int, Any]:
+    """Status and body, without what must differ: versions, addresses, and where Java has its classes."""
+    found = client.request(method, path, json=body) if body is not None else client.request(method, path)
+    text = re.sub(r"127\.0\.0\.1:\d+", "WORKER", found.text)
+    text = re.sub(r'"version":"[^"]+"', '"version":"V"', text)
+    text = re.sub(r'"task.class":"[^"]+"', '"task.class":"T"', text)
+    text = re.sub(r"available connectors are: .*?\"", 'available connectors are: "', text)
+    return found.status_code, json.loads(text) if text else None
+
+
+def test_the_same_calls_get_the_same_answers(apache: httpx.Client, worker: Worker, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\nb\n")
+    config = {"connector.class": SOURCE, "file": str(lines), "topic": "compared", "tasks.max": "1"}
+    partition = {"filename": str(lines)}
+    sides = (apache, worker.http)
+
+    def same(method: str, path: str, body: Any = None) -> Any:
+        theirs, ours = (answer(client, method, path, body) for client in sides)
+        assert ours == theirs, f"{method} {path} {body}"
+        return ours
+
+    def until_same(path: str, check: Any) -> None:
+        for client in sides:
+            until(lambda c=client: check(answer(c, "GET", path, None)[1]), path)
+        same("GET", path)
+
+    def states(*wanted: str) -> Any:
+        return lambda found: (
+            [found.get("connector", {}).get("state"), *(t["state"] for t in found.get("tasks", ()))]
+            == list(wanted)
+        )
+
+    same("GET", "/connectors")
+    same("GET", "/health")
+    same("GET", "/nothing")
+    same("DELETE", "/connectors")
+    same("POST", "/connectors", {"name": "a", "config": config})
+    same("POST", "/connectors", {"name": "a", "config": config})
+    until_same("/connectors/a/status", states("RUNNING", "RUNNING"))
+    for path in ("", "/config", "/tasks", "/tasks/0/status", "/tasks/9/status"):
+        same("GET", f"/connectors/a{path}")
+    same("GET", "/connectors?expand=status&expand=info")
+    until_same("/connectors/a/topics", lambda found: found == {"a": {"topics": ["compared"]}})
+    until_same("/connectors/a/offsets", lambda found: found.get("offsets"))
+    offsets = {"offsets": [{"partition": partition, "offset": {"position": 2}}]}
+    same("PATCH", "/connectors/a/offsets", offsets)
+    same("DELETE", "/connectors/a/offsets")
+    same("PUT", "/connectors/a/pause")
+    until_same("/connectors/a/status", states("PAUSED", "PAUSED"))
+    same("PUT", "/connectors/a/resume")
+    until_same("/connectors/a/status", states("RUNNING", "RUNNING"))
+    same("POST", "/connectors/a/restart?includeTasks=true&onlyFailed=true")
+    same("POST", "/connectors/a/restart?includeTasks=true")
+    until_same("/connectors/a/status", states("RUNNING", "RUNNING"))
+    same("POST", "/connectors/a/tasks/7/restart")
+    same("PATCH", "/connectors/a/config", {"batch.size": "10"})
+    same("PUT", "/connectors/a/config", config)
+    same("PUT", "/connectors/a/config", {**config, "name": "b"})
+    same("PUT", "/connectors/a/config", {"connector.class": SOURCE, "file": "f"})
+    same("POST", "/connectors", {"name": "", "config": config})
+    same("POST", "/connectors", {"config": config})
+    same("POST", "/connectors", {"name": "x", "config": {"connector.class": "Nope"}})
+    same("PUT", "/connectors/a/stop")
+    until_same("/connectors/a/status", states("STOPPED"))
+    same("GET", "/connectors/a/tasks")
+    same("PATCH", "/connectors/a/offsets", offsets)
+    same("GET", "/connectors/a/offsets")
+    same("PATCH", "/connectors/a/offsets", {"offsets": []})
+    same("PATCH", "/connectors/a/offsets", {})
+    same("DELETE", "/connectors/a/offsets")
+    same("GET", "/connectors/a/offsets")
+    for path in ("", "/status", "/config", "/tasks", "/topics", "/offsets"):
+        same("GET", f"/connectors/zz{path}")
+    for path in ("pause", "resume", "stop"):
+        same("PUT", f"/connectors/zz/{path}")
+    for path in ("restart", "restart?includeTasks=true", "tasks/0/restart"):
+        same("POST", f"/connectors/zz/{path}")
+    same("DELETE", "/connectors/zz")
+    same("PATCH", "/connectors/zz/config", {})
+    same("GET", "/connector-plugins/Nope/config")
+    same("PUT", "/admin/loggers/root", {})
+    same("DELETE", "/connectors/a")
+    path = f"/connector-plugins/{SOURCE}/config/validate"
+    body = {"name": "v", "connector.class": SOURCE, "errors.tolerance": "none", "file": "f"}
+    theirs, ours = (answer(client, "PUT", path, body)[1] for client in sides)
+    assert (ours["name"], ours["error_count"]) == (theirs["name"], theirs["error_count"])
+    by_name = [{each["definition"]["name"]: each for each in found["configs"]} for found in (theirs, ours)]
+    for name in ("name", "connector.class", "tasks.max", "topic", "errors.tolerance", "transforms"):
+        their, our = by_name[0][name], by_name[1][name]
+        assert our["value"]["errors"] == their["value"]["errors"] and our.keys() == their.keys()
+        assert our["definition"].keys() == their["definition"].keys()
+        for part in ("type", "required", "default_value", "importance", "group", "display_name"):
+            assert our["definition"][part] == their["definition"][part], (name, part)
