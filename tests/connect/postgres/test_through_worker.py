@@ -95,7 +95,7 @@ def test_a_database_that_goes_away_is_picked_up_again(
 
 
 @pytest.mark.parametrize("once", [False, True], ids=["at-least-once", "exactly-once"])
-def test_kills_of_worker_and_task_under_load_lose_nothing_and_double_nothing_where_promised(
+def test_kills_under_load_lose_nothing(
     database: Database, broker: PenstockBroker, workers: Workers, topics: Topics, name: str, once: bool
 ) -> None:
     database.execute(TABLE, "INSERT INTO items SELECT n, 'snapshot' FROM generate_series(1, 1000) n")

@@ -73,7 +73,7 @@ def _parameters(settings: SourceSettings) -> dict[str, Any]:
         "user": values["database.user"],
         "password": values["database.password"] or None,
         "dbname": values["database.dbname"],
-        "application_name": f"penstock {settings.prefix}",
+        "application_name": f"penstock {settings.prefix}"[:63],
         "client_encoding": "UTF8",
         "connect_timeout": 10,
         "keepalives_idle": 30,
