@@ -49,12 +49,15 @@ def translated_errors(what: str) -> Iterator[None]:
     """psycopg2's errors as Connect's: what may pass, and what does not."""
     try:
         yield
-    except (psycopg2.OperationalError, psycopg2.InterfaceError, *_PASSING) as error:
-        raise RetriableError(f"{what}: {_reason(error)}") from error
-    except psycopg2.DatabaseError as error:
-        # A connection that breaks while results are read has no class of its own.
-        lost = type(error) is psycopg2.DatabaseError and error.pgcode is None
-        raise (RetriableError if lost else ConnectError)(f"{what}: {_reason(error)}") from error
+    except psycopg2.Error as error:
+        raise translated(what, error) from error
+
+
+def translated(what: str, error: psycopg2.Error) -> ConnectError:
+    # A connection that breaks while results are read has no class of its own.
+    lost = type(error) is psycopg2.DatabaseError and error.pgcode is None
+    passing = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError, *_PASSING))
+    return (RetriableError if lost or passing else ConnectError)(f"{what}: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
@@ -70,7 +73,7 @@ def _parameters(settings: SourceSettings) -> dict[str, Any]:
         "user": values["database.user"],
         "password": values["database.password"] or None,
         "dbname": values["database.dbname"],
-        "application_name": f"penstock {settings.prefix}",
+        "application_name": f"penstock {settings.prefix}"[:63],
         "client_encoding": "UTF8",
         "connect_timeout": 10,
         "keepalives_idle": 30,

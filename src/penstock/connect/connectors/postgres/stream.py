@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import select
 
+import psycopg2
+
 from penstock.connect.connectors.postgres.pgoutput import Decoder, Message
-from penstock.connect.connectors.postgres.server import connect_for_replication, translated_errors
+from penstock.connect.connectors.postgres.server import (
+    connect_for_replication,
+    translated,
+    translated_errors,
+)
 from penstock.connect.connectors.postgres.settings import SourceSettings
 
 
@@ -37,8 +43,10 @@ class ReplicationStream:
 
     def read(self) -> tuple[Message, int] | None:
         """The next message and its LSN; None if the server has sent no other yet."""
-        with translated_errors(self._what):
+        try:
             message = self._cursor.read_message()
+        except psycopg2.Error as error:
+            raise translated(self._what, error) from error
         if message is None:
             return None
         return self._decoder.decode(message.payload), message.data_start

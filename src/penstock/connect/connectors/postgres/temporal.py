@@ -96,6 +96,8 @@ def _day_and_clock(text: str) -> tuple[str, str]:
 
 def timestamp_iso(text: str, digits: int) -> str:
     """A timestamp in UTC as Java's ISO_OFFSET_DATE_TIME writes it, with so many digits of the second."""
+    if len(text) == 29 and digits == 6 and text[4] == "-" and text[26:] == "+00":
+        return f"{text[:10]}T{text[11:26]}Z"  # what most of them are
     if text in ("infinity", "-infinity"):
         return text
     day, clock = _day_and_clock(text)
