@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +19,7 @@ from penstock.cli.properties import key_values
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 _TIMEOUT = 120.0
+_USER, _CA = "PENSTOCK_CONNECT_USER", "PENSTOCK_CONNECT_CA"
 
 
 @click.group(invoke_without_command=True)
@@ -27,7 +30,8 @@ def connect(context: click.Context, /, **given: Any) -> None:
 
     Without a command it runs a worker with Kafka Connect's REST API, until Ctrl-C or SIGTERM. Start several
     with the same --group: they share the work, and take over from one that dies. The commands ask a worker
-    that runs, at --url.
+    that runs, at --url; they log in as PENSTOCK_CONNECT_USER (NAME:PASSWORD), and trust the authority in the
+    file PENSTOCK_CONNECT_CA.
 
     \b
       penstock connect --bootstrap kafka-1:9092
@@ -53,6 +57,19 @@ def url_option(command: Callable[..., None]) -> Callable[..., None]:
 name_argument = click.argument("name")
 
 
+def _login() -> tuple[str, str] | None:
+    user, _, password = os.environ.get(_USER, "").partition(":")
+    return (user, password) if user else None
+
+
+def _trusted() -> ssl.SSLContext | bool:
+    ca = os.environ.get(_CA)
+    try:
+        return ssl.create_default_context(cafile=ca) if ca else True
+    except (OSError, ssl.SSLError) as error:
+        raise CommandFailed(f"{_CA}={ca}: {error}") from error
+
+
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:
     """The answer's JSON; the worker's own words if it refuses."""
     try:
@@ -62,7 +79,15 @@ def ask(url: str, method: str, path: str, body: Any = None) -> Any:
             f"this command needs {error.name}: install it with `pip install 'penstock[connect]'`."
         ) from error
     try:
-        answer = httpx.request(method, url.rstrip("/") + path, json=body, timeout=_TIMEOUT, trust_env=False)
+        answer = httpx.request(
+            method,
+            url.rstrip("/") + path,
+            json=body,
+            timeout=_TIMEOUT,
+            trust_env=False,
+            auth=_login(),
+            verify=_trusted(),
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise CommandFailed(
             f"no Connect worker answers at {url} ({error}). Start one with `penstock connect`, or name "

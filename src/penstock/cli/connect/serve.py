@@ -12,7 +12,7 @@ from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options import FILE, Options, address_options, client_of, json_option, options
 from penstock.cli.output import emit_json
 from penstock.cli.properties import key_values, read_properties
-from penstock.cli.serving_options import serving_options
+from penstock.cli.serving_options import access_of, serving_options
 from penstock.errors import PenstockError
 
 
@@ -93,6 +93,7 @@ def run_worker(
         raise CommandFailed(
             f"Connect needs {error.name}: install it with `pip install 'penstock[connect]'`."
         ) from error
+    access = access_of(given)
     properties = read_properties(config_file) if config_file else {}
     properties |= key_values(settings, "--set")
     if "bootstrap.servers" in properties:
@@ -123,6 +124,7 @@ def run_worker(
         properties=properties,
         standalone=standalone,
         connectors=tuple(read_connector(path) for path in connector_files),
+        **access,
         **given,
     )
 

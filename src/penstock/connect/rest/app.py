@@ -27,6 +27,7 @@ from penstock.connect.worker.herder import Herder
 from penstock.connect.worker.processes import ScoutFailed
 from penstock.elected.errors import ElectedError, NoLongerLeader
 from penstock.elected.forwarding import FORWARDED, OFFSET, Forwarder
+from penstock.web.access import Role
 from penstock.web.guard import Refusal
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 JSON = "application/json"
+_STEERING = (b"pause", b"resume", b"stop", b"restart")
 
 
 @dataclass(slots=True)
@@ -215,6 +217,13 @@ class Api:
 
 def is_not_leader(status: int, body: bytes) -> bool:
     return status == 503 and NOT_LEADER_MESSAGE.encode() in body
+
+
+def needed_role(method: str, path: bytes) -> Role:
+    """A connector's configuration names code, which the worker runs: who changes one is an administrator."""
+    if method in ("GET", "HEAD", "OPTIONS"):
+        return Role.READ
+    return Role.WRITE if path.rsplit(b"/", 1)[-1] in _STEERING else Role.ADMIN
 
 
 def render_refusal(refusal: Refusal) -> tuple[bytes, str]:

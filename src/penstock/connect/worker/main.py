@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from penstock.connect.rest.app import Api, is_not_leader, render_refusal
+from penstock.connect.rest.app import Api, is_not_leader, needed_role, render_refusal
 from penstock.connect.rest.errors import RestError
 from penstock.connect.rest.resources import Resources
 from penstock.connect.rest.server_resources import ServerResources
@@ -35,9 +35,11 @@ from penstock.elected.process import (
     listen,
     loop_factory,
     soon,
+    trust,
     write_ready,
 )
 from penstock.elected.store import Store
+from penstock.web.access import Access
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -83,7 +85,12 @@ class _Worker:
         if parent is not None:
             loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
         with listen(options.host, options.port) as listener:
-            identity = identify(listener, options.host, options.advertised_url)
+            identity = identify(
+                listener,
+                options.host,
+                options.advertised_url,
+                scheme="https" if options.tls_certificate else "http",
+            )
             allowed = guard(identity, options.host, options.allowed_hosts, options.allowed_origins)
             herder, cluster_id = await self._make(identity)
             resources = Resources(herder)
@@ -95,7 +102,16 @@ class _Worker:
                 max_body_bytes=options.max_body_bytes,
                 leader_wait=options.leader_wait,
             )
-            server = Server(api, allowed, render=render_refusal)
+            access = Access.of(options.access, "penstock connect")
+            server = Server(
+                api,
+                allowed,
+                render=render_refusal,
+                access=access,
+                needs=needed_role,
+                certificate=options.tls_certificate,
+                key=options.tls_key,
+            )
             try:
                 await self._start(herder)
                 serving = loop.create_task(server.serve(sockets=[listener]))
@@ -121,6 +137,8 @@ class _Worker:
                 await herder.close()
                 await self._leave(0.5)
                 await self._close(herder)
+                if access is not None:
+                    access.close()
                 if ready_file is not None and os.path.exists(ready_file):
                     os.unlink(ready_file)
         for failure in self._failures:
@@ -156,7 +174,7 @@ class _Worker:
             cluster = Distributed(self._leadership, store, state)
             self._status_topic = StatusTopic(client, settings["status.storage.topic"], statuses)
             self._forwarder = Forwarder(
-                verify=True,
+                verify=trust(options.tls_ca),
                 timeout=options.leader_wait + options.write_timeout,
                 not_leader=is_not_leader,
                 failed=lambda message: RestError(500, message),

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.config.types import ConfigType, NonEmpty, OneOf, Range
 from penstock.connect.settings import Field, Importance, parse
+from penstock.web.access import NOTHING_ASKED, AccessSettings
 
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -124,6 +125,11 @@ class Options:
     replication_factor: int = 3
     session_timeout_ms: int = 10_000
     max_body_bytes: int = 4 << 20
+    access: AccessSettings = NOTHING_ASKED
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+    """Whom to trust as the leader, where the workers speak TLS."""
     start_timeout: float = 60.0
     write_timeout: float = 10.0
     leader_wait: float = 30.0
