@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,9 @@ from penstock.connect.transforms.chain import steps
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+log = logging.getLogger(__name__)
+
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 _SIMPLE = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
@@ -42,6 +46,19 @@ class Conversion:
 
     def encode(self, record: SourceRecord) -> Encoded | None:
         """None for a record that a transform dropped, or that was skipped as an error."""
+        if not self._steps and not record.headers:
+            # The usual record: what fails here is done again below, where errors are handled.
+            try:
+                topic, key = record.topic, None
+                if record.key is not None or record.key_schema is not None:
+                    key = self.key.to_bytes(topic, record.key_schema, record.key)
+                value = self.value.to_bytes(topic, record.value_schema, record.value)
+                return Encoded(topic, key, value, record.partition, record.timestamp, _NO_HEADERS)
+            except Exception as error:  # noqa: BLE001
+                log.debug("converting: %s", error)
+        return self._encode_with_errors(record)
+
+    def _encode_with_errors(self, record: SourceRecord) -> Encoded | None:
         stage, executor, origin = "TRANSFORMATION", "", record
         try:
             for step in self._steps:

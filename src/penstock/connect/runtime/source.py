@@ -208,7 +208,12 @@ class SourceRunner:
         topic = self._spec.worker.offsets_topic
         assert topic is not None
         for key, (_, offset) in pending.items():
-            self._producer.produce(topic, value_text(offset), key)
+            while True:
+                try:
+                    self._producer.produce(topic, value_text(offset), key)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
 
     def _flush(self) -> None:
         while self._producer.flush(0.5):
