@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PLAIN = record_pgoutput.load("plain")
 STREAMED = record_pgoutput.load("streamed")
+FIRST_USER_OID = 16384
 
 
 def decoded(recorded: Iterable[bytes]) -> list[Message]:
@@ -54,9 +55,13 @@ def shape(messages: list[Message]) -> list[str]:
     """Without what differs between recordings: LSNs, times, ids of transactions and of user objects."""
     varying = r"(final_lsn|commit_lsn|end_lsn|lsn|commit_micros|xid|subtransaction_xid)=\d+"
     texts = [re.sub(varying, r"\1=…", repr(message)) for message in messages]
-    return [
-        re.sub(r"\b(oid|type_oid|relation)=1\d{4}\b|(?<=[(, ])1[67]\d{3}\b", "OID", text) for text in texts
-    ]
+    oids = r"\b(oid|type_oid|relation|relations)=(\(?)(\d+(?:, \d+)*)"
+
+    def without_user_oids(found: re.Match[str]) -> str:
+        numbers = ["user" if int(each) >= FIRST_USER_OID else each for each in found[3].split(", ")]
+        return f"{found[1]}={found[2]}{', '.join(numbers)}"
+
+    return [re.sub(oids, without_user_oids, text) for text in texts]
 
 
 def test_each_transaction_is_framed_by_begin_and_commit() -> None:

@@ -478,7 +478,7 @@ def test_a_lost_connection_in_the_middle_of_a_transaction(database: Database) ->
         for number in range(1, 6):
             running.count(number * 150)
             ended += database.query(
-                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots "
+                "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
                 f"WHERE slot_name = '{database.name}'"
             )
         records = running.count(1000)
