@@ -84,7 +84,7 @@ class SimStore:
         *,
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
-        auth: str | None = None,
+        **_security: object,  # nobody listens in a simulation
     ) -> None:
         self.tree = self.ensemble.tree
         self.loop = self.ensemble.loop
