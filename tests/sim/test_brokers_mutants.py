@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_MOST_SEEDS = 100
-"""They are found within the first ten or so; which one it is changes with every change of the brokers."""
+_MOST_SEEDS = 200
+"""Most are found within the first ten; which one it is changes with every change of the brokers."""
 
 
 @pytest.mark.slow

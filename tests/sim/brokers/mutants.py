@@ -55,6 +55,7 @@ def _overtaking() -> list[Patch]:
     return [
         (AppendOrder, "ahead", lambda self, producer, keys: []),
         (ProducerStateManager, "check", lambda self, header, transaction_version=0: check(self, header)),
+        (ProducerStateManager, "note_sequence", lambda self, *args: None),
     ]
 
 
