@@ -144,8 +144,8 @@ def test_answers_come_in_the_order_of_the_requests(broker: PenstockBroker, topic
 
 def test_an_api_that_is_not_served_is_not_advertised_and_costs_the_connection(broker: PenstockBroker) -> None:
     with WireClient(broker.port) as wire:
-        assert ApiKey.CREATE_DELEGATION_TOKEN not in advertised(wire)
-        wire.send_frame(struct.pack(">hhihx", ApiKey.CREATE_DELEGATION_TOKEN, 3, 1, -1) + b"\x01\x00")
+        assert ApiKey.DESCRIBE_QUORUM not in advertised(wire)
+        wire.send_frame(struct.pack(">hhihx", ApiKey.DESCRIBE_QUORUM, 2, 1, -1) + b"\x01\x00")
         with pytest.raises(ConnectionError):
             wire.receive_frame()
     with WireClient(broker.port) as another:

@@ -200,6 +200,7 @@ def test_no_request_is_answered_with_a_500(http, method, segments, query, body):
     if segments[:1] in (["mode"], ["config"]) and segments[1:2] != ["fuzz"]:
         segments = [segments[0], "fuzz"]  # the registry is shared: its own settings stay
     path = "/" + "/".join(quote(segment, safe="") for segment in segments)
+    path = "/" + path.lstrip("/")  # two of them would be a host
     answer = http.request(method, path, params=query, json=body)
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:

@@ -10,6 +10,6 @@ from penstock.cli.up import commands as up
 def test_up_says_in_one_line_that_there_is_no_registry_and_goes_on(monkeypatch, capsys):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else found(name))
-    assert up._companions("127.0.0.1", 0, None) == []
+    assert up._companions("127.0.0.1", 0, None, None) == []
     (line,) = capsys.readouterr().err.splitlines()
     assert "uvicorn is not installed" in line and "penstock[registry]" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,7 @@ from penstock.connect.worker.herder import Herder, chooses
 from penstock.connect.worker.processes import ScoutFailed
 from penstock.connect.worker.statuses import Status
 
+_ENDING_SECONDS, _LOOK_SECONDS = 10.0, 0.05
 _INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 
 
@@ -275,10 +277,18 @@ class Resources:
     async def reset_offsets(self, call: Call) -> Answer:
         return await self._alter(call, None, "reset")
 
+    async def _has_ended(self, name: str) -> bool:
+        """Whether nothing of a stopped connector runs any more; its tasks get some time to end."""
+        deadline = asyncio.get_running_loop().time() + _ENDING_SECONDS
+        while any(self._alive(unit) for unit in self._statuses.of(name)):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
+
     async def _alter(self, call: Call, offsets: Any, done: str) -> Answer:
         name, known = call.path["name"], self._known(call)
-        running = [unit for unit in self._statuses.of(name) if self._alive(unit)]
-        if known.target != STOPPED or running:
+        if known.target != STOPPED or not await self._has_ended(name):
             raise bad_request(
                 "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
                 "done for the specified connector by issuing a 'PUT' request to the "
