@@ -107,7 +107,7 @@ def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_brok
     page = (DIRECTORY.parents[1] / "docs" / "from-ksqldb.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sql\n(.*?)^```", page, re.M | re.S)
     statements, _, question = block.strip().rpartition("\n")
-    sql.run(statements)
+    sql.ok(statements)
     eventually(lambda: sql.rows(question), [[31.0, 31.0]])
     eventually(
         lambda: [json.loads(record.value) for record in sql_broker.consume("alerts")],
