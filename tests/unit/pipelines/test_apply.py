@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.pipelines.commands import pipeline
+from penstock.cli.main import cli
 from penstock.pipelines.state import StateDirectory
 
 
@@ -39,13 +39,13 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_flows_are_applied_with_and_without_a_project(
     shop: StateDirectory, words: tuple[str, ...], taken: list[str]
 ):
-    done = CliRunner().invoke(pipeline, ["apply", *words])
+    done = CliRunner().invoke(cli, ["pipeline", "apply", *words])
     assert done.exit_code == 0, done.output
     assert shop.take_apply() == taken
 
 
 def test_a_flow_without_a_pending_change_is_named(shop: StateDirectory):
-    done = CliRunner().invoke(pipeline, ["apply", "hourl"])
+    done = CliRunner().invoke(cli, ["pipeline", "apply", "hourl"])
     assert done.exit_code != 0
     assert "No pending change for flow 'hourl'. Pending: hourly, daily" in done.output
     assert shop.take_apply() is None
