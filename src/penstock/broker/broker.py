@@ -391,7 +391,7 @@ class Broker:
 
 
 def _addresses(config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[tuple[str, str, int], ...]:
-    """Name, host and port of each listener, as others are told."""
+    """Name, host and port of each listener, as it is advertised."""
     found = {one.name: (_reachable(one.host), port) for one, port in reversed(list(bound.items()))}
     for one in config.advertised_listeners:
         found[one.name] = one.host, one.port or found[one.name][1]

@@ -109,7 +109,7 @@ class FollowerSession(Watcher):
     def lost(self, key: Key) -> None:
         name = self._names.get(key)
         if name is not None:
-            self._resting.pop(name, None)  # it counts its followers anew, if it is led here
+            self._resting.pop(name, None)  # its followers are counted again, if it is led here
             self._due[name] = None
             self._complete()
 

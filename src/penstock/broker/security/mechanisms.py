@@ -146,7 +146,7 @@ class _OAuthBearer:
 
     async def respond(self, message: bytes) -> bytes:
         if self._failed is not None:
-            # RFC 7628, 3.2.3: the client answers a failure with one byte before it is told the end.
+            # RFC 7628, 3.2.3: the client answers a failure with one byte, then the login ends.
             raise self._failed
         try:
             user, self.expires_ms = await self._tokens.check(_bearer(message))
