@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test checks lint types layers test-fast test-servers test-streams test-brokers test-cluster test-spark test-sql \
-	test-long browser postgresql spark-classes docs dist bench fuzz chaos clean
+.PHONY: help setup run test checks lint types layers test-fast test-running test-servers test-streams test-brokers test-cluster test-spark test-sql \
+	test-long browser postgresql mariadb spark-classes docs dist bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -30,6 +30,8 @@ PYTEST_RUN := $(BIN)/python -m pytest -q $(PYTEST)
 WAITING_JOBS := $(shell echo $$((2 * $(JOBS))))
 # One process for the tests with the SQL server, one for those with the shared Spark, and the others' one.
 STREAMS_JOBS := $(shell echo $$(($(JOBS) + 1)))
+# As many for tests that compute as there are cores, and those that wait beside them (tests/scheduling.py).
+ALL_JOBS := $(shell echo $$((2 * $(JOBS) + 1)))
 # Tests that share something that takes long to start are a group, which one process runs: see tests/conftest.py.
 GROUPED := --dist loadgroup --no-loadscope-reorder
 # What fails beside others that take the cores is run once more, alone: a fault fails again and ends the run,
@@ -39,6 +41,9 @@ AGAIN = { code=$$?; [ "$${code}$(and $(PYTEST),chosen)" != 5chosen ] || exit 0; 
 # The end of each part: how long it took.
 TOOK = echo "== $@ took $$((SECONDS / 60)) min $$((SECONDS % 60)) s"
 BEGUN := $(shell date +%s)
+# What pip says while it downloads, builds and installs: a line for each large package.
+PIP_PROGRESS := -e 's,^ *(Downloading|Using cached) ([^ ]*/)?([^ ]+) (\([0-9.]+ MB\)).*,   \1 \3 \4,p' \
+	-e 's,^ *Building wheel for ([^ ]+).*started$$,   Building \1,p' -e 's,^Installing collected packages:.*,   Installing all of them,p'
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -53,28 +58,30 @@ $(STAMP): pyproject.toml constraints.txt
 	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
 		echo "$(PYTHON) could not make a virtual environment (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@# The two variables carry the pins into the isolated build of the package, for older and newer pip.
+	@echo "== setup: about 1.7 GB, of which Spark is the largest part; these are the packages of more than 1 MB:"
 	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-		$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+		$(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev]' | sed -unE $(PIP_PROGRESS); \
+	echo "== setup took $$((SECONDS / 60)) min $$((SECONDS % 60)) s: $$(du -sh $(VENV) | cut -f1) in $(VENV)"
 	@touch $@
 
 run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
 	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
 
-test: setup checks test-fast test-servers test-streams ## Everything: style, types, layers, all tests
+test: setup checks test-fast test-running ## Everything: style, types, layers, all tests
 	@s=$$(($$(date +%s) - $(BEGUN))); echo "== all green after $$((s / 60)) min $$((s % 60)) s"
 
 # Side by side, as each of them uses one core; and what the tests need.
 checks: setup
 	@$(MAKE) --no-print-directory -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-		types spark-classes lint layers browser postgresql
+		types spark-classes lint layers browser postgresql mariadb
 	@$(TOOK)
 
-lint: setup ## ruff: rules and format; the links of all pages
+lint: setup ## ruff: rules and format; the links of all pages, and the page of promises
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@echo "== links of README and docs"
-	@$(BIN)/python -m pytest -q -p no:cacheprovider -k link tests/unit/test_docs.py
+	@echo "== links of README and docs, the page of promises"
+	@$(BIN)/python -m pytest -q -p no:cacheprovider -k "link or promise" tests/unit/test_docs.py tests/unit/test_promises.py
 
 types: setup ## mypy --strict on src/
 	@echo "== mypy --strict src"
@@ -88,7 +95,12 @@ test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
 	@$(PYTEST_RUN) -n $(JOBS) --dist worksteal $(FAST) || $(call AGAIN,$(FAST)); $(TOOK)
 
-test-servers: setup browser postgresql ## test-brokers and test-cluster at once, so that no core waits for the last of either
+test-running: setup browser postgresql mariadb spark-classes ## test-servers and test-streams at once: those with Spark compute while the others wait
+	@echo "== tests: $(BROKERS) tests/cluster tests/spark tests/sql"
+	@$(PYTEST_RUN) -n $(ALL_JOBS) $(GROUPED) tests/sql tests/spark tests/cluster $(BROKERS) || \
+		$(call AGAIN,tests/sql tests/spark tests/cluster $(BROKERS)); $(TOOK)
+
+test-servers: setup browser postgresql mariadb ## test-brokers and test-cluster at once, so that no core waits for the last of either
 	@echo "== tests: $(BROKERS) tests/cluster"
 	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) tests/cluster || $(call AGAIN,$(BROKERS) tests/cluster); $(TOOK)
 
@@ -116,7 +128,17 @@ postgresql: browser  # one after the other: apt has one lock
 		$$as_root sed -i 's/^#*create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf && \
 		install postgresql; } >/dev/null 2>&1 || echo "== PostgreSQL could not be installed: tests/connect/postgres are skipped"
 
-test-brokers: setup browser postgresql ## The tests with real brokers, real clients, the registry and Kafka's own tools
+# For the tests of tests/connect/sql with MariaDB, which are skipped by name without it. They start a server of their own.
+mariadb: postgresql  # one after the other: apt has one lock
+	@PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ]; then as_root=""; elif sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=no; fi; \
+	command -v apt-get >/dev/null && [ "$$as_root" != no ] || { echo "== no MariaDB here: its tests are skipped"; exit 0; }; \
+	echo "== installing MariaDB for tests/connect/sql"; \
+	{ timeout 300 $$as_root apt-get update -qq && timeout 900 $$as_root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends mariadb-server; } >/dev/null 2>&1 \
+		|| echo "== MariaDB could not be installed: its tests are skipped"
+
+test-brokers: setup browser postgresql mariadb ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
 	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) || $(call AGAIN,$(BROKERS)); $(TOOK)
 
@@ -136,9 +158,9 @@ test-sql: setup spark-classes ## The tests of continuous SQL
 	@echo "== tests: tests/sql"
 	@$(PYTEST_RUN) -n $(JOBS) $(GROUPED) tests/sql || $(call AGAIN,tests/sql); $(TOOK)
 
-test-long: setup spark-classes ## The tests that repeat what chance decides, many more times than `make test` does
-	@echo "== tests with more repetitions"
-	@PENSTOCK_TEST_LONG=1 $(PYTEST_RUN) -n $(JOBS) $(GROUPED) --timeout 3600 -m repeated tests; $(TOOK)
+test-long: setup spark-classes ## What chance decides, many more times than `make test` does; second proofs of promises
+	@echo "== tests with more repetitions, and those that only run here"
+	@PENSTOCK_TEST_LONG=1 $(PYTEST_RUN) -n $(JOBS) $(GROUPED) --timeout 3600 -m "repeated or long" tests; $(TOOK)
 
 docs: setup ## The documentation site, in build/site; a broken link is an error
 	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \

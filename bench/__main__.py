@@ -15,6 +15,7 @@ from bench import (
     native,
     registry,
     requests,
+    security,
     spark,
     sql,
     stalls,
@@ -36,6 +37,7 @@ PARTS = (
     "registry",
     "spark",
     "sql",
+    "security",
 )
 
 
@@ -86,6 +88,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
                 "\nContinuous SQL: Nexmark's bids as JSON in 4 partitions, local[2]; pull queries over HTTP"
             )
             sql.measure(report, quick=quick)
+        case "security":
+            print("\nSecurity: 1 KiB records through librdkafka with and without TLS; ACLs, logins, quotas")
+            security.measure(report, quick=quick)
 
 
 def main() -> int:

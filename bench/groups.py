@@ -19,8 +19,8 @@ from bench.process import BrokerProcess, broker, scratch
 from bench.report import Report, Result
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message, decode_response, encode_data
-from penstock.wire.records import Record, build_batch
 
 JOIN, SYNC, HEARTBEAT, COMMIT, FETCH_OFFSETS = 9, 5, 4, 8, 8
 PRODUCE, END_TXN, INIT_PRODUCER_ID = 12, 5, 4

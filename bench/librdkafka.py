@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from confluent_kafka import cimpl
 
 _PRODUCER, _CONSUMER = 0, 1
+_MORE = "PENSTOCK_BENCH_LIBRDKAFKA"
+"""More settings, as JSON: TLS and the like."""
 _CALL_RECORDS = 100_000
 _LONGEST_MS = 60_000
 _COMMON = {"log_level": "2", "enable.metrics.push": "false"}
@@ -55,11 +57,22 @@ class Run:
     cpu_seconds: float
 
 
-def run(way: str, port: int, topic: str, partitions: int, records: int, size: int) -> Run:
+def run(
+    way: str,
+    port: int,
+    topic: str,
+    partitions: int,
+    records: int,
+    size: int,
+    settings: dict[str, str] | None = None,
+) -> Run:
     """What one client process does; `records` and `size` are of all partitions, and of one record."""
     command = [sys.executable, "-m", "bench.librdkafka", way, str(port), topic]
     command += [str(partitions), str(records), str(size)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    environment = {**os.environ, _MORE: json.dumps(settings or {})}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=120, env=environment
+    )
     return Run(**json.loads(done.stdout))
 
 
@@ -116,6 +129,7 @@ class _Client:
         settings = {
             "bootstrap.servers": f"127.0.0.1:{port}",
             **_COMMON,
+            **json.loads(os.environ.get(_MORE, "{}")),
             **(_PRODUCE if kind == _PRODUCER else _CONSUME),
         }
         configuration = library.conf_new()

@@ -58,10 +58,12 @@ class BrokerProcess:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
-        """User and system time so far; the fields after the command's closing parenthesis."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self.pid)
 
     def resident_mib(self) -> float:
         """Of the process and of its children."""
@@ -100,6 +102,12 @@ class BrokerProcess:
                 self._process.kill()
                 self._process.wait()
         self._log.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time so far; the fields after the command's closing parenthesis."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def _resident_kib(pid: int) -> int:

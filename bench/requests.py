@@ -18,7 +18,7 @@ IN_FLIGHT = 64
 def measure(report: Report, *, seconds: float, latency_requests: int) -> None:
     with broker() as process:
         wire.make_topic(process.port, "small")
-        rate, _ = _one_record_rate(process, "small", connections=8, partitions=1, seconds=seconds)
+        rate, _ = one_record_rate(process, "small", connections=8, partitions=1, seconds=seconds)
         p50, p99 = _latency_ms(process, "small", latency_requests)
     report.add(
         Result("one-record produce requests, 8 connections", rate, "/s", at_least=40_000),
@@ -27,7 +27,7 @@ def measure(report: Report, *, seconds: float, latency_requests: int) -> None:
     )
 
 
-def _one_record_rate(
+def one_record_rate(
     process: BrokerProcess, topic: str, *, connections: int, partitions: int, seconds: float
 ) -> tuple[float, float]:
     """Requests a second and the broker's CPU for one of them, in microseconds."""
@@ -83,7 +83,7 @@ def by_connections(report: Report, counts: tuple[int, ...], *, seconds: float) -
     with broker() as process:
         wire.make_topic(process.port, "small")
         for count in counts:
-            rate, cpu = _one_record_rate(process, "small", connections=count, partitions=1, seconds=seconds)
+            rate, cpu = one_record_rate(process, "small", connections=count, partitions=1, seconds=seconds)
             rows.append(
                 {
                     "connections": count,
@@ -102,7 +102,7 @@ def by_partitions(report: Report, counts: tuple[int, ...], *, seconds: float) ->
             start = time.perf_counter()
             wire.make_topic(process.port, "wide", count)
             created = time.perf_counter() - start
-            rate, cpu = _one_record_rate(process, "wide", connections=8, partitions=count, seconds=seconds)
+            rate, cpu = one_record_rate(process, "wide", connections=8, partitions=count, seconds=seconds)
             bulk = _bulk_rate(process, "wide", count)
             full, session = _fetch_ms(process, "wide", count)
             rows.append(

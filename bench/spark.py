@@ -21,7 +21,7 @@ from typing import Any
 from bench import wire
 from bench.process import BrokerProcess, broker, scratch
 from bench.report import Report, Result
-from penstock.wire.records import Record, build_batch
+from penstock.wire.batches.records import Record, build_batch
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTITIONS = 4

@@ -25,7 +25,7 @@ from bench import wire
 from bench.process import BrokerProcess, broker, scratch
 from bench.registry import registry
 from bench.report import Report, Result
-from penstock.wire.records import Record, build_batch
+from penstock.wire.batches.records import Record, build_batch
 
 PARTITIONS = 4
 RECORDS_IN_BATCH = 5000

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.broker import main as broker_main
 from penstock.broker.broker import Broker
-from penstock.broker.followers import LeaderFetcher
+from penstock.replication.followers import LeaderFetcher
 
 _KEPT = 5
 
@@ -31,9 +31,9 @@ class Stalls:
         self.cpu = (0.0, "")
 
     def note(self, seconds: float, cpu: float, what: object) -> None:
-        self.cpu = max(self.cpu, (cpu, repr(what)[:300]))
+        self.cpu = max(self.cpu, (cpu, _name(what)))
         if len(self.longest) < _KEPT or seconds > self.longest[-1][0]:
-            self.longest.append((seconds, cpu, repr(what)[:300]))
+            self.longest.append((seconds, cpu, _name(what)))
             self.longest.sort(reverse=True)
             del self.longest[_KEPT:]
 
@@ -46,6 +46,11 @@ class Stalls:
         found["longest"] = [[a * 1000, b * 1000, what] for a, b, what in self.longest]
         self.longest, self.cpu = [], (0.0, "")
         return found
+
+
+def _name(callback: Any) -> str:
+    task = getattr(callback, "__self__", None)
+    return repr(task if isinstance(task, asyncio.Task) else callback)[:300]
 
 
 def _write(path: Path, content: object) -> None:

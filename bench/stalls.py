@@ -24,8 +24,8 @@ from bench.process import BrokerProcess, broker
 from bench.report import Report, Result
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 
 P999_MS = 20.0
 _TOPIC = "probe"

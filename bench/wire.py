@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from penstock.testing.client import create_topic, delete_topic
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message, encode_request
-from penstock.wire.records import Record, build_batch
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -44,17 +44,20 @@ def batch(records: int, value_bytes: int) -> Batch:
     return Batch(data, records, records * value_bytes)
 
 
-def frame(api: ApiKey, version: int, message: Message, correlation_id: int = 0) -> bytes:
+def frame(
+    api: ApiKey, version: int, message: Message, correlation_id: int = 0, client_id: bytes = b"bench"
+) -> bytes:
     body = encode_request(api, version, message)
-    client_id = b"bench"
     size = _HEADER.size - 4 + len(client_id) + 1 + len(body)
     return _HEADER.pack(size, api, version, correlation_id, len(client_id)) + client_id + b"\0" + body
 
 
-def produce_request(topic: str, partition: int, data: bytes, acks: int = 1) -> bytes:
+def produce_request(
+    topic: str, partition: int, data: bytes, acks: int = 1, client_id: bytes = b"bench"
+) -> bytes:
     topic_data = Message(name=topic, partition_data=[Message(index=partition, records=data)])
     message = Message(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[topic_data])
-    return frame(ApiKey.PRODUCE, PRODUCE_VERSION, message)
+    return frame(ApiKey.PRODUCE, PRODUCE_VERSION, message, client_id=client_id)
 
 
 def fetch_message(

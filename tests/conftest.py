@@ -14,13 +14,15 @@ import pytest
 from hypothesis import settings
 
 from tests import scheduling
+from tests.repetitions import LONG, times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-settings.register_profile("penstock", deadline=None)
+# Properties that set no number of their own.
+settings.register_profile("penstock", deadline=None, max_examples=times(50, 500))
 settings.load_profile("penstock")
 
 
@@ -57,7 +59,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.repeated)
+    if not LONG and not config.option.markexpr:
+        # Unless they are all that was asked for.
+        left = [item for item in items if item.get_closest_marker("long")]
+        if left and len(left) < len(items):
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if not item.get_closest_marker("long")]
     items.sort(key=lambda item: scheduling.rank(item.path))
 
 

@@ -3,6 +3,10 @@
 Tests of a file stay together: they share the brokers and clusters of their module. Files whose tests share a
 Spark or a SQL server stay together, too: each takes longer to start than most tests, and gets quicker with
 use. The longest come first: begun last, one of them would run alone while the other cores idle.
+
+Tests with Spark compute all the time, those of brokers and clusters wait for most of it: for sessions that
+end, elections, clients that try again. So no more of the first run at once than there are cores, and the
+other processes run the second beside them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     import pytest
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
+    from xdist.workermanage import WorkerController
 
 SPARK, SQL_SERVER = "Spark", "SQL server"
 # What tests/spark and tests/sql have beside the tests with a shared Spark or a shared server.
@@ -38,6 +43,15 @@ _FIRST = (
 )
 
 
+# Beside the two groups, what has a Spark.
+_WITH_SPARK = {"test_demo", "test_pipeline_process", "test_sink_kills", "test_standalone"} | {
+    "test_engine",
+    "test_kills",
+    "test_leading",
+}
+_MOST_SPARKS = 2
+
+
 def group(path: Path) -> str:
     """What the tests of a file share with those of other files, or the file itself."""
     directory = path.parent.name if path.parent.parent.name == "tests" else ""
@@ -52,6 +66,12 @@ def rank(path: Path) -> int:
     return next((at for at, name in enumerate(_FIRST) if name in names), len(_FIRST))
 
 
+def computes(name: str) -> bool:
+    """Whether the tests of a group have a Spark."""
+    path = Path(name)
+    return name in (SPARK, SQL_SERVER) or (path.parent.name in _ALONE and path.stem in _WITH_SPARK)
+
+
 def scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
@@ -59,5 +79,18 @@ def scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return group(Path(nodeid.split("::", 1)[0]))
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            at_work = [
+                other
+                for other, units in self.assigned_work.items()
+                if other is not node
+                and any(computes(name) and not all(tests.values()) for name, tests in units.items())
+            ]
+            if len(at_work) >= _MOST_SPARKS:
+                other = next((name for name in self.workqueue if not computes(name)), None)
+                if other is not None:
+                    self.workqueue.move_to_end(other, last=False)
+            super()._assign_work_unit(node)
 
     return Groups(config, log)

@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "repository/"
 ALWAYS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-_LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=(?:#[^)]*)?\))")
+_LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=(?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 _CODE = re.compile(r"^( *)(```|~~~).*?^\1\2|`[^`\n]+`", re.M | re.S)
 _LANGUAGES = {".py": "python", ".sql": "sql", ".proto": "protobuf"}
 

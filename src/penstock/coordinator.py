@@ -8,6 +8,7 @@ replies. So what a client was told survives, and a shard moves to another broker
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +43,7 @@ class Outcome:
     replies: list[Reply] = field(default_factory=list)
     producer: Producer | None = None  # the records belong to its transaction and count when that commits
     actions: list[Any] = field(default_factory=list)  # what else the host is to do
+    is_urgent: bool = True  # else nobody waits for the records, and they may go to replicas with later ones
     cuts: list[int] = field(default_factory=list)
     """Before which records another batch may begin where one cannot hold all (`max.message.bytes`). Those
     between two cuts are written together or not at all."""
@@ -55,6 +57,7 @@ class Outcome:
         self.records += other.records
         self.replies += other.replies
         self.actions += other.actions
+        self.is_urgent |= other.is_urgent
 
     def divide(self) -> None:
         """Each record stands for itself: deletions of many things, for example."""
@@ -95,6 +98,7 @@ class Shard(Protocol):
         """This broker no longer leads the partition: every waiting request gets the error."""
 
 
+@lru_cache(maxsize=4096)
 def partition_for(key: str, partitions: int) -> int:
     """The partition with the state of a group or transactional id: Java's String.hashCode, as in Kafka."""
     value = 0

@@ -19,6 +19,15 @@ class PenstockError(Exception):
     """The root of the tree."""
 
 
+class PeerUnavailable(PenstockError):
+    """Another broker cannot be reached, or does not answer. `sent`: the request may arrive all the same."""
+
+    def __init__(self, broker_id: int, reason: str, *, sent: bool = False) -> None:
+        super().__init__(f"broker {broker_id}: {reason}")
+        self.broker_id = broker_id
+        self.sent = sent
+
+
 class ConfigError(PenstockError):
     """A broker setting is unknown or has a value that is not allowed."""
 

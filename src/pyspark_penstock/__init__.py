@@ -1,6 +1,6 @@
 """Spark looks for `pyspark_<format>`: this is how `format("penstock")` is found without registration."""
 
-from penstock.spark.source import PenstockDataSource
+from penstock.spark.source.data_source import PenstockDataSource
 
 
 class DefaultSource(PenstockDataSource):

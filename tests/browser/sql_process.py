@@ -22,7 +22,9 @@ class Writing:
     def __init__(self, executed: Path) -> None:
         self._executed = executed
 
-    def execute(self, statement: Statement, properties: Mapping[str, str]) -> Result:
+    def execute(
+        self, statement: Statement, properties: Mapping[str, str], *, user: str | None = None
+    ) -> Result:
         with self._executed.open("a") as file:
             file.write(f"{type(statement).__name__}\n")
         return Done("written down")
@@ -35,16 +37,16 @@ class Writing:
     def away(self) -> str | None:
         return None
 
-    def describe_queries(self) -> list[dict[str, Any]]:
+    def describe_queries(self, user: str | None = None) -> list[dict[str, Any]]:
         return []
 
-    def describe_query(self, query_id: str) -> dict[str, Any] | None:
+    def describe_query(self, query_id: str, user: str | None = None) -> dict[str, Any] | None:
         return None
 
-    def describe_relations(self) -> list[dict[str, Any]]:
+    def describe_relations(self, user: str | None = None) -> list[dict[str, Any]]:
         return []
 
-    def topics(self) -> list[str]:
+    def topics(self, user: str | None = None) -> list[str]:
         return []
 
 

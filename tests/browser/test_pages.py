@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from penstock.testing import PenstockBroker
 from penstock.web.metrics import MetricsSettings, serve_metrics
+from tests.connect.conftest import Worker
 from tests.registry.conftest import Registries, wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -146,7 +147,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The registry, the SQL server and a metrics port: their addresses, and the file of statements run."""
+    """The registry, the SQL server, Connect and a metrics port, and the file of statements run."""
     directory = tmp_path_factory.mktemp("endpoints")
     ready_file, executed = directory / "ready.json", directory / "executed"
     registries = Registries(directory)
@@ -160,7 +161,9 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
                 stderr=log,
             )
         port = serve_metrics(metrics, MetricsSettings(0))
+        connect = Worker(broker.bootstrap, directory)
         try:
+            connect.wait()
             registry = registries.start(broker.bootstrap)
             wait_until(lambda: ready_file.exists() or sql.poll() is not None)
             assert sql.poll() is None, (directory / "sql.log").read_text()
@@ -168,9 +171,11 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
                 "registry": registry.url,
                 "sql": json.loads(ready_file.read_text())["sql"],
                 "metrics": f"http://127.0.0.1:{port.server_port}",
+                "connect": connect.url,
                 "executed": str(executed),
             }
         finally:
+            connect.stop()
             port.shutdown()
             port.server_close()
             sql.send_signal(signal.SIGTERM)
@@ -206,6 +211,8 @@ class Browser:
 
 STATEMENT = json.dumps({"sql": "CREATE FUNCTION f (x INT) RETURNS INT LANGUAGE PYTHON AS $$ x $$;"})
 SCHEMA = json.dumps({"schema": '"int"'})
+CONNECTOR = json.dumps({"name": "c", "config": {"connector.class": "FileStreamSource", "topic": "t"}})
+LOGGER = json.dumps({"level": "DEBUG"})
 LEVEL = json.dumps({"compatibility": "NONE"})
 WAYS = {
     "plain",
@@ -221,8 +228,14 @@ WAYS = {
 }
 
 
+@pytest.mark.promise(
+    "http",
+    "A page of another origin, in a real browser, can use neither the SQL server, the registry nor a "
+    "metrics port",
+)
 def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path):
     registry, sql, metrics = endpoints["registry"], endpoints["sql"], endpoints["metrics"]
+    connect = endpoints["connect"]
     targets = [
         {"name": "control", "url": f"http://127.0.0.1:{site.port}/control", "method": "PUT", "body": LEVEL},
         {"name": "sql", "url": f"{sql}/sql", "method": "PUT", "body": STATEMENT},
@@ -230,6 +243,10 @@ def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path)
         {"name": "config", "url": f"{registry}/config", "method": "PUT", "body": LEVEL},
         {"name": "delete", "url": f"{registry}/subjects/kept", "method": "DELETE", "body": SCHEMA},
         {"name": "metrics", "url": f"{metrics}/metrics", "method": "PUT", "body": LEVEL},
+        {"name": "create", "url": f"{connect}/connectors", "method": "POST", "body": CONNECTOR},
+        {"name": "configure", "url": f"{connect}/connectors/c/config", "method": "PUT", "body": CONNECTOR},
+        {"name": "remove", "url": f"{connect}/connectors/c", "method": "DELETE", "body": CONNECTOR},
+        {"name": "logger", "url": f"{connect}/admin/loggers/root", "method": "PUT", "body": LOGGER},
     ]
     site.page = PAGE.replace("TARGETS", json.dumps(targets))
     with httpx.Client(base_url=registry, trust_env=False) as http:
@@ -246,22 +263,27 @@ def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path)
             "text/plain;charset=UTF-8",
         }
         assert {origin for *_, origin in site.posts} == {f"http://evil.example:{site.port}", "null"}
-        for name in ("sql", "register", "config", "delete", "metrics"):
+        for name in site.report.keys() - {"control"}:
             for way in ("json", "method", "read"):
                 assert site.report[name][way] == "failed", (name, way)
         assert [http.get(path).json() for path in ("/subjects", "/config")] == before == [["kept"], before[1]]
+    with httpx.Client(base_url=connect, trust_env=False) as http:
+        assert http.get("/connectors").json() == []
+        assert http.get("/admin/loggers/root").json()["level"] != "DEBUG"
     assert not Path(endpoints["executed"]).exists(), "a statement was run"
     answer = httpx.post(f"{sql}/sql", json=json.loads(STATEMENT), trust_env=False)
     assert answer.status_code == 200 and Path(endpoints["executed"]).read_text() == "CreateFunction\n"
     Path(endpoints["executed"]).unlink()
 
 
+@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
 @pytest.mark.parametrize(
     ("endpoint", "path", "secret"),
     [
         ("registry", "/v1/metadata/version", "version"),
         ("sql", "/info", "version"),
         ("metrics", "/metrics", "secret"),
+        ("connect", "/", "version"),
     ],
 )
 def test_a_page_under_a_rebound_name_is_shown_nothing(endpoints, tmp_path, endpoint, path, secret):

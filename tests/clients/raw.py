@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from penstock.testing import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import BatchHeader, Record, build_batch, read_header
 from penstock.wire.codec import Message
-from penstock.wire.records import BatchHeader, Record, build_batch, read_header
 
 NOW = 1_750_000_000_000
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import HEADER_SIZE, Record, iter_records, read_header
 from penstock.wire.codec import Message
-from penstock.wire.records import HEADER_SIZE, Record, iter_records, read_header
 from tests.clients.raw import topic_id
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4

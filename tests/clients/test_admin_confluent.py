@@ -83,6 +83,7 @@ def test_what_cannot_be_created_is_refused_with_kafkas_errors(
     assert code_of(admin.create_topics([unknown])) == KafkaError.INVALID_CONFIG
 
 
+@pytest.mark.promise("protocol", "An error for one item of a request does not affect the others")
 def test_one_bad_topic_does_not_spoil_the_others_of_its_request(
     admin: AdminClient, topic: str, topic_name: Callable[[], str]
 ) -> None:
@@ -99,6 +100,7 @@ def test_validating_creates_nothing(admin: AdminClient, topic_name: Callable[[],
     assert name not in admin.list_topics(timeout=WAIT).topics
 
 
+@pytest.mark.promise("topics", "Partitions can be added, not removed")
 def test_partitions_are_added_and_never_taken_away(
     broker: PenstockBroker, admin: AdminClient, topic: str
 ) -> None:
@@ -110,6 +112,9 @@ def test_partitions_are_added_and_never_taken_away(
     assert code_of(admin.create_partitions([missing])) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
+@pytest.mark.promise(
+    "topics", "Settings are set, deleted, appended and subtracted, and a bad one changes nothing"
+)
 def test_topic_configs_are_set_deleted_appended_and_subtracted(admin: AdminClient, topic: str) -> None:
     default = configs(admin, ResourceType.TOPIC, topic)["cleanup.policy"]
     assert (default.value, default.is_default) == ("delete", True)
@@ -138,6 +143,9 @@ def test_altering_replaces_all_overrides_at_once(admin: AdminClient, topic: str)
     assert found["retention.ms"].value == "604800000"
 
 
+@pytest.mark.promise(
+    "topics", "Settings are set, deleted, appended and subtracted, and a bad one changes nothing"
+)
 def test_a_bad_config_is_refused_and_changes_nothing(admin: AdminClient, topic: str) -> None:
     for name, value in [("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "maybe")]:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -146,6 +154,7 @@ def test_a_bad_config_is_refused_and_changes_nothing(admin: AdminClient, topic: 
     assert all(entry.is_default for entry in configs(admin, ResourceType.TOPIC, topic).values())
 
 
+@pytest.mark.promise("topics", "Topic settings have Kafka's names and defaults")
 def test_every_topic_setting_of_kafka_is_described_with_its_default(admin: AdminClient, topic: str) -> None:
     found = configs(admin, ResourceType.TOPIC, topic)
     expected = {
@@ -199,6 +208,7 @@ def test_the_cluster_is_described(broker: PenstockBroker, admin: AdminClient) ->
     assert cluster.controller.id == cluster.nodes[0].id
 
 
+@pytest.mark.promise("topics", "DeleteRecords moves the start of the log, also over kill -9")
 def test_records_are_deleted_up_to_an_offset(broker: PenstockBroker, admin: AdminClient, topic: str) -> None:
     broker.produce(topic, [f"{i}" for i in range(10)])
     deleted = only(admin.delete_records([TopicPartition(topic, 0, 4)]))
@@ -210,6 +220,7 @@ def test_records_are_deleted_up_to_an_offset(broker: PenstockBroker, admin: Admi
     assert broker.consume(topic) == []
 
 
+@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets means what Kafka says")
 def test_offsets_are_listed_by_every_spec(broker: PenstockBroker, admin: AdminClient, topic: str) -> None:
     base = 1_750_000_000_000
     broker.produce(topic, [{"value": b"x", "timestamp": base + i} for i in (0, 500, 100)])
@@ -223,6 +234,9 @@ def test_offsets_are_listed_by_every_spec(broker: PenstockBroker, admin: AdminCl
     assert offset(OffsetSpec.for_timestamp(base + 1)) == 1
 
 
+@pytest.mark.promise(
+    "topics", "A topic's own value wins over the broker's, a broker's over the default of all"
+)
 def test_a_brokers_dynamic_default_reaches_topics_and_a_topics_own_wins(penstock: PenstockBroker) -> None:
     own = AdminClient({"bootstrap.servers": penstock.bootstrap})
     penstock.create_topic("default")
@@ -258,6 +272,9 @@ def test_a_setting_of_the_broker_that_is_not_dynamic_is_refused(
     )
 
 
+@pytest.mark.promise(
+    "topics", "Settings are set, deleted, appended and subtracted, and a bad one changes nothing"
+)
 def test_validating_a_change_changes_nothing(admin: AdminClient, topic: str) -> None:
     entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])

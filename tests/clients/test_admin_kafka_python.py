@@ -22,6 +22,7 @@ def admin(broker: PenstockBroker) -> Iterator[Any]:
     client.close()
 
 
+@pytest.mark.promise("protocol", "kafka-python recognises the broker's release from ApiVersions")
 def test_the_release_is_recognised_from_the_api_table(admin: Any) -> None:
     assert admin._manager.broker_version >= (4, 0)
 

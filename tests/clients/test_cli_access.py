@@ -43,6 +43,9 @@ def run_json(run):
     return lambda *arguments, **options: json.loads(run(*arguments, "--json", **options).stdout)
 
 
+@pytest.mark.promise(
+    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+)
 def test_what_is_denied_is_listed_and_refused_and_allowed_again_when_it_is_deleted(
     broker, run, run_json
 ) -> None:
@@ -93,6 +96,9 @@ def test_without_an_authorizer_the_setting_that_is_missing_is_named() -> None:
     assert "authorizer.class.name" in result.stderr
 
 
+@pytest.mark.promise(
+    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+)
 def test_quotas_are_set_listed_and_removed(run, run_json) -> None:
     run("quotas", "set", "--user", "alice", "producer_byte_rate=1048576", "request_percentage=12.5")
     run("quotas", "set", "--user", "<default>", "--client-id", "c", "consumer_byte_rate=1000")
@@ -111,6 +117,7 @@ def test_quotas_are_set_listed_and_removed(run, run_json) -> None:
     assert "No quotas" in run("quotas", "list").stderr
 
 
+@pytest.mark.promise("access", "Only brokers write the audit topic; `penstock audit` reads it")
 def test_audit_shows_who_was_denied_what_and_who_changed_what(broker, run) -> None:
     def audit(*options: str) -> list[dict]:
         return [json.loads(line) for line in run("audit", *options, "--json").stdout.splitlines()]
@@ -140,6 +147,7 @@ def test_audit_shows_who_was_denied_what_and_who_changed_what(broker, run) -> No
     assert "Produce Write Topic:audited TOPIC_AUTHORIZATION_FAILED" in shown
 
 
+@pytest.mark.promise("access", "Only brokers write the audit topic; `penstock audit` reads it")
 def test_audit_follows(broker) -> None:
     command = [sys.executable, "-m", "penstock", "audit", "--follow", "--type", "admin", "--json"]
     with subprocess.Popen([*command, "-b", broker.bootstrap], stdout=subprocess.PIPE, text=True) as process:

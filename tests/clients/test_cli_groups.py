@@ -99,6 +99,10 @@ def committed(run_json, group):
     return {p["partition"]: p["committed"] for p in described["partitions"]}
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups list` and `penstock groups describe` show all types, members, assignments and offsets",
+)
 def test_groups_are_listed_by_state_and_type(run, run_json, group, topic, commit):
     commit(topic, {0: 1})
     entry = {"group": group, "type": "classic", "state": "Empty", "protocol": ""}
@@ -109,6 +113,7 @@ def test_groups_are_listed_by_state_and_type(run, run_json, group, topic, commit
     assert group in run("groups", "list").stdout
 
 
+@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
 def test_lag_is_told_in_records_and_in_seconds(run, run_json, group, topic, commit):
     commit(topic, {0: 2, 1: 5})
     (described,) = run_json("groups", "describe", group)
@@ -126,6 +131,7 @@ def test_lag_is_told_in_records_and_in_seconds(run, run_json, group, topic, comm
     assert any(line["group"] == group for line in run_json("groups", "lag"))
 
 
+@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
 def test_only_a_transaction_marker_is_left_is_no_lag_in_seconds(broker, run_json, group, topic, commit):
     from confluent_kafka import Producer
 
@@ -150,6 +156,10 @@ def test_several_groups_at_several_places_of_a_partition(run_json, broker, topic
     assert lines[0]["lag_seconds"] > lines[1]["lag_seconds"] > lines[2]["lag_seconds"]
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups list` and `penstock groups describe` show all types, members, assignments and offsets",
+)
 def test_members_are_told_with_their_client_host_and_assignment(run, run_json, group, topic, member):
     (described,) = run_json("groups", "describe", group)
     (found,) = described["members"]
@@ -169,6 +179,11 @@ def test_the_offsets_of_a_topic_that_is_gone_have_no_end(broker, run, run_json, 
     assert all(p["end"] is None and p["lag"] is None for p in described[0]["partitions"])
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
+    "group has members",
+)
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
@@ -197,11 +212,21 @@ def test_offsets_are_previewed_and_then_moved(option, expected, run, run_json, g
     assert done["executed"] and committed(run_json, group) == moved
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
+    "group has members",
+)
 def test_a_reset_can_choose_partitions_and_make_a_group(run_json, group, topic):
     run_json("groups", "reset", group, "--to-latest", "--topic", topic, "--partition", "1", "--execute")
     assert committed(run_json, group) == {1: 5}
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
+    "group has members",
+)
 def test_a_reset_is_refused_while_there_are_members(run, run_json, group, topic, member):
     member.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     refused = run("groups", "reset", group, "--to-earliest", "--execute", expect=1)
@@ -210,6 +235,11 @@ def test_a_reset_is_refused_while_there_are_members(run, run_json, group, topic,
     assert committed(run_json, group)[0] == 3
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
+    "group has members",
+)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -225,6 +255,9 @@ def test_a_reset_that_cannot_be_says_why(arguments, says, run, group, topic):
     assert says in run("groups", "reset", group, *words, expect=1).stderr
 
 
+@pytest.mark.promise(
+    "group commands", "`penstock groups delete` deletes empty groups; one failure does not stop the others"
+)
 def test_groups_are_deleted_and_one_failure_does_not_stop_the_others(run, run_json, group, topic, commit):
     commit(topic, {0: 1})
     result = run("groups", "delete", group, "no-such-group", expect=1)
@@ -234,15 +267,20 @@ def test_groups_are_deleted_and_one_failure_does_not_stop_the_others(run, run_js
     assert "no group" in run("groups", "describe", group, expect=1).stderr
 
 
+@pytest.mark.promise(
+    "group commands", "`penstock groups delete` deletes empty groups; one failure does not stop the others"
+)
 def test_a_group_with_members_is_not_deleted(run, group, member):
     assert "has active members" in run("groups", "delete", group, expect=1).stderr
 
 
+@pytest.mark.promise("group commands", "Failures are one clear line with a hint")
 def test_a_name_that_is_nearly_right_gets_a_hint(run, group, topic, commit):
     commit(topic, {0: 1})
     assert f"Did you mean '{group}'?" in run("groups", "describe", group + "x", expect=1).stderr
 
 
+@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
 def test_lag_is_watched_until_interrupted(broker, group, topic, commit):
     commit(topic, {0: 2})
     words = ["groups", "lag", group, "--watch", "--interval", "0.1", "--json"]
@@ -264,6 +302,9 @@ def test_lag_is_watched_until_interrupted(broker, group, topic, commit):
         process.communicate()
 
 
+@pytest.mark.promise(
+    "group commands", "`penstock consume --group` commits what was printed, and continues there"
+)
 def test_consume_as_a_member_goes_on_where_the_group_is(run, run_json, group, topic):
     first = run("consume", topic, "--group", group, "--max", "3").stdout.split()
     assert len(first) == 3
@@ -275,6 +316,9 @@ def test_consume_as_a_member_goes_on_where_the_group_is(run, run_json, group, to
     assert (line["lag"], line["members"]) == (0, 0)
 
 
+@pytest.mark.promise(
+    "group commands", "`penstock consume --group` commits what was printed, and continues there"
+)
 def test_consume_as_a_member_starts_where_it_is_told_when_the_group_is_new(run, group, topic):
     assert run("consume", topic, "--group", group, "--from", "latest").stdout == ""
 
@@ -284,6 +328,10 @@ def test_a_member_of_a_group_does_not_choose_its_place(words, run, group, topic)
     run("consume", topic, "--group", group, *words, expect=2)
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups list` and `penstock groups describe` show all types, members, assignments and offsets",
+)
 def test_a_group_of_the_consumer_protocol_is_shown_and_reset_like_any_other(
     broker, run, run_json, group, topic
 ):
@@ -328,6 +376,10 @@ def share_member(broker, group, topic):
         yield lambda: beat(-1)
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock groups list` and `penstock groups describe` show all types, members, assignments and offsets",
+)
 def test_a_share_group_is_shown_and_deleted_but_not_reset(run, run_json, group, topic, share_member):
     assert any(each["group"] == group for each in run_json("groups", "list", "--type", "share"))
     (described,) = run_json("groups", "describe", group)

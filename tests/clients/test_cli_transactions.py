@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, Producer
 from penstock.cli.main import cli
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,10 @@ def hanging(broker, topic):
     return producer_id
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock transactions` lists and describes transactions, and finds and aborts hanging ones",
+)
 def test_an_open_transaction_is_listed_and_described(run, run_json, topic, producer):
     (listed,) = [each for each in run_json("transactions", "list") if each["transactional_id"] == topic]
     assert listed["state"] == "Ongoing"
@@ -99,6 +103,10 @@ def test_an_open_transaction_is_listed_and_described(run, run_json, topic, produ
     producer.commit_transaction()
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock transactions` lists and describes transactions, and finds and aborts hanging ones",
+)
 def test_aborting_by_id_ends_the_transaction_and_fences_its_producer(broker, run, run_json, topic, producer):
     assert run("transactions", "abort", topic).stdout == f"{topic}: aborted\n"
     assert broker.consume(topic, isolation="read_committed") == []
@@ -109,6 +117,10 @@ def test_aborting_by_id_ends_the_transaction_and_fences_its_producer(broker, run
     assert "has no open transaction" in run("transactions", "abort", topic, expect=1).stderr
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock transactions` lists and describes transactions, and finds and aborts hanging ones",
+)
 def test_a_transaction_that_hangs_is_found_and_ended(broker, run, run_json, topic, hanging):
     broker.produce(topic, ["after"])
     assert broker.consume(topic, partition=0, isolation="read_committed") == []  # it blocks its readers
@@ -131,6 +143,10 @@ def test_one_that_hangs_can_be_named_by_its_producer(run_json, topic, hanging):
     assert run_json(*where, "--producer-id", str(hanging))["start_offset"] == 0
 
 
+@pytest.mark.promise(
+    "group commands",
+    "`penstock transactions` lists and describes transactions, and finds and aborts hanging ones",
+)
 def test_a_transaction_with_a_coordinator_does_not_hang(broker, run, run_json, topic, producer):
     assert run_json("transactions", "list", "--hanging", "--topic", topic, "--older-than", "0s") == []
     where = ("--topic", topic, "--partition", "1", "--start-offset", "0")
@@ -140,6 +156,7 @@ def test_a_transaction_with_a_coordinator_does_not_hang(broker, run, run_json, t
     assert len(broker.consume(topic, isolation="read_committed")) == 1
 
 
+@pytest.mark.promise("group commands", "Failures are one clear line with a hint")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

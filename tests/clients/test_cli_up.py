@@ -54,6 +54,10 @@ def refused(start, *arguments, **environment):
     return message
 
 
+@pytest.mark.promise(
+    "commands",
+    "`penstock up` takes a free port, prints it and writes the ready file; a signal stops it cleanly",
+)
 def test_up_takes_a_free_port_prints_it_and_writes_the_ready_file(start, tmp_path):
     ready_file = tmp_path / "ready.json"
     process, line = start("up", "--json", "--port", "0", "--ready-file", str(ready_file))
@@ -66,6 +70,10 @@ def test_up_takes_a_free_port_prints_it_and_writes_the_ready_file(start, tmp_pat
     assert (tmp_path / "data").is_dir()
 
 
+@pytest.mark.promise(
+    "commands",
+    "`penstock up` takes a free port, prints it and writes the ready file; a signal stops it cleanly",
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly_with_exit_code_0(start, number):
     process, line = start("up", "--json", "--port", "0")
@@ -136,6 +144,7 @@ def test_produce_to_a_topic_that_is_not_made_by_itself_is_refused(start):
     )
 
 
+@pytest.mark.promise("commands", "`penstock broker` takes Kafka-named settings from a file and over it")
 def test_broker_takes_a_properties_file_and_settings_over_it(start, tmp_path):
     (tmp_path / "server.properties").write_text(
         "# a broker\nnode.id=3\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs=one\nnum.partitions=2\n"
@@ -147,6 +156,7 @@ def test_broker_takes_a_properties_file_and_settings_over_it(start, tmp_path):
     assert stop(process, signal.SIGTERM)[0] == 0
 
 
+@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
 def test_a_port_in_use_is_one_clear_line(start):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -156,6 +166,7 @@ def test_a_port_in_use_is_one_clear_line(start):
     assert str(port) in message and "in use" in message.lower()
 
 
+@pytest.mark.promise("crashes", "A second broker cannot use a data directory that is in use")
 def test_a_data_directory_in_use_is_one_clear_line(start, tmp_path):
     start("up", "--json", "--port", "0", "--data", "shared")
     message = refused(start, "up", "--port", "0", "--data", "shared")

@@ -84,6 +84,11 @@ def rows(result):
     return [(one["user"], one["mechanism"], one["iterations"]) for one in json.loads(result.stdout)]
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock users` adds, lists and deletes users; passwords come from a prompt, a file or the "
+    "environment and do not show",
+)
 @pytest.mark.parametrize("client", list(SECURE_CLIENTS))
 def test_who_is_added_can_log_in_and_who_is_deleted_cannot(site, run, client, tmp_path):
     user = f"user-{client}"
@@ -104,6 +109,11 @@ def test_who_is_added_can_log_in_and_who_is_deleted_cannot(site, run, client, tm
         site.roundtrip(client, user, "another")
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock users` adds, lists and deletes users; passwords come from a prompt, a file or the "
+    "environment and do not show",
+)
 def test_users_are_listed_with_their_mechanisms_and_never_with_a_secret(site, run):
     both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "scram-sha-512")
     added = run(
@@ -120,6 +130,11 @@ def test_users_are_listed_with_their_mechanisms_and_never_with_a_secret(site, ru
     run("delete", "list-me")
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock users` adds, lists and deletes users; passwords come from a prompt, a file or the "
+    "environment and do not show",
+)
 def test_a_password_is_typed_twice_at_a_terminal_and_does_not_show(site):
     command = [sys.executable, "-m", "penstock", "users", "add", "typed", "-b", site.bootstrap]
     controller, terminal = pty.openpty()
@@ -162,6 +177,11 @@ def test_an_unknown_user_cannot_be_deleted_and_gets_a_hint(run):
     assert "Did you mean 'nearly'?" in run("delete", "nearlv", expect=1).stderr
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock certs` makes certificates that clients and brokers accept; keys are readable by their owner "
+    "alone",
+)
 def test_a_client_certificate_logs_in_on_a_mutual_listener_and_a_foreign_one_does_not(site, tmp_path):
     address = f"127.0.0.1:{site.ports[2]}"
     result = CliRunner().invoke(cli, ["certs", "create", str(tmp_path), "--client", "eve"])
@@ -172,6 +192,11 @@ def test_a_client_certificate_logs_in_on_a_mutual_listener_and_a_foreign_one_doe
             client(address, "users", Login("SSL", site.certs / "ca.pem", own=tmp_path / "eve.pem"))
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock certs` makes certificates that clients and brokers accept; keys are readable by their owner "
+    "alone",
+)
 def test_keys_are_their_owners_alone_and_the_authority_stays(tmp_path):
     def create(*arguments, expect=0):
         result = CliRunner().invoke(cli, ["certs", "create", str(tmp_path / "c"), *arguments])

@@ -25,11 +25,11 @@ from penstock.errors import (
     TopicAlreadyExists,
     UnsupportedVersion,
 )
-from penstock.pipelines.clusters import Clusters
+from penstock.pipelines.run.clusters import Clusters
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import iter_records
 from penstock.wire.codec import Message
-from penstock.wire.records import iter_records
 from tests.clients.frame_proxy import Disguise, Proxy, Request, Session
 from tests.clients.txn_wire import WireProducer
 
@@ -202,6 +202,11 @@ def test_answers_go_to_who_asked_whatever_the_order(
         assert record.value == b"p1"
 
 
+@pytest.mark.promise(
+    "client library",
+    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
+    "`default.api.timeout.ms`",
+)
 def test_a_fault_that_passes_is_not_seen(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["v"])
@@ -219,6 +224,11 @@ def test_a_fault_that_passes_is_not_seen(penstock: PenstockBroker) -> None:
             assert penstock.faults.hits[api] == before + 2
 
 
+@pytest.mark.promise(
+    "client library",
+    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
+    "`default.api.timeout.ms`",
+)
 def test_a_leader_that_moves_is_followed(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, ["v"])
     with Disguise(3) as disguise:
@@ -231,6 +241,11 @@ def test_a_leader_that_moves_is_followed(broker: PenstockBroker, topic: str) -> 
                 assert member.fetches == 1
 
 
+@pytest.mark.promise(
+    "client library",
+    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
+    "`default.api.timeout.ms`",
+)
 def test_a_broker_that_is_gone_is_gone_around(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, ["v"])
     with Disguise(3) as disguise:
@@ -244,6 +259,7 @@ def test_a_broker_that_is_gone_is_gone_around(broker: PenstockBroker, topic: str
             assert cluster.list_offsets({(topic, 0): LATEST}) == {(topic, 0): 1}
 
 
+@pytest.mark.promise("client library", "A reader is sent to a replica of its rack (KIP-392)")
 def test_a_reader_goes_where_the_leader_sends_it_and_back(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, ["v"])
     with Disguise(2) as disguise:
@@ -285,6 +301,7 @@ class OldBroker(Proxy):
             each.max_version = min(each.max_version, self.NEWEST.get(ApiKey(each.api_key), 99))
 
 
+@pytest.mark.promise("client library", "Works with Apache Kafka 4.1, and with the versions of 2.8")
 def test_the_versions_of_kafka_2_8_do(broker: PenstockBroker, topic_name: Name) -> None:
     name = topic_name()
     with OldBroker() as old, connect(old.serve(broker.port).address) as cluster:
@@ -310,6 +327,9 @@ def test_a_broker_without_an_api_is_told_apart(broker: PenstockBroker) -> None:
             cluster.topics()
 
 
+@pytest.mark.promise(
+    "client library", "After the timeout, the error names the address, the reason and what to check"
+)
 def test_a_cluster_that_is_not_there_is_named_with_what_to_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -322,6 +342,9 @@ def test_a_cluster_that_is_not_there_is_named_with_what_to_check() -> None:
     assert "bootstrap.servers" in message
 
 
+@pytest.mark.promise(
+    "client library", "After the timeout, the error names the address, the reason and what to check"
+)
 def test_a_server_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -330,6 +353,9 @@ def test_a_server_that_never_answers_is_given_up() -> None:
             cluster.topics()
 
 
+@pytest.mark.promise(
+    "client library", "After the timeout, the error names the address, the reason and what to check"
+)
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\2xx", bytes(40), b""])
 def test_a_server_that_is_no_broker_is_told_apart(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -363,6 +389,11 @@ def test_a_bootstrap_server_that_is_down_is_passed_over(broker: PenstockBroker, 
         assert topic in cluster.topics()
 
 
+@pytest.mark.promise(
+    "client library",
+    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
+    "`default.api.timeout.ms`",
+)
 def test_a_bootstrap_server_that_hangs_is_passed_over(broker: PenstockBroker, topic: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -375,10 +406,15 @@ def test_a_topic_that_does_not_exist_is_named_after_the_wait(
     cluster: Cluster, broker: PenstockBroker
 ) -> None:
     with connect(broker.bootstrap, **{"default.api.timeout.ms": "200"}) as cluster:
-        with pytest.raises(ClusterTimeout, match="there is no topic nowhere"):
+        with pytest.raises(ClusterTimeout, match="topic nowhere does not exist"):
             cluster.list_offsets({("nowhere", 0): LATEST})
 
 
+@pytest.mark.promise(
+    "client library",
+    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
+    "`default.api.timeout.ms`",
+)
 def test_a_broker_that_was_killed_is_found_again(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["v"])

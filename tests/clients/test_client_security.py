@@ -20,7 +20,7 @@ from penstock.client import (
     TlsFailed,
 )
 from penstock.errors import PenstockError
-from penstock.spark.reading import read_range
+from penstock.spark.source.reading import read_range
 from penstock.testing import PenstockBroker
 from tests.certificates import Authority
 from tests.clients.frame_proxy import Proxy, SaslProxy
@@ -65,6 +65,7 @@ def values(cluster: Cluster, topic: str) -> list[bytes]:
     return [value for batch in read_range(cluster, topic, 0, 0, end) for value in batch["value"].to_pylist()]
 
 
+@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
 def test_records_come_through_tls(behind: Behind, topic: str, tmp_path: Path) -> None:
     authority = Authority()
     proxy = Proxy(authority.server(tmp_path, "127.0.0.1"))
@@ -78,6 +79,7 @@ def test_records_come_through_tls(behind: Behind, topic: str, tmp_path: Path) ->
             assert values(cluster, topic) == [b"x" * 30_000] * 30
 
 
+@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
 def test_a_certificate_of_another_authority_is_not_trusted(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:
@@ -89,6 +91,7 @@ def test_a_certificate_of_another_authority_is_not_trusted(
             cluster.topics()
 
 
+@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
 def test_a_certificate_for_another_host_counts_only_where_names_are_not_checked(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:
@@ -102,6 +105,7 @@ def test_a_certificate_for_another_host_counts_only_where_names_are_not_checked(
         assert topic in cluster.topics()
 
 
+@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
 def test_a_client_shows_its_certificate_to_a_server_that_wants_one(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:
@@ -135,6 +139,9 @@ def test_tls_to_a_listener_without_it_says_so(broker: PenstockBroker) -> None:
     assert broker.bootstrap in str(failed.value)
 
 
+@pytest.mark.promise(
+    "client library", "After the timeout, the error names the address, the reason and what to check"
+)
 def test_no_tls_to_a_listener_with_it_says_so(behind: Behind, topic: str, tmp_path: Path) -> None:
     proxy = Proxy(Authority().server(tmp_path, "127.0.0.1"))
     behind(proxy)
@@ -143,6 +150,7 @@ def test_no_tls_to_a_listener_with_it_says_so(behind: Behind, topic: str, tmp_pa
             cluster.topics()
 
 
+@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
 @pytest.mark.parametrize("user", list(USERS))
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_who_knows_the_password_is_let_in(behind: Behind, topic: str, mechanism: str, user: str) -> None:
@@ -154,6 +162,7 @@ def test_who_knows_the_password_is_let_in(behind: Behind, topic: str, mechanism:
     assert set(proxy.authenticated) == {user}
 
 
+@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
 @pytest.mark.parametrize("user", ["alice", "mallory"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_who_does_not_know_it_is_refused_at_once(
@@ -167,6 +176,7 @@ def test_who_does_not_know_it_is_refused_at_once(
     assert proxy.authenticated == []
 
 
+@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
 def test_a_server_that_accepts_any_password_is_not_believed(behind: Behind, topic: str) -> None:
     proxy = SaslProxy(USERS, impostor=True)
     behind(proxy)
@@ -185,6 +195,7 @@ def test_a_mechanism_that_the_broker_does_not_take_is_named_with_those_it_takes(
             cluster.topics()
 
 
+@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
 def test_an_authentication_that_ends_is_renewed_on_a_new_connection(behind: Behind, topic: str) -> None:
     proxy = SaslProxy(USERS, lifetime_ms=1)
     broker = behind(proxy)
@@ -210,6 +221,11 @@ def test_sasl_over_tls(behind: Behind, topic: str, tmp_path: Path) -> None:
         assert values(cluster, topic) == [b"one"]
 
 
+@pytest.mark.promise(
+    "group commands",
+    "Commands that librdkafka has no request for (transactions, share groups, reassignment) work over TLS "
+    "and SASL",
+)
 def test_commands_with_requests_that_librdkafka_lacks_work_over_tls_and_sasl(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:

@@ -37,6 +37,9 @@ PROMISED = {
 UNSUPPORTED_VERSION = 35
 
 
+@pytest.mark.promise(
+    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+)
 def test_all_that_is_promised_is_advertised(wire: WireClient) -> None:
     found = advertised(wire)
     for api, (oldest, newest) in PROMISED.items():
@@ -44,6 +47,9 @@ def test_all_that_is_promised_is_advertised(wire: WireClient) -> None:
         assert low <= oldest and high >= newest, f"{api.name}: {low}-{high}"
 
 
+@pytest.mark.promise(
+    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+)
 def test_every_version_of_every_advertised_api_answers_also_a_request_that_says_nothing(
     broker: PenstockBroker,
 ) -> None:
@@ -62,6 +68,7 @@ def test_every_version_of_every_advertised_api_answers_also_a_request_that_says_
                     raise AssertionError(f"{ApiKey(api).name} v{version}: {error}") from error
 
 
+@pytest.mark.promise("protocol", "An unknown version of ApiVersions gets error 35 in the oldest shape")
 @pytest.mark.parametrize("version", [5, 99, 32767])
 def test_an_unknown_version_of_api_versions_gets_error_35_in_the_oldest_shape(
     broker: PenstockBroker, version: int
@@ -78,6 +85,10 @@ def test_an_unknown_version_of_api_versions_gets_error_35_in_the_oldest_shape(
         assert wire.request(ApiKey.API_VERSIONS, 3, software()).error_code == 0
 
 
+@pytest.mark.promise(
+    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+)
+@pytest.mark.promise("groups", "Every served version of the group APIs works")
 @pytest.mark.parametrize("api", list(REQUESTS), ids=lambda api: api.name)
 def test_every_version_is_answered(broker: PenstockBroker, wire: WireClient, topic: str, api: ApiKey) -> None:
     broker.produce(topic, [b"a record"])
@@ -88,6 +99,9 @@ def test_every_version_is_answered(broker: PenstockBroker, wire: WireClient, top
         assert set(codes) <= {0}, f"{api.name} v{version}: {codes}"
 
 
+@pytest.mark.promise(
+    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+)
 @pytest.mark.parametrize("acks", [1, -1])
 def test_every_version_of_produce_is_answered(
     broker: PenstockBroker, wire: WireClient, topic: str, acks: int
@@ -100,6 +114,7 @@ def test_every_version_of_produce_is_answered(
     assert len(broker.consume(topic)) == newest - 2
 
 
+@pytest.mark.promise("protocol", "Record formats 0 and 1 get UNSUPPORTED_FOR_MESSAGE_FORMAT")
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_versions_of_produce_that_carry_old_formats_answer_that_they_are_not_kept(
     broker: PenstockBroker, wire: WireClient, topic: str, version: int
@@ -120,6 +135,7 @@ def test_the_versions_of_produce_that_carry_old_formats_answer_that_they_are_not
     assert broker.consume(topic) == []
 
 
+@pytest.mark.promise("protocol", "Responses come in the order of the requests; acks=0 has no response")
 def test_acks_0_has_no_answer_and_the_next_request_is_answered(
     broker: PenstockBroker, wire: WireClient, topic: str
 ) -> None:
@@ -129,6 +145,7 @@ def test_acks_0_has_no_answer_and_the_next_request_is_answered(
     assert [record.value for record in broker.consume(topic)] == [b"fire and forget"]
 
 
+@pytest.mark.promise("protocol", "Responses come in the order of the requests; acks=0 has no response")
 def test_answers_come_in_the_order_of_the_requests(broker: PenstockBroker, topic: str) -> None:
     """A fetch that waits holds back what was asked after it on the same connection, and only there."""
     with WireClient(broker.port) as wire:
@@ -142,6 +159,7 @@ def test_answers_come_in_the_order_of_the_requests(broker: PenstockBroker, topic
         assert wire.receive(ApiKey.API_VERSIONS, 0, second).error_code == 0
 
 
+@pytest.mark.promise("protocol", "An API that is not served is not advertised")
 def test_an_api_that_is_not_served_is_not_advertised_and_costs_the_connection(broker: PenstockBroker) -> None:
     with WireClient(broker.port) as wire:
         assert ApiKey.DESCRIBE_QUORUM not in advertised(wire)

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import read_header
 from penstock.wire.codec import Message, encode_request
-from penstock.wire.records import read_header
 from tests.clients.raw import batch_of, produce, produce_request, topic_id
 
 OFFSET_OUT_OF_RANGE = 1

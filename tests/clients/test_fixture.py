@@ -39,6 +39,9 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.promise(
+    "fixture", "Each test has its own empty broker, which is removed afterwards however the test ends"
+)
 def test_each_test_has_an_empty_broker(penstock: PenstockBroker) -> None:
     with WireClient(penstock.port) as wire:
         assert wire.request(ApiKey.METADATA, 12, Message(topics=None)).topics == []
@@ -90,6 +93,9 @@ def test_a_given_data_directory_is_kept(tmp_path: Path) -> None:
         assert [r.value for r in broker.consume("t")] == [b"kept"]
 
 
+@pytest.mark.promise(
+    "fixture", "Each test has its own empty broker, which is removed afterwards however the test ends"
+)
 def test_the_process_and_its_directory_are_gone_afterwards() -> None:
     with PenstockBroker() as broker:
         pid, directory = broker.pid, broker.data_dir
@@ -100,6 +106,9 @@ def test_the_process_and_its_directory_are_gone_afterwards() -> None:
         broker.produce("t", ["x"])
 
 
+@pytest.mark.promise(
+    "fixture", "Each test has its own empty broker, which is removed afterwards however the test ends"
+)
 @pytest.mark.parametrize("paused", [False, True])
 def test_the_broker_goes_when_the_test_process_is_killed(paused: bool) -> None:
     program = f"""
@@ -142,6 +151,7 @@ def test_a_clean_restart_keeps_port_and_data(penstock: PenstockBroker) -> None:
     assert [r.value for r in penstock.consume("t")] == [b"before", b"after"]
 
 
+@pytest.mark.promise("clients", "A client survives kill -9 and restart of its broker")
 def test_a_client_lives_through_kill_and_restart(penstock: PenstockBroker, client: Client) -> None:
     penstock.create_topic("t")
     client.produce(penstock.bootstrap, "t", [Rec(b"before")])
@@ -152,6 +162,9 @@ def test_a_client_lives_through_kill_and_restart(penstock: PenstockBroker, clien
     assert client.consume(penstock.bootstrap, "t", 2) == [Rec(b"before"), Rec(b"after")]
 
 
+@pytest.mark.promise(
+    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+)
 def test_a_paused_broker_answers_nothing_until_it_resumes(penstock: PenstockBroker) -> None:
     with WireClient(penstock.port, timeout=WAIT) as wire:
         assert wire.request(ApiKey.API_VERSIONS, 0, Message()).error_code == 0
@@ -166,6 +179,7 @@ def test_a_paused_broker_answers_nothing_until_it_resumes(penstock: PenstockBrok
         assert wire.receive(ApiKey.API_VERSIONS, 0).error_code == 0
 
 
+@pytest.mark.promise("fixture", "The broker's clock can be advanced")
 def test_advancing_the_clock_ends_a_long_poll(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     with WireClient(penstock.port, timeout=WAIT) as wire:
@@ -186,6 +200,7 @@ def test_advancing_the_clock_ends_a_long_poll(penstock: PenstockBroker) -> None:
         assert not answer.responses[0].partitions[0].records
 
 
+@pytest.mark.promise("fixture", "The broker's clock can be advanced")
 def test_advancing_the_clock_closes_idle_connections(penstock: PenstockBroker) -> None:
     with WireClient(penstock.port, timeout=WAIT) as wire:
         assert wire.request(ApiKey.API_VERSIONS, 0, Message()).error_code == 0
@@ -193,6 +208,7 @@ def test_advancing_the_clock_closes_idle_connections(penstock: PenstockBroker) -
         assert wire.socket.recv(1) == b""
 
 
+@pytest.mark.promise("fixture", "The broker's clock can be advanced")
 def test_the_clock_keeps_its_advance_over_a_restart(penstock: PenstockBroker) -> None:
     penstock.clock.advance(seconds=86_400)
     before = penstock.clock.now_ms()
@@ -201,6 +217,9 @@ def test_the_clock_keeps_its_advance_over_a_restart(penstock: PenstockBroker) ->
     assert penstock.clock.now_ms() >= before
 
 
+@pytest.mark.promise(
+    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+)
 def test_an_api_fails_as_often_as_it_was_told(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
@@ -243,6 +262,9 @@ def test_every_api_can_be_failed_in_every_version_without_breaking_the_client(
                 penstock.faults.clear()
 
 
+@pytest.mark.promise(
+    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+)
 def test_a_dropped_connection_is_not_handled_and_a_lost_answer_is(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.faults.drop("Produce")
@@ -254,6 +276,9 @@ def test_a_dropped_connection_is_not_handled_and_a_lost_answer_is(penstock: Pens
     assert [r.value for r in penstock.consume("t")] == [b"handled"]
 
 
+@pytest.mark.promise(
+    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+)
 def test_a_delayed_request_is_answered_when_the_clock_has_come_there(penstock: PenstockBroker) -> None:
     penstock.faults.delay("ApiVersions", ms=60_000)
     with WireClient(penstock.port, timeout=WAIT) as wire:

@@ -32,6 +32,10 @@ def fill(broker: PenstockBroker, topic: str, partitions: int, each: int, start: 
     return values
 
 
+@pytest.mark.promise(
+    "groups",
+    "1 to 20 members share the partitions and read everything once; clients of all kinds share one group",
+)
 @pytest.mark.parametrize(
     ("client", "count"),
     [
@@ -63,6 +67,10 @@ def test_members_share_the_partitions_and_read_everything_once(
     assert admin.describe_consumer_groups(["g"])["g"].result().state.name == "EMPTY"
 
 
+@pytest.mark.promise(
+    "groups",
+    "1 to 20 members share the partitions and read everything once; clients of all kinds share one group",
+)
 def test_clients_of_all_kinds_share_one_group(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=6)
     # The assignor that they all know; each also has its own.
@@ -79,6 +87,7 @@ def test_clients_of_all_kinds_share_one_group(penstock: PenstockBroker) -> None:
             member.stop()
 
 
+@pytest.mark.promise("groups", "A rolling restart of members loses no record")
 @pytest.mark.parametrize("client", list(MEMBERS))
 def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker, client: str) -> None:
     partitions = 6
@@ -101,6 +110,7 @@ def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker, client: str) 
             member.stop()
 
 
+@pytest.mark.promise("groups", "After kill -9 of a member the others take over")
 @pytest.mark.parametrize("client", list(MEMBERS))
 def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBroker, client: str) -> None:
     partitions = 4
@@ -118,6 +128,9 @@ def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBr
         survivor.stop()
 
 
+@pytest.mark.promise(
+    "groups", "After kill -9 of the broker, members continue in their generation without a rebalance"
+)
 @pytest.mark.parametrize("client", list(MEMBERS))
 def test_members_go_on_in_their_generation_when_the_broker_was_killed(
     penstock: PenstockBroker, client: str
@@ -156,6 +169,7 @@ def _members_of(broker: PenstockBroker) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.promise("groups", "A leave takes effect immediately; many members can leave in one request")
 def test_a_leave_is_prompt(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     # Sessions so long that only the LeaveGroup can have done it.
@@ -169,6 +183,7 @@ def test_a_leave_is_prompt(penstock: PenstockBroker) -> None:
         first.stop()
 
 
+@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
 def test_sessions_follow_the_brokers_clock(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     member = MemberProcess("confluent", penstock.bootstrap, "g", "t", session_timeout_ms=200_000)
@@ -182,6 +197,7 @@ def test_sessions_follow_the_brokers_clock(penstock: PenstockBroker) -> None:
 # cooperative rebalancing, static members
 
 
+@pytest.mark.promise("groups", "A cooperative rebalance takes only what moves")
 def test_a_cooperative_rebalance_takes_only_what_moves(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=6)
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -203,6 +219,11 @@ def test_a_cooperative_rebalance_takes_only_what_moves(penstock: PenstockBroker)
             member.stop()
 
 
+@pytest.mark.promise(
+    "groups",
+    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
+    "fenced",
+)
 def test_a_static_member_restarts_without_a_rebalance(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=4)
     settings = {"session_timeout_ms": 60_000}
@@ -222,6 +243,11 @@ def test_a_static_member_restarts_without_a_rebalance(penstock: PenstockBroker) 
             again.stop()
 
 
+@pytest.mark.promise(
+    "groups",
+    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
+    "fenced",
+)
 def test_of_two_processes_with_one_instance_id_the_older_is_fenced(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     older = ConfluentMember(penstock.bootstrap, "g", "t", group_instance_id="one")

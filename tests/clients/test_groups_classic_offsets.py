@@ -49,6 +49,7 @@ def test_a_consumer_without_a_group_commits_and_another_client_reads_it(penstock
     other.close()
 
 
+@pytest.mark.promise("groups", "Committed offsets survive kill -9 of the broker")
 @pytest.mark.parametrize("client", list(MEMBERS))
 def test_committed_offsets_survive_kill_9_of_the_broker(penstock: PenstockBroker, client: str) -> None:
     penstock.create_topic("t", partitions=2)
@@ -66,6 +67,7 @@ def test_committed_offsets_survive_kill_9_of_the_broker(penstock: PenstockBroker
     again.stop()
 
 
+@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
 def test_an_administrator_lists_alters_and_deletes(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     admin = AdminClient({"bootstrap.servers": penstock.bootstrap})
@@ -90,6 +92,7 @@ def test_an_administrator_lists_alters_and_deletes(penstock: PenstockBroker) -> 
     assert listed.result().topic_partitions == []
 
 
+@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
 def test_kafka_python_administers_groups_too(penstock: PenstockBroker) -> None:
     from kafka.admin import KafkaAdminClient
 
@@ -106,6 +109,7 @@ def test_kafka_python_administers_groups_too(penstock: PenstockBroker) -> None:
         admin.close()
 
 
+@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
 @pytest.mark.penstock(
     settings={**BROKER, "offsets.retention.minutes": 60, "offsets.retention.check.interval.ms": 600_000}
 )
@@ -139,6 +143,7 @@ def asked(penstock: PenstockBroker) -> Any:
         yield wire
 
 
+@pytest.mark.promise("groups", "Every served version of the group APIs works")
 @pytest.mark.parametrize("version", range(7))
 def test_find_coordinator(asked: WireClient, penstock: PenstockBroker, version: int) -> None:
     request = Message(key="g", key_type=0, coordinator_keys=["g", "h"])
@@ -174,6 +179,7 @@ def join(wire: WireClient, version: int, group: str = "g", **fields: Any) -> Mes
     return answer
 
 
+@pytest.mark.promise("groups", "Every served version of the group APIs works")
 @pytest.mark.parametrize("version", range(10))
 def test_a_group_lives_and_dies_in_every_version(asked: WireClient, version: int) -> None:
     joined = join(asked, version)
@@ -224,6 +230,10 @@ def commit(wire: WireClient, version: int, topic_id: Any, **fields: Any) -> int:
     return code
 
 
+@pytest.mark.promise("groups", "Every served version of the group APIs works")
+@pytest.mark.promise(
+    "groups", "Offsets are committed by name or topic id, and fetched for many groups at once"
+)
 @pytest.mark.parametrize("version", range(2, 11))
 def test_offsets_are_committed_and_fetched_in_every_version(asked: WireClient, version: int) -> None:
     request = Message(
@@ -253,6 +263,11 @@ def test_offsets_are_committed_and_fetched_in_every_version(asked: WireClient, v
             ]
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 def test_bad_requests_get_kafkas_errors_and_the_group_goes_on(asked: WireClient) -> None:
     joined = join(asked, 9)
     member = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "group_instance_id": None}
@@ -285,6 +300,11 @@ def test_bad_requests_get_kafkas_errors_and_the_group_goes_on(asked: WireClient)
     assert heartbeat() == 0
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 def test_a_static_member_is_fenced_on_the_wire(asked: WireClient) -> None:
     first = join(asked, 9, group_instance_id="i")
     asked.request(
@@ -321,6 +341,9 @@ def test_a_leave_on_the_same_connection_ends_a_waiting_join(
     assert joined.error_code == 0
 
 
+@pytest.mark.promise(
+    "groups", "The offsets of a deleted topic do not come back, also when the broker is killed"
+)
 def test_the_offsets_of_a_deleted_topic_do_not_come_back_with_a_crash(penstock: PenstockBroker) -> None:
     from confluent_kafka import Consumer, TopicPartition
 

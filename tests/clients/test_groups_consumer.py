@@ -49,6 +49,7 @@ def describe(broker: PenstockBroker, group: str = "g") -> Any:
     return admin.describe_consumer_groups([group])[group].result()
 
 
+@pytest.mark.promise("consumer groups", "1 to 20 members share the partitions and read everything once")
 @pytest.mark.parametrize("count", [1, 4, 20])
 def test_members_share_the_partitions_and_read_everything_once(penstock: PenstockBroker, count: int) -> None:
     partitions = 24
@@ -76,6 +77,10 @@ def test_the_group_is_listed_with_its_type(penstock: PenstockBroker) -> None:
         assert admin.list_consumer_groups(types={ConsumerGroupType.CLASSIC}).result().valid == []
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+)
 def test_a_pattern_follows_topics_that_come_and_go(penstock: PenstockBroker) -> None:
     penstock.create_topic("logs-a", partitions=2)
     penstock.create_topic("other")
@@ -88,6 +93,9 @@ def test_a_pattern_follows_topics_that_come_and_go(penstock: PenstockBroker) -> 
         until(lambda: member.parts == {("logs-b", 0)}, member)
 
 
+@pytest.mark.promise(
+    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+)
 def test_a_pattern_that_is_not_one_is_refused_and_the_group_goes_on(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     member = ConsumerMember(penstock.bootstrap, "g", "t")
@@ -106,6 +114,7 @@ def test_a_pattern_that_is_not_one_is_refused_and_the_group_goes_on(penstock: Pe
         assert len(describe(penstock).members) == 1
 
 
+@pytest.mark.promise("consumer groups", "Added partitions are shared out; a topic made anew is another topic")
 def test_added_partitions_are_shared_out(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     members = [ConsumerMember(penstock.bootstrap, "g", "t") for _ in range(2)]
@@ -116,6 +125,9 @@ def test_added_partitions_are_shared_out(penstock: PenstockBroker) -> None:
         until(lambda: share(members, 6), *members)
 
 
+@pytest.mark.promise(
+    "consumer groups", "A rolling restart loses nothing; after kill -9 of a member the others take over"
+)
 def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker) -> None:
     partitions = 6
     penstock.create_topic("t", partitions=partitions)
@@ -134,6 +146,9 @@ def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker) -> None:
         until(lambda: share(members, partitions), *members)
 
 
+@pytest.mark.promise(
+    "consumer groups", "A rolling restart loses nothing; after kill -9 of a member the others take over"
+)
 def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=4)
     victim = ConsumerProcess(penstock.bootstrap, "g", "t")
@@ -149,6 +164,7 @@ def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBr
         victim.kill()
 
 
+@pytest.mark.promise("consumer groups", "After kill -9 of the broker the group continues in its epoch")
 def test_a_group_goes_on_in_its_epoch_when_the_broker_was_killed(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=6)
     members = [ConsumerMember(penstock.bootstrap, "g", "t") for _ in range(3)]
@@ -179,6 +195,10 @@ def member_epochs(broker: PenstockBroker) -> dict[str, int]:
             assert group.error_code in (14, 15, 16), group
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A static member comes back to its partitions; a second process with its name is refused",
+)
 def test_a_static_member_comes_back_to_its_partitions(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=4)
     stays = ConsumerMember(penstock.bootstrap, "g", "t", group_instance_id="a")
@@ -195,6 +215,10 @@ def test_a_static_member_comes_back_to_its_partitions(penstock: PenstockBroker) 
         assert len(stays.given) == given, "nothing moved"
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A static member comes back to its partitions; a second process with its name is refused",
+)
 def test_a_second_process_with_the_same_instance_id_is_refused(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     first = ConsumerMember(penstock.bootstrap, "g", "t", group_instance_id="a")
@@ -210,6 +234,11 @@ def test_a_second_process_with_the_same_instance_id_is_refused(penstock: Penstoc
 # migration
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
+    "forbids it",
+)
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_group_migrates_to_the_consumer_protocol_and_back_member_by_member(
     penstock: PenstockBroker, strategy: str
@@ -251,6 +280,9 @@ def test_a_group_migrates_to_the_consumer_protocol_and_back_member_by_member(
 # on the wire
 
 
+@pytest.mark.promise(
+    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+)
 def test_the_wire_errors_are_kafkas(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     member = ConsumerMember(penstock.bootstrap, "g", "t")

@@ -21,6 +21,7 @@ def room_for(client: Client, size: int) -> dict[str, object]:
     return {"max_request_size": size, "max_batch_size": size}
 
 
+@pytest.mark.promise("topics", "`max.message.bytes` limits the size of a batch")
 def test_a_message_of_many_megabytes_passes_where_the_topic_allows_it(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -32,6 +33,7 @@ def test_a_message_of_many_megabytes_passes_where_the_topic_allows_it(
     assert record.value == value
 
 
+@pytest.mark.promise("topics", "`max.message.bytes` limits the size of a batch")
 def test_a_message_past_the_default_limit_is_refused_as_too_large(
     broker: PenstockBroker, topic: str, client: Client
 ) -> None:
@@ -48,6 +50,7 @@ def test_the_limit_counts_the_batch_as_it_is_sent(broker: PenstockBroker, topic:
     assert record.value == value
 
 
+@pytest.mark.promise("protocol", "A batch larger than the fetch limit is still delivered")
 def test_a_batch_that_is_larger_than_the_fetch_limit_is_still_delivered(
     broker: PenstockBroker, topic: str
 ) -> None:

@@ -86,6 +86,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
         made.stop()
 
 
+@pytest.mark.promise(
+    "access", "Secrets come from files and the environment, and are in no log, answer, topic or file of a run"
+)
 def test_planted_secrets_are_in_no_log_answer_topic_or_file(site: Site) -> None:
     site.penstock("topics", "create", "t", "--verbose")
     site.penstock("produce", "t", "--verbose", input="one\n")

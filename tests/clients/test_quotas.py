@@ -66,6 +66,11 @@ class Sender:
         self._producer.flush(10)
 
 
+@pytest.mark.promise(
+    "access",
+    "Two librdkafka producers of one byte rate have it together, a third is not slowed; a consumer gets "
+    "all records at its rate",
+)
 def test_two_producers_of_one_quota_have_it_together_and_a_third_has_none(own: PenstockBroker) -> None:
     own.create_topic("t")
     limit(own, "producer_byte_rate", "limited", QUOTA)
@@ -90,6 +95,11 @@ def test_two_producers_of_one_quota_have_it_together_and_a_third_has_none(own: P
             one.close()
 
 
+@pytest.mark.promise(
+    "access",
+    "Two librdkafka producers of one byte rate have it together, a third is not slowed; a consumer gets "
+    "all records at its rate",
+)
 def test_a_consumer_with_a_quota_gets_all_records_at_its_rate_and_another_is_not_slowed(
     own: PenstockBroker,
 ) -> None:

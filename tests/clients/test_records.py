@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.testing import PenstockBroker, WireClient
-from penstock.wire import compression
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches import compression
 from tests.clients.adapters import CLIENTS, CODECS, Client, Rec
 from tests.clients.every_request import advertised
 from tests.clients.raw import stored_batches
@@ -20,6 +20,7 @@ def sample(count: int = 50) -> list[Rec]:
     return [Rec(f"value {i} ".encode() * 20, f"key {i % 7}".encode()) for i in range(count)]
 
 
+@pytest.mark.promise("clients", "Every codec of every client is read by every other")
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_of_a_producer_is_read_by_every_client(
     broker: PenstockBroker, topic: str, client: Client, codec: str
@@ -42,6 +43,7 @@ def test_the_codec_of_the_producer_is_what_is_stored(
     assert {header.codec for header in stored_batches(wire, topic)} == {compression.NAMES.index(codec)}
 
 
+@pytest.mark.promise("clients", "Records arrive with acks 0, 1 and all")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_records_arrive_with_every_acks(
     broker: PenstockBroker, topic: str, client: Client, acks: str
@@ -53,6 +55,7 @@ def test_records_arrive_with_every_acks(
     assert client.consume(broker.bootstrap, topic, 10) == records
 
 
+@pytest.mark.promise("clients", "An idempotent producer writes each record once and in order")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_an_idempotent_producer_writes_each_record_once_and_in_order(
     broker: PenstockBroker, topic: str, client: Client, codec: str
@@ -64,6 +67,7 @@ def test_an_idempotent_producer_writes_each_record_once_and_in_order(
     assert broker.consume(topic) and [r.value for r in broker.consume(topic)] == [r.value for r in records]
 
 
+@pytest.mark.promise("clients", "Keys, values, headers, nulls and timestamps are stored unchanged")
 def test_keys_values_and_headers_are_kept_as_they_are(
     broker: PenstockBroker, topic: str, client: Client
 ) -> None:
@@ -79,6 +83,7 @@ def test_keys_values_and_headers_are_kept_as_they_are(
         assert reader.consume(broker.bootstrap, topic, len(records)) == records
 
 
+@pytest.mark.promise("clients", "Keys, values, headers, nulls and timestamps are stored unchanged")
 def test_a_header_without_a_value_stays_null(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, [{"value": b"x", "headers": [("null", None), ("empty", b"")]}])
     expected = (("null", None), ("empty", b""))
@@ -87,6 +92,7 @@ def test_a_header_without_a_value_stays_null(broker: PenstockBroker, topic: str)
         assert record.headers == expected
 
 
+@pytest.mark.promise("clients", "Keys, values, headers, nulls and timestamps are stored unchanged")
 def test_timestamps_of_the_producer_are_kept(broker: PenstockBroker, topic: str, client: Client) -> None:
     records = [Rec(b"x", timestamp=NOW + i * 1000) for i in range(5)]
     client.produce(broker.bootstrap, topic, records)
@@ -108,6 +114,9 @@ def test_records_go_to_the_partitions_that_were_named(
         ]
 
 
+@pytest.mark.promise(
+    "clients", "Consumers with both isolation levels read records written without transactions"
+)
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_both_isolation_levels_read_what_was_written_without_transactions(
     broker: PenstockBroker, topic: str, client: Client, isolation: str
@@ -117,6 +126,7 @@ def test_both_isolation_levels_read_what_was_written_without_transactions(
     assert client.consume(broker.bootstrap, topic, 20, isolation=isolation) == records
 
 
+@pytest.mark.promise("clients", "A consumer may start anywhere, also inside a compressed batch")
 def test_a_consumer_starts_in_the_middle_of_a_compressed_batch(
     broker: PenstockBroker, topic: str, client: Client
 ) -> None:

@@ -29,6 +29,7 @@ def offsets(broker: PenstockBroker, topic: str) -> list[int]:
     return [record.offset for record in broker.consume(topic)]
 
 
+@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
 def test_records_past_their_time_are_deleted_with_their_segments(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config={"retention.ms": 10 * MINUTE, "segment.bytes": 1000})
     fill(penstock, "t", 10)
@@ -59,6 +60,11 @@ def test_the_oldest_segments_go_when_the_log_is_too_large(penstock: PenstockBrok
     assert 4 <= len(left) <= 6
 
 
+@pytest.mark.promise(
+    "log",
+    "`penstock.retention.records`: the oldest segments go while at least this many records remain without "
+    "them",
+)
 def test_the_oldest_segments_go_when_there_are_too_many_records(penstock: PenstockBroker) -> None:
     config = {"penstock.retention.records": 5, "retention.ms": -1, "segment.bytes": 1000}
     penstock.create_topic("t", config=config)
@@ -97,6 +103,7 @@ def test_a_changed_retention_counts_from_the_next_pass(penstock: PenstockBroker)
     assert offsets(penstock, "t") == []
 
 
+@pytest.mark.promise("log", "A segment ends by size, age or a full index")
 def test_segments_roll_with_age(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config={"segment.ms": MINUTE, "retention.ms": -1})
     fill(penstock, "t", 2)
@@ -105,6 +112,9 @@ def test_segments_roll_with_age(penstock: PenstockBroker) -> None:
     assert segments(penstock, "t") == ["00000000000000000000.log", "00000000000000000002.log"]
 
 
+@pytest.mark.promise(
+    "log", "`penstock.retention.strict`: no record past the limit is readable or on disk after the next pass"
+)
 def test_strict_retention_leaves_no_old_record_readable_or_on_disk(penstock: PenstockBroker) -> None:
     config = {"retention.ms": 10 * MINUTE, "penstock.retention.strict": True, "file.delete.delay.ms": 1000}
     penstock.create_topic("strict", config=config)
@@ -136,6 +146,9 @@ def test_strict_retention_leaves_no_old_record_readable_or_on_disk(penstock: Pen
     assert penstock.produce("strict", [b"next"])[0].offset == 2
 
 
+@pytest.mark.promise(
+    "log", "`penstock.retention.strict`: no record past the limit is readable or on disk after the next pass"
+)
 def test_strict_retention_reaches_into_compressed_batches(penstock: PenstockBroker) -> None:
     config = {"retention.ms": 10 * MINUTE, "penstock.retention.strict": True}
     penstock.create_topic("t", config=config)
@@ -161,6 +174,7 @@ def compact(broker: PenstockBroker) -> None:
     broker.clock.advance(seconds=20)
 
 
+@pytest.mark.promise("log", "Compaction never changes an offset and keeps the last record of each key")
 def test_compaction_keeps_the_last_record_of_each_key_at_its_offset(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config=COMPACT)
     for version in range(20):
@@ -188,6 +202,7 @@ def test_compaction_reads_every_codec(penstock: PenstockBroker, compression: str
     assert {value.rsplit(b" ", 1)[1] for value in newest.values() if value} == {b"59"}
 
 
+@pytest.mark.promise("log", "Tombstones are kept for `delete.retention.ms` and then removed")
 def test_tombstones_delete_their_key_and_go_after_their_time(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config=COMPACT)
     penstock.produce("t", [("gone", "x" * 500), ("stays", "y" * 500)])
@@ -236,6 +251,7 @@ def commit(broker: PenstockBroker, group: str, topic: str, offset: int) -> None:
         consumer.close()
 
 
+@pytest.mark.promise("log", "`penstock.retention.consumed.groups`: what all have consumed is deleted")
 def test_what_all_named_groups_have_consumed_is_deleted(penstock: PenstockBroker) -> None:
     config = {"retention.ms": -1, "segment.bytes": 1000, "penstock.retention.consumed.groups": "a,b"}
     penstock.create_topic("t", config=config)
@@ -254,6 +270,7 @@ def test_what_all_named_groups_have_consumed_is_deleted(penstock: PenstockBroker
     assert offsets(penstock, "t") == [5, 6, 7, 8, 9]
 
 
+@pytest.mark.promise("topics", "DeleteRecords moves the start of the log, also over kill -9")
 def test_records_that_a_client_was_told_are_deleted_stay_so_over_kill_9(penstock: PenstockBroker) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient

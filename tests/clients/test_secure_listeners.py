@@ -105,6 +105,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A broker has several listeners, in plain text and with TLS; each client gets the addresses of its "
+    "listener",
+)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_each_client_writes_and_reads_over_each_listener(site: Site, name: str) -> None:
     roundtrip = SECURE_CLIENTS[name]
@@ -117,6 +122,10 @@ def test_each_client_writes_and_reads_over_each_listener(site: Site, name: str) 
         assert roundtrip(site.bootstrap(listener), f"each-{name}", login) == [name.encode()] * count
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A TLS listener rejects clients without TLS and, where it requires certificates, without a trusted one",
+)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_a_client_without_the_right_certificate_is_refused(site: Site, name: str, tmp_path: Path) -> None:
     roundtrip = SECURE_CLIENTS[name]
@@ -132,6 +141,9 @@ def test_a_client_without_the_right_certificate_is_refused(site: Site, name: str
             roundtrip(site.bootstrap(listener), f"refused-{name}", login)
 
 
+@pytest.mark.promise(
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_each_client_logs_in_with_each_mechanism(site: Site, name: str, mechanism: str) -> None:
@@ -142,6 +154,9 @@ def test_each_client_logs_in_with_each_mechanism(site: Site, name: str, mechanis
         assert roundtrip(site.bootstrap(listener), topic, login) == [name.encode()] * count
 
 
+@pytest.mark.promise(
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_a_client_that_does_not_know_the_secret_is_refused(site: Site, name: str, mechanism: str) -> None:
@@ -151,6 +166,12 @@ def test_a_client_that_does_not_know_the_secret_is_refused(site: Site, name: str
         )
 
 
+@pytest.mark.promise("protocol", "Secrets are neither described nor logged")
+@pytest.mark.promise(
+    "access",
+    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
+    "on whichever broker; it has no secret",
+)
 def test_secrets_are_neither_described_nor_logged_nor_audited(site: Site) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource
 

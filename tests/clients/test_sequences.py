@@ -32,6 +32,7 @@ def test_a_duplicate_is_answered_with_its_first_offset_and_not_written_again(
     assert len(broker.consume(topic)) == 5
 
 
+@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
 def test_each_of_the_last_five_batches_is_recognised(wire: WireClient, topic: str) -> None:
     producer = init_producer(wire)
     for sequence in range(7):
@@ -42,6 +43,7 @@ def test_each_of_the_last_five_batches_is_recognised(wire: WireClient, topic: st
     assert error == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.promise("log", "Sequence gaps and old producer epochs get Kafka's errors")
 def test_a_gap_is_out_of_order(broker: PenstockBroker, wire: WireClient, topic: str) -> None:
     producer = init_producer(wire)
     assert send(wire, topic, producer, 0) == (0, 0)
@@ -51,6 +53,7 @@ def test_a_gap_is_out_of_order(broker: PenstockBroker, wire: WireClient, topic: 
     assert [record.value for record in broker.consume(topic)] == [b"sequence 0", b"sequence 1"]
 
 
+@pytest.mark.promise("log", "Sequence gaps and old producer epochs get Kafka's errors")
 def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_zero(wire: WireClient, topic: str) -> None:
     producer_id, epoch = init_producer(wire)
     assert send(wire, topic, (producer_id, epoch), 0) == (0, 0)
@@ -90,6 +93,7 @@ def own(penstock: PenstockBroker) -> Iterator[PenstockBroker]:
     yield penstock
 
 
+@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_sequences_survive_a_restart(own: PenstockBroker, how: str) -> None:
     with WireClient(own.port) as wire:
@@ -110,6 +114,7 @@ def test_sequences_survive_a_restart(own: PenstockBroker, how: str) -> None:
     assert len(own.consume("t")) == 5
 
 
+@pytest.mark.promise("clients", "An idempotent producer writes each record once and in order")
 def test_a_lost_answer_is_not_a_second_record(penstock: PenstockBroker) -> None:
     """The producer retries what the broker has already: this is what sequences are for."""
     from tests.clients.adapters import CLIENTS, Rec

@@ -49,6 +49,7 @@ def deadline() -> Iterator[None]:
     pytest.fail("not done in time")
 
 
+@pytest.mark.promise("share groups", "A record goes to one member at a time, and once accepted to nobody")
 def test_every_record_is_processed_once_by_one_of_many_consumers(broker: PenstockBroker, queue: str) -> None:
     wanted = fill(broker, queue, 600)
     seen: Counter[bytes] = Counter()
@@ -86,6 +87,7 @@ def test_every_record_is_processed_once_by_one_of_many_consumers(broker: Penstoc
     assert max(seen.values()) == 1
 
 
+@pytest.mark.promise("share groups", "Released records come again with a higher count, rejected ones do not")
 def test_released_records_come_again_and_rejected_ones_do_not(broker: PenstockBroker, queue: str) -> None:
     fill(broker, queue, 30)
     times: Counter[bytes] = Counter()
@@ -114,6 +116,10 @@ def test_released_records_come_again_and_rejected_ones_do_not(broker: PenstockBr
         assert offsets(wire, queue) == dict.fromkeys(range(3), (10, 0))
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+)
 def test_what_a_consumer_had_goes_to_the_next_when_it_closes(broker: PenstockBroker, queue: str) -> None:
     wanted = fill(broker, queue, 30)
     first = consumer(broker, queue, "explicit")
@@ -135,6 +141,7 @@ def test_what_a_consumer_had_goes_to_the_next_when_it_closes(broker: PenstockBro
     assert set(held) <= seen
 
 
+@pytest.mark.promise("share groups", "kill -9 of the broker forgets no acknowledgement and no delivery")
 def test_a_broker_that_was_killed_goes_on_where_it_was() -> None:
     # The member that was cut off has a part of the partitions until its session ends.
     settings = {"group.share.session.timeout.ms": 3000, "group.share.heartbeat.interval.ms": 500}

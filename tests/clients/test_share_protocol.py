@@ -53,6 +53,7 @@ def _until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.promise("share groups", "A record goes to one member at a time, and once accepted to nobody")
 def test_a_record_goes_to_one_member_and_once_accepted_to_nobody(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b", "c"])
     with ShareMember(shared, queue, queue) as one, ShareMember(shared, queue, queue) as two:
@@ -67,6 +68,9 @@ def test_a_record_goes_to_one_member_and_once_accepted_to_nobody(shared: Penstoc
         assert offsets(two.wire, queue) == {0: (3, 0)}
 
 
+@pytest.mark.promise(
+    "share groups", "A new group begins at the end unless it says otherwise; its settings last"
+)
 def test_a_new_group_begins_at_the_end_unless_it_says_otherwise(
     shared: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -79,6 +83,11 @@ def test_a_new_group_begins_at_the_end_unless_it_says_otherwise(
         assert member.fetch() == [(1, "new", 1)]
 
 
+@pytest.mark.promise(
+    "share groups",
+    "A fetch waits for new and for released records; batches are whole, or exactly as many records as "
+    "asked for",
+)
 def test_a_waiting_fetch_is_woken_by_new_records_and_by_released_ones(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -93,6 +102,10 @@ def test_a_waiting_fetch_is_woken_by_new_records_and_by_released_ones(
         assert two.end_fetch(waiting) == [(0, "a", 2)]
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+)
 def test_a_lock_ends_with_its_time_and_a_renewed_one_later(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b"])
     with ShareMember(shared, queue, queue) as one, ShareMember(shared, queue, queue) as two:
@@ -110,6 +123,10 @@ def test_a_lock_ends_with_its_time_and_a_renewed_one_later(shared: PenstockBroke
         assert late.responses[0].partitions[0].error_code == 121  # INVALID_RECORD_STATE
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+)
 def test_who_goes_away_gives_back_what_it_has(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a"])
     with ShareMember(shared, queue, queue) as two:
@@ -129,6 +146,10 @@ def test_who_goes_away_gives_back_what_it_has(shared: PenstockBroker, queue: str
         assert three.end_fetch(waiting) == [(0, "a", 3)]
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+)
 def test_a_member_that_is_silent_is_taken_out_and_its_records_come_back(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -144,6 +165,7 @@ def test_a_member_that_is_silent_is_taken_out_and_its_records_come_back(
             assert one.heartbeat(1).error_code == 25  # UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
 def test_sessions_are_checked(shared: PenstockBroker, queue: str) -> None:
     with ShareMember(shared, queue, queue) as one:
         assert one.acknowledge((0, 0, [ACCEPT])).error_code == 123  # epoch 0 is for ShareFetch
@@ -157,6 +179,7 @@ def test_sessions_are_checked(shared: PenstockBroker, queue: str) -> None:
         one.fetch()
 
 
+@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
 def test_no_more_sessions_than_there_may_be(shared: PenstockBroker, queue: str) -> None:
     members = [ShareMember(shared, queue, queue) for _ in range(9)]
     try:
@@ -169,6 +192,7 @@ def test_no_more_sessions_than_there_may_be(shared: PenstockBroker, queue: str) 
             member.wire.close()
 
 
+@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
 @pytest.mark.parametrize(
     ("acknowledged", "code"),
     [
@@ -194,6 +218,7 @@ def test_acknowledgements_that_make_no_sense_are_refused_and_change_nothing(
         assert member.acknowledge((0, 2, [ACCEPT])).responses[0].partitions[0].error_code == 0
 
 
+@pytest.mark.promise("share groups", "A record goes to one member at a time, and once accepted to nobody")
 def test_another_members_records_cannot_be_acknowledged(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a"])
     with ShareMember(shared, queue, queue) as one, ShareMember(shared, queue, queue) as two:
@@ -202,6 +227,7 @@ def test_another_members_records_cannot_be_acknowledged(shared: PenstockBroker, 
         assert two.acknowledge((0, 0, [ACCEPT])).responses[0].partitions[0].error_code == 121
 
 
+@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
 def test_topics_partitions_and_groups_that_are_not_there(shared: PenstockBroker, queue: str) -> None:
     with ShareMember(shared, queue, queue) as member:
         answer = member.share_fetch(partition=7)
@@ -214,6 +240,7 @@ def test_topics_partitions_and_groups_that_are_not_there(shared: PenstockBroker,
         assert answer.responses[0].partitions[0].error_code == 69
 
 
+@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
 def test_no_more_records_are_in_flight_than_may_be(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, [str(i) for i in range(150)])
     with ShareMember(shared, queue, queue) as member:
@@ -222,6 +249,11 @@ def test_no_more_records_are_in_flight_than_may_be(shared: PenstockBroker, queue
         assert len(member.fetch((0, 49, [ACCEPT]))) == 50
 
 
+@pytest.mark.promise(
+    "share groups",
+    "A fetch waits for new and for released records; batches are whole, or exactly as many records as "
+    "asked for",
+)
 def test_records_come_in_whole_batches_or_exactly_as_many_as_asked_for(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -233,6 +265,7 @@ def test_records_come_in_whole_batches_or_exactly_as_many_as_asked_for(
         assert len(member.fetch(max_records=3)) == 7
 
 
+@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are passed over")
 def test_deleted_records_are_not_waited_for(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b", "c"])
     with ShareMember(shared, queue, queue) as member:
@@ -245,6 +278,7 @@ def test_deleted_records_are_not_waited_for(shared: PenstockBroker, queue: str) 
         assert offsets(member.wire, queue) == {0: (3, 0)}
 
 
+@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are passed over")
 def test_compacted_offsets_are_gaps_that_the_member_acknowledges(
     shared: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -277,6 +311,7 @@ def test_compacted_offsets_are_gaps_that_the_member_acknowledges(
         assert offsets(member.wire, name) == {0: (4, 0)}
 
 
+@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are passed over")
 def test_aborted_records_are_not_delivered_where_the_group_reads_committed_ones(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -304,6 +339,11 @@ def test_aborted_records_are_not_delivered_where_the_group_reads_committed_ones(
         assert offsets(member.wire, queue) == {0: (6, 0)}
 
 
+@pytest.mark.promise(
+    "share groups",
+    "What is rejected, or whose delivery count is spent, goes to the dead-letter topic of the group with "
+    "its story in headers",
+)
 def test_what_is_rejected_or_spent_goes_to_the_dead_letter_topic(shared: PenstockBroker, queue: str) -> None:
     dead = f"{queue}-dead"
     with WireClient(shared.port) as wire:
@@ -329,6 +369,9 @@ def test_what_is_rejected_or_spent_goes_to_the_dead_letter_topic(shared: Penstoc
     assert [told[b"poison"][name] for name in story] == ["1", "delivery count spent", "5"]
 
 
+@pytest.mark.promise(
+    "share groups", "AlterShareGroupOffsets creates the group and answers for each partition"
+)
 def test_altering_offsets_creates_the_group_and_answers_for_each_partition(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -360,6 +403,11 @@ def test_altering_offsets_creates_the_group_and_answers_for_each_partition(
         assert member.fetch() == [(1, "b", 1), (2, "c", 1)]
 
 
+@pytest.mark.promise(
+    "share groups",
+    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "partitions together",
+)
 def test_what_is_acquired_is_answered_in_batches_of_the_asked_size(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -379,6 +427,7 @@ def test_what_is_acquired_is_answered_in_batches_of_the_asked_size(
             member.close_session()
 
 
+@pytest.mark.promise("share groups", "Kafka's console share consumer and `kafka-share-groups` work")
 def test_offsets_can_be_altered_and_deleted_and_a_group_with_all_it_has(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -420,6 +469,7 @@ def test_offsets_can_be_altered_and_deleted_and_a_group_with_all_it_has(
             assert again.fetch() == [(0, "a", 1), (1, "b", 1), (2, "c", 1)]
 
 
+@pytest.mark.promise("share groups", "Kafka's console share consumer and `kafka-share-groups` work")
 def test_share_groups_are_listed_described_and_their_settings_told(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -449,6 +499,7 @@ def test_the_feature_is_told() -> None:
         assert features["share.version"] == 1
 
 
+@pytest.mark.promise("share groups", "kill -9 of the broker forgets no acknowledgement and no delivery")
 def test_kill_9_forgets_no_acknowledgement_and_no_delivery() -> None:
     with PenstockBroker(SETTINGS) as broker:
         broker.create_topic("t")
@@ -468,6 +519,7 @@ def test_kill_9_forgets_no_acknowledgement_and_no_delivery() -> None:
             assert offsets(member.wire, "g") == {0: (4, 0)}
 
 
+@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
 def test_the_state_topic_does_not_grow_for_ever() -> None:
     settings = {**SETTINGS, "share.coordinator.state.topic.num.partitions": 1}
     with PenstockBroker(settings) as broker:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.testing import PenstockBroker, WireClient
-from penstock.wire import compression
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches import compression
 from penstock.wire.codec import Message
 from tests.clients.adapters import CLIENTS, CODECS, Client, ProduceFailed, Rec
 from tests.clients.raw import batch_of, old_message, produce, produce_request, stored_batches
@@ -21,6 +21,7 @@ UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
 
 
+@pytest.mark.promise("topics", "`compression.type` applies whatever codec producers use")
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_topic_with_a_compression_of_its_own_stores_that_whatever_producers_send(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str], wanted: str
@@ -39,6 +40,7 @@ def test_a_topic_with_a_compression_of_its_own_stores_that_whatever_producers_se
         assert client.consume(broker.bootstrap, name, len(sent)) == sent
 
 
+@pytest.mark.promise("topics", "`compression.type` applies whatever codec producers use")
 def test_duplicates_are_recognised_in_a_topic_that_compresses_anew(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -50,6 +52,7 @@ def test_duplicates_are_recognised_in_a_topic_that_compresses_anew(
     assert [r.value for r in broker.consume(name)] == [r.value for r in records]
 
 
+@pytest.mark.promise("topics", "`message.timestamp.type` and the bounds of timestamps are enforced")
 def test_log_append_time_takes_the_place_of_the_producers_time(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -74,6 +77,7 @@ def test_log_append_time_is_in_the_answer_to_the_producer(
     assert produce(wire, topic, batch_of([b"x"])).log_append_time_ms == -1
 
 
+@pytest.mark.promise("topics", "`message.timestamp.type` and the bounds of timestamps are enforced")
 def test_timestamps_out_of_bounds_are_refused(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -94,6 +98,7 @@ def test_timestamps_far_in_the_future_are_refused_by_default(wire: WireClient, t
     assert produce(wire, topic, batch_of([b"x"], timestamp=tomorrow)).error_code == INVALID_TIMESTAMP
 
 
+@pytest.mark.promise("topics", "`message.timestamp.type` and the bounds of timestamps are enforced")
 def test_a_bad_timestamp_inside_a_compressed_batch_is_found(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -131,6 +136,7 @@ def test_each_client_learns_that_a_compacted_topic_needs_keys(
     assert failed.value.code == (-1 if client.name == "aiokafka" else INVALID_RECORD)
 
 
+@pytest.mark.promise("protocol", "Record formats 0 and 1 get UNSUPPORTED_FOR_MESSAGE_FORMAT")
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("version", [3, 9])
 def test_old_record_formats_get_the_error_that_says_so(
@@ -142,6 +148,9 @@ def test_old_record_formats_get_the_error_that_says_so(
     assert produce(wire, topic, batch_of([b"new"]), version).base_offset == 0
 
 
+@pytest.mark.promise(
+    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+)
 def test_a_damaged_batch_is_corrupt_and_not_written(
     broker: PenstockBroker, wire: WireClient, topic: str
 ) -> None:
@@ -151,6 +160,7 @@ def test_a_damaged_batch_is_corrupt_and_not_written(
     assert broker.consume(topic) == []
 
 
+@pytest.mark.promise("protocol", "An error for one item of a request does not affect the others")
 def test_several_partitions_in_one_request_fail_one_by_one(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -168,6 +178,7 @@ def test_several_partitions_in_one_request_fail_one_by_one(
     assert sorted(r.value for r in broker.consume(name) if r.value) == [b"fine", b"fine too"]
 
 
+@pytest.mark.promise("topics", "`min.insync.replicas` that is not met rejects only acks=all")
 def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -179,6 +190,11 @@ def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
     assert len(broker.consume(name)) == 1
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "Only coordinators write to their topics, and one record that cannot be read keeps nobody's state out "
+    "of reach",
+)
 def test_clients_cannot_write_to_the_topics_of_the_coordinators(broker: PenstockBroker, topic: str) -> None:
     from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 

@@ -29,6 +29,9 @@ def test_producing_to_a_topic_that_is_not_there_creates_it(
     assert client.consume(broker.bootstrap, name, 1) == [Rec(b"first")]
 
 
+@pytest.mark.promise(
+    "protocol", "A Metadata request creates a topic and returns its leader, unless auto-creation is disabled"
+)
 def test_an_auto_created_topic_has_a_leader_in_the_first_answer(
     wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -37,6 +40,9 @@ def test_an_auto_created_topic_has_a_leader_in_the_first_answer(
     assert [(p.error_code, p.leader_id >= 0, len(p.isr_nodes)) for p in answer.partitions] == [(0, True, 1)]
 
 
+@pytest.mark.promise(
+    "protocol", "A Metadata request creates a topic and returns its leader, unless auto-creation is disabled"
+)
 def test_metadata_does_not_create_when_the_client_says_so(
     wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -45,6 +51,9 @@ def test_metadata_does_not_create_when_the_client_says_so(
     assert metadata(wire, name, create=False).error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.promise(
+    "protocol", "A Metadata request creates a topic and returns its leader, unless auto-creation is disabled"
+)
 @pytest.mark.penstock(settings={"auto.create.topics.enable": False, "num.partitions": 3})
 def test_the_broker_does_not_create_when_it_is_told_not_to(penstock: PenstockBroker) -> None:
     with WireClient(penstock.port) as wire:
@@ -57,6 +66,7 @@ def test_auto_created_topics_have_the_default_number_of_partitions(penstock: Pen
         assert len(metadata(wire, "auto", create=True).partitions) == 3
 
 
+@pytest.mark.promise("protocol", "A fetch session returns only partitions with new data")
 def test_many_partitions_are_written_and_read_through_a_fetch_session(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -68,6 +78,7 @@ def test_many_partitions_are_written_and_read_through_a_fetch_session(
     assert sorted(read, key=lambda r: r.partition) == first
 
 
+@pytest.mark.promise("protocol", "A fetch session returns only partitions with new data")
 def test_a_session_sends_only_the_partitions_that_have_news(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -129,6 +140,9 @@ def test_a_session_sends_only_the_partitions_that_have_news(
     assert unknown.error_code == 70  # FETCH_SESSION_ID_NOT_FOUND
 
 
+@pytest.mark.promise(
+    "protocol", "A topic that is deleted and created again has a new id and a higher leader epoch"
+)
 def test_a_topic_made_again_under_its_old_name_serves_a_client_that_knew_the_old_one(
     broker: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -177,6 +191,9 @@ def deliver(producer: Producer, topic: str, value: bytes) -> None:
     raise AssertionError(f"not delivered: {outcome}")
 
 
+@pytest.mark.promise(
+    "protocol", "A topic that is deleted and created again has a new id and a higher leader epoch"
+)
 def test_a_topic_made_again_has_a_new_id_and_a_leader_epoch_above_the_old_one(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -213,6 +230,7 @@ def test_an_idempotent_producer_of_a_deleted_topic_goes_on_in_the_new_one(
     assert [record.value for record in broker.consume(name)] == [b"new"]
 
 
+@pytest.mark.promise("topics", "A deleted topic's files are removed after `file.delete.delay.ms`")
 def test_a_deleted_topic_is_gone_from_the_disk_after_its_delay(penstock: PenstockBroker) -> None:
     import os
 

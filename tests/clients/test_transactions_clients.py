@@ -84,6 +84,10 @@ def consumers() -> Iterator[list[Consumer]]:
 # librdkafka
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+)
 def test_committed_and_aborted_transactions(broker: PenstockBroker, topic: str) -> None:
     producer = producer_of(broker, topic)
     for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
@@ -95,6 +99,10 @@ def test_committed_and_aborted_transactions(broker: PenstockBroker, topic: str) 
     assert read_all(broker, topic, "read_uncommitted") == [b"a", b"b", b"c"]
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+)
 def test_large_transactions_over_many_partitions(
     broker: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -111,6 +119,7 @@ def test_large_transactions_over_many_partitions(
     )
 
 
+@pytest.mark.promise("transactions", "The last stable offset waits for open transactions")
 def test_a_reader_waits_at_an_open_transaction(
     broker: PenstockBroker, topic: str, consumers: list[Consumer]
 ) -> None:
@@ -162,6 +171,7 @@ def transform(
         consumer.close()
 
 
+@pytest.mark.promise("transactions", "Consume, transform, produce is exactly once, also over a killed broker")
 def test_consume_transform_produce_is_exactly_once(
     broker: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -174,6 +184,7 @@ def test_consume_transform_produce_is_exactly_once(
     assert len(read_all(broker, target, "read_uncommitted")) > 40
 
 
+@pytest.mark.promise("transactions", "A newer producer fences the older one")
 def test_a_second_producer_with_the_same_id_fences_the_first(broker: PenstockBroker, topic: str) -> None:
     first = producer_of(broker, topic)
     first.begin_transaction()
@@ -190,6 +201,10 @@ def test_a_second_producer_with_the_same_id_fences_the_first(broker: PenstockBro
     assert read_all(broker, topic) == [b"from the second"]
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+)
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     penstock: PenstockBroker,
 ) -> None:
@@ -210,6 +225,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     assert read_all(penstock, "t") == [b"in time"]
 
 
+@pytest.mark.promise("transactions", "A commit whose answer was lost is retried to the same end")
 def test_a_commit_whose_answer_is_lost_is_retried_to_the_same_end(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     producer = producer_of(penstock, "x")
@@ -234,6 +250,9 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(penstock: PenstockBroker
     assert read_all(penstock, "t") == [b"x"]
 
 
+@pytest.mark.promise(
+    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+)
 def test_a_transaction_goes_on_over_a_killed_broker(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     producer = producer_of(penstock, "x")
@@ -247,6 +266,9 @@ def test_a_transaction_goes_on_over_a_killed_broker(penstock: PenstockBroker) ->
     assert read_all(penstock, "t") == [b"before", b"after"]
 
 
+@pytest.mark.promise(
+    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+)
 def test_a_broker_killed_in_the_middle_tears_no_transaction(penstock: PenstockBroker) -> None:
     """Each transaction writes its number to all partitions: a reader sees it on all of them, or on none."""
     penstock.create_topic("t", partitions=3)
@@ -275,6 +297,7 @@ def test_a_broker_killed_in_the_middle_tears_no_transaction(penstock: PenstockBr
     assert seen == {number: {0, 1, 2} for number in settled}
 
 
+@pytest.mark.promise("transactions", "Consume, transform, produce is exactly once, also over a killed broker")
 def test_exactly_once_over_a_killed_broker(penstock: PenstockBroker) -> None:
     penstock.create_topic("source")
     penstock.create_topic("target")
@@ -289,6 +312,10 @@ def test_exactly_once_over_a_killed_broker(penstock: PenstockBroker) -> None:
 # aiokafka
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+)
 def test_aiokafka_commits_and_aborts(broker: PenstockBroker, topic: str) -> None:
     async def scenario() -> list[bytes]:
         async with aiokafka.AIOKafkaProducer(
@@ -309,6 +336,11 @@ def test_aiokafka_commits_and_aborts(broker: PenstockBroker, topic: str) -> None
     assert asyncio.run(scenario()) == [b"a", b"c"]
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
+    "not know",
+)
 def test_aiokafka_sends_offsets_in_the_transaction(broker: PenstockBroker, topic: str) -> None:
     partition, group = aiokafka.TopicPartition(topic, 0), f"aio-{topic}"
 
@@ -332,6 +364,7 @@ def test_aiokafka_sends_offsets_in_the_transaction(broker: PenstockBroker, topic
     assert asyncio.run(scenario()) == [None, 5]
 
 
+@pytest.mark.promise("transactions", "A newer producer fences the older one")
 def test_aiokafka_is_fenced_by_a_second_producer(broker: PenstockBroker, topic: str) -> None:
     async def scenario() -> None:
         def make() -> aiokafka.AIOKafkaProducer:
@@ -355,6 +388,10 @@ def test_aiokafka_is_fenced_by_a_second_producer(broker: PenstockBroker, topic: 
 # kafka-python
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+)
 def test_kafka_python_commits_and_aborts(broker: PenstockBroker, topic: str) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"kp-{topic}")
     try:
@@ -378,6 +415,11 @@ def test_kafka_python_commits_and_aborts(broker: PenstockBroker, topic: str) -> 
         consumer.close()
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
+    "not know",
+)
 def test_kafka_python_sends_offsets_in_the_transaction(broker: PenstockBroker, topic: str) -> None:
     group, partition = f"kp-{topic}", kafka.TopicPartition(topic, 0)
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=group)

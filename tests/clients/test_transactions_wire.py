@@ -8,8 +8,8 @@ import pytest
 
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.clients.txn_wire import (
     WireProducer,
     committed,
@@ -52,6 +52,10 @@ def write(producer: WireProducer, topic: str, value: bytes, partition: int = 0) 
     assert producer.produce(topic, value, partition) == 0
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+)
 def test_committed_records_are_read_and_aborted_ones_are_not(producer: WireProducer, topic: str) -> None:
     for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
         write(producer, topic, value)
@@ -59,6 +63,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(producer: WireProdu
     assert committed(producer.wire, topic) == [b"a", b"c"]
 
 
+@pytest.mark.promise("transactions", "The last stable offset waits for open transactions")
 def test_an_open_transaction_holds_the_last_stable_offset(producer: WireProducer, topic: str) -> None:
     write(producer, topic, b"a")
     producer.end(True)
@@ -71,6 +76,10 @@ def test_an_open_transaction_holds_the_last_stable_offset(producer: WireProducer
     assert found.last_stable_offset == found.high_watermark == 4
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+)
 def test_a_transaction_over_partitions_ends_on_all_of_them(
     broker: PenstockBroker, producer: WireProducer, topic_name: Callable[[], str]
 ) -> None:
@@ -86,6 +95,10 @@ def test_a_transaction_over_partitions_ends_on_all_of_them(
     assert described(producer.wire, producer.transactional_id).transaction_state == "CompleteCommit"
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+)
 def test_each_end_has_an_epoch_of_its_own_with_version_2_only(producer: WireProducer, topic: str) -> None:
     epochs = []
     for commit in (True, False, True):
@@ -95,6 +108,7 @@ def test_each_end_has_an_epoch_of_its_own_with_version_2_only(producer: WireProd
     assert epochs == ([0, 1, 2] if producer.version == 2 else [0, 0, 0])
 
 
+@pytest.mark.promise("transactions", "A commit whose answer was lost is retried to the same end")
 def test_a_retry_of_the_end_is_answered_as_the_first(producer: WireProducer, topic: str) -> None:
     write(producer, topic, b"x")
     before = producer.producer_id, producer.epoch
@@ -107,6 +121,7 @@ def test_a_retry_of_the_end_is_answered_as_the_first(producer: WireProducer, top
     assert committed(producer.wire, topic) == [b"x"]
 
 
+@pytest.mark.promise("transactions", "A newer producer fences the older one")
 def test_a_second_producer_fences_the_first(producer: WireProducer, topic: str) -> None:
     write(producer, topic, b"lost")
     second = WireProducer(producer.wire, producer.transactional_id, producer.version)
@@ -123,6 +138,7 @@ def test_a_second_producer_fences_the_first(producer: WireProducer, topic: str) 
     assert committed(producer.wire, topic) == [b"kept"]
 
 
+@pytest.mark.promise("transactions", "A newer producer fences the older one")
 def test_older_versions_are_told_invalid_producer_epoch(wire: WireClient, topic: str) -> None:
     old = WireProducer(wire, f"tx-{topic}")
     old.init()
@@ -138,6 +154,10 @@ def test_older_versions_are_told_invalid_producer_epoch(wire: WireClient, topic:
     assert old.init(producer=name, version=4) == PRODUCER_FENCED
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+)
 def test_a_producer_that_names_its_epoch_gets_the_next(producer: WireProducer) -> None:
     named = producer.producer_id, producer.epoch
     assert producer.init(producer=named) == 0
@@ -146,6 +166,10 @@ def test_a_producer_that_names_its_epoch_gets_the_next(producer: WireProducer) -
     assert producer.epoch == named[1] + 1
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+)
 def test_a_produce_outside_the_transaction_is_refused_or_adds_its_partition(
     wire: WireClient, topic: str
 ) -> None:
@@ -161,6 +185,10 @@ def test_a_produce_outside_the_transaction_is_refused_or_adds_its_partition(
     assert committed(wire, topic) == [b"x"]
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+)
 def test_a_produce_that_comes_after_the_end_leaves_nothing_behind(producer: WireProducer, topic: str) -> None:
     """Before KIP-890 such a record was a transaction that hung for ever."""
     write(producer, topic, b"x")
@@ -173,6 +201,7 @@ def test_a_produce_that_comes_after_the_end_leaves_nothing_behind(producer: Wire
     assert found.last_stable_offset == found.high_watermark == 2
 
 
+@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
 def test_a_transactional_batch_needs_a_transactional_id(wire: WireClient, topic: str) -> None:
     one = WireProducer(wire, f"tx-{topic}")
     one.init()
@@ -207,6 +236,7 @@ def test_all_partitions_are_added_or_none(wire: WireClient, topic: str) -> None:
     assert described(wire, one.transactional_id).transaction_state == "Empty"
 
 
+@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
 def test_who_is_not_known_is_told_so(wire: WireClient, topic: str) -> None:
     stranger = WireProducer(wire, f"tx-{topic}")
     stranger.producer_id, stranger.epoch = 987654321, 0
@@ -218,6 +248,7 @@ def test_who_is_not_known_is_told_so(wire: WireClient, topic: str) -> None:
     assert described(wire, stranger.transactional_id).error_code == TRANSACTIONAL_ID_NOT_FOUND
 
 
+@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
 def test_bad_requests_get_the_error_that_kafka_gives(wire: WireClient, topic: str) -> None:
     one = WireProducer(wire, f"tx-{topic}")
     assert one.init(timeout_ms=900_001) == INVALID_TRANSACTION_TIMEOUT
@@ -249,6 +280,11 @@ def test_very_long_transactional_ids_work(wire: WireClient, topic: str) -> None:
 # offsets in a transaction
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
+    "not know",
+)
 def test_offsets_count_when_the_transaction_commits(producer: WireProducer, topic: str) -> None:
     wire, group = producer.wire, f"g-{topic}"
     find_coordinator(wire, group, GROUP)
@@ -276,6 +312,11 @@ def test_offsets_outside_a_transaction_are_refused(wire: WireClient, topic: str)
     assert committed_offset(wire, group, topic) == (-1, 0)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
+    "not know",
+)
 def test_offsets_of_a_member_that_the_group_does_not_know_are_refused(
     producer: WireProducer, topic: str
 ) -> None:
@@ -302,6 +343,9 @@ def listed(wire: WireClient, version: int = 2, **filters: object) -> Message:
     return wire.request(ApiKey.LIST_TRANSACTIONS, version, Message(**(wanted | filters)))
 
 
+@pytest.mark.promise(
+    "transactions", "Transactions are listed and described (KIP-664), and one that hangs is ended by a marker"
+)
 def test_transactions_are_listed_by_state_producer_duration_and_pattern(
     producer: WireProducer, topic: str
 ) -> None:
@@ -323,6 +367,9 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern(
     producer.end(False)
 
 
+@pytest.mark.promise(
+    "transactions", "Transactions are listed and described (KIP-664), and one that hangs is ended by a marker"
+)
 def test_a_hanging_transaction_is_ended_by_a_marker(wire: WireClient, topic: str) -> None:
     """As an operator does it (KIP-664): found by DescribeProducers, aborted by WriteTxnMarkers."""
     one = WireProducer(wire, f"tx-{topic}")
@@ -347,6 +394,10 @@ def test_a_hanging_transaction_is_ended_by_a_marker(wire: WireClient, topic: str
     assert committed(wire, topic) == []
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+)
 def test_a_marker_of_version_2_must_be_newer_than_the_records(wire: WireClient, topic: str) -> None:
     one = WireProducer(wire, f"tx-{topic}", 2)
     one.init()
@@ -368,6 +419,10 @@ def test_a_marker_of_version_2_must_be_newer_than_the_records(wire: WireClient, 
     assert mark(one.epoch + 1) == 0
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+)
 def test_the_features_in_force_are_told(wire: WireClient) -> None:
     answer = wire.request(
         ApiKey.API_VERSIONS, 4, Message(client_software_name="t", client_software_version="1")
@@ -387,6 +442,10 @@ def test_the_features_in_force_are_told(wire: WireClient) -> None:
 # time and crashes
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+)
 def test_a_transaction_that_nobody_ends_is_aborted_in_time(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     with WireClient(penstock.port) as wire:
@@ -410,6 +469,7 @@ def test_a_transaction_that_nobody_ends_is_aborted_in_time(penstock: PenstockBro
         assert committed(wire, "t") == [b"z"]
 
 
+@pytest.mark.promise("transactions", "Ids that are not used expire")
 @pytest.mark.penstock(settings={"transactional.id.expiration.ms": 60_000})
 def test_ids_that_are_not_used_expire(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -424,6 +484,9 @@ def test_ids_that_are_not_used_expire(penstock: PenstockBroker) -> None:
         assert one.producer_id != before
 
 
+@pytest.mark.promise(
+    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+)
 @pytest.mark.parametrize("version", [0, 2])
 def test_an_open_transaction_outlives_a_killed_broker(penstock: PenstockBroker, version: int) -> None:
     penstock.create_topic("t")
@@ -442,6 +505,9 @@ def test_an_open_transaction_outlives_a_killed_broker(penstock: PenstockBroker, 
         assert committed(wire, "t") == [b"before", b"after"]
 
 
+@pytest.mark.promise(
+    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+)
 def test_offsets_of_a_transaction_outlive_a_killed_broker(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     with WireClient(penstock.port) as wire:

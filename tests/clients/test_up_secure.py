@@ -31,12 +31,20 @@ def login(up: SecureUp, user: str, password: str) -> Login:
     return Login("SASL_SSL", Path(up.ready["ca"]), mechanism="SCRAM-SHA-512", user=user, password=password)
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
+    "tools and every command",
+)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_the_administrator_writes_and_reads_with_each_client(up: SecureUp, name: str) -> None:
     admin = login(up, up.client["sasl.username"], up.client["sasl.password"])
     assert name.encode() in SECURE_CLIENTS[name](up.ready["bootstrap"], f"by-{name}", admin)
 
 
+@pytest.mark.promise(
+    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_who_has_no_password_or_a_wrong_one_is_refused(up: SecureUp, name: str) -> None:
     for stranger in (
@@ -50,6 +58,11 @@ def test_who_has_no_password_or_a_wrong_one_is_refused(up: SecureUp, name: str) 
             SECURE_CLIENTS[name](up.ready["bootstrap"], "strangers", stranger)
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
+    "tools and every command",
+)
 def test_the_client_file_is_librdkafkas_as_it_stands(up: SecureUp) -> None:
     assert up.ready["client_config"] == str(up.data / "secure" / "client.properties")
     topics = AdminClient(up.client).list_topics(timeout=30).topics
@@ -58,6 +71,11 @@ def test_the_client_file_is_librdkafkas_as_it_stands(up: SecureUp) -> None:
         AdminClient({**up.client, "sasl.password": "wrong"}).list_topics(timeout=5)
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
+    "tools and every command",
+)
 @pytest.mark.parametrize("file", ["client_config", "client_config_java"])
 def test_commands_of_every_kind_take_the_file(up: SecureUp, file: str) -> None:
     config = ("--client-config", up.ready[file])
@@ -81,6 +99,11 @@ def test_commands_of_every_kind_take_the_file(up: SecureUp, file: str) -> None:
         up.penstock(*words, "--json", *config)
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
+    "tools and every command",
+)
 def test_the_shell_file_makes_options_unnecessary_also_for_the_registry(up: SecureUp) -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
     (up.directory / "r.avsc").write_text(schema)
@@ -98,6 +121,9 @@ def test_the_shell_file_makes_options_unnecessary_also_for_the_registry(up: Secu
     assert json.loads(done.stdout.splitlines()[-1]) == {"n": 7}
 
 
+@pytest.mark.promise(
+    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+)
 def test_a_new_user_may_do_nothing_until_it_is_allowed(up: SecureUp) -> None:
     config = ("--client-config", up.ready["client_config"])
     up.penstock("users", "add", "alice", "--password-file", "-", *config, input="wonderland")
@@ -113,6 +139,9 @@ def test_a_new_user_may_do_nothing_until_it_is_allowed(up: SecureUp) -> None:
     up.penstock("topics", "list", *config, *registry, "--timeout", "3", ok=False)
 
 
+@pytest.mark.promise(
+    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+)
 def test_the_registry_wants_the_password_over_https(up: SecureUp) -> None:
     url = up.ready["registry"]
     assert url.startswith("https://")
@@ -128,14 +157,57 @@ def test_the_registry_wants_the_password_over_https(up: SecureUp) -> None:
     assert isinstance(client.get_subjects(), list)
 
 
+@pytest.mark.promise(
+    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+)
+def test_the_connect_worker_wants_the_password_and_has_a_login_of_its_own(up: SecureUp) -> None:
+    url = up.ready["connect"]
+    assert url.startswith("https://")
+    user = up.client["sasl.username"], up.client["sasl.password"]
+    up.penstock("topics", "create", "lines", "--client-config", up.ready["client_config"])
+    lines = up.directory / "lines"
+    lines.write_text("one\ntwo\n")
+    config = {"connector.class": "FileStreamSource", "file": str(lines), "topic": "lines"}
+    config["value.converter"] = "org.apache.kafka.connect.storage.StringConverter"
+    with httpx.Client(base_url=url, verify=up.tls(), trust_env=False, timeout=60) as http:
+        for path in ("/", "/connectors", "/connector-plugins", "/metrics", "/admin/loggers"):
+            assert http.get(path).status_code == 401
+            assert http.get(path, auth=("admin", "wrong")).status_code == 401
+        body = {"name": "lines", "config": config}
+        assert http.post("/connectors", json=body).status_code == 401
+        assert http.post("/connectors", json=body, auth=user).status_code == 201
+    command = f". {up.ready['client_env']}; {sys.executable} -m penstock"
+    listed = subprocess.run(
+        ["sh", "-c", f"{command} connect list --json"], capture_output=True, text=True, timeout=120
+    )
+    assert "lines" in listed.stdout, listed.stderr
+    read = subprocess.run(
+        ["sh", "-c", f"{command} consume lines --from earliest --follow -n 2"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert read.stdout == "one\ntwo\n", read.stderr
+    # Its user is no administrator: it may not write where the servers keep their state.
+    passwords = (up.data / "secure" / "connect.properties").read_text()
+    file = up.directory / "connect.properties"
+    file.write_text(f"bootstrap.servers={up.ready['bootstrap']}\n{passwords}")
+    up.penstock("produce", "_schemas", "--client-config", str(file), input="no\n", ok=False)
+    up.penstock("users", "list", "--client-config", str(file), ok=False)
+
+
 METADATA = b"\0\3\0\1" + struct.pack(">ih", 7, -1) + struct.pack(">i", -1)
 API_VERSIONS = b"\0\x12\0\0" + struct.pack(">ih", 7, -1)
 
 
+@pytest.mark.promise(
+    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+)
 def test_no_port_answers_a_stranger(up: SecureUp) -> None:
     (broker,) = up.ready["brokers"]
     registry = httpx.URL(up.ready["registry"])
-    served = {("127.0.0.1", broker["port"]), ("127.0.0.1", registry.port)}
+    connect = httpx.URL(up.ready["connect"])
+    served = {("127.0.0.1", port) for port in (broker["port"], registry.port, connect.port)}
     assert up.ports() == served
     for port in served:
         for request in (
@@ -153,21 +225,30 @@ def _framed(request: bytes) -> bytes:
     return struct.pack(">i", len(request)) + request
 
 
+@pytest.mark.promise(
+    "access", "Its files are the owner's alone; no secret is an argument of a process or in a log"
+)
 def test_all_files_and_the_directory_are_the_owners_alone(up: SecureUp) -> None:
     for path in (up.data, *up.data.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
+@pytest.mark.promise(
+    "access", "Its files are the owner's alone; no secret is an argument of a process or in a log"
+)
 def test_no_secret_is_an_argument_or_in_the_log(up: SecureUp) -> None:
     passwords = (up.data / "secure" / "passwords.properties").read_text().splitlines()
     secrets = [line.split("=", 1)[1] for line in passwords]
-    assert len(secrets) == 4
+    assert len(secrets) == 6
     said = [up.log.read_bytes(), json.dumps(up.ready).encode()]
     said += [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in up.processes()]
     for secret in secrets:
         assert not any(secret.encode() in each for each in said)
 
 
+@pytest.mark.promise(
+    "access", "A second start has the same authority, users and passwords; one without --secure is refused"
+)
 def test_a_second_start_has_the_same_authority_users_and_passwords(tmp_path: Path) -> None:
     up = SecureUp(tmp_path, "--no-registry")
     config = ("--client-config", up.ready["client_config"])

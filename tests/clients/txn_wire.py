@@ -6,8 +6,8 @@ import time
 
 from penstock.testing import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch, iter_records, read_header
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch, iter_records, read_header
 
 TRANSACTION = 1  # a key type of FindCoordinator
 

@@ -78,6 +78,13 @@ class Node:
             "zookeeper.connect": f"127.0.0.1:{self.zookeeper.port}/test",
         }
 
+    def change(self, values: Mapping[str, str]) -> None:
+        """Settings from the next start on, listeners included."""
+        self._values |= values
+
+    def value(self, name: str) -> str:
+        return self._values[name]
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -200,6 +207,11 @@ class Cluster:
         if start:
             node.start()
         return node
+
+    def use(self, client_config: Mapping[str, str]) -> None:
+        """What this harness itself is a client with from now on, `bootstrap.servers` included."""
+        self.client_config = dict(client_config)
+        self._admin = None
 
     @property
     def bootstrap(self) -> str:

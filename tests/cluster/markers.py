@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.log.scan import scan_batches
+from penstock.log.recovery.scan import scan_batches
 from penstock.transactions.records import decode_value
 from penstock.transactions.state import PREPARED, TV_2
-from penstock.wire.records import iter_records, parse_control
+from penstock.wire.batches.records import iter_records, parse_control
 
 TRANSACTION_STATE = "__transaction_state"
 

@@ -51,6 +51,10 @@ def admin_of(node: Node) -> AdminClient:
     return AdminClient({"bootstrap.servers": f"127.0.0.1:{node.clients.port}"})
 
 
+@pytest.mark.promise(
+    "access",
+    "An ACL or quota that one broker is asked to change is in force on all brokers; replication goes on",
+)
 def test_an_acl_made_at_one_broker_denies_at_all_and_deleted_at_another_allows_again(
     cluster: Cluster,
 ) -> None:
@@ -75,6 +79,10 @@ def test_an_acl_made_at_one_broker_denies_at_all_and_deleted_at_another_allows_a
     wait_until("all allow", lambda: [code_of(node, "secret") for node in nodes] == [0, 0, 0])
 
 
+@pytest.mark.promise(
+    "access",
+    "An ACL or quota that one broker is asked to change is in force on all brokers; replication goes on",
+)
 def test_replication_and_groups_go_on_where_acls_are_on(cluster: Cluster) -> None:
     cluster.create_topic("open")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
@@ -89,6 +97,10 @@ def test_replication_and_groups_go_on_where_acls_are_on(cluster: Cluster) -> Non
     consumer.close()
 
 
+@pytest.mark.promise(
+    "access",
+    "An ACL or quota that one broker is asked to change is in force on all brokers; replication goes on",
+)
 def test_a_quota_set_at_one_broker_is_described_by_all(cluster: Cluster) -> None:
     first, *others = cluster.nodes.values()
     entity = [Message(entity_type="user", entity_name="alice")]
@@ -139,6 +151,11 @@ def recorded(cluster: Cluster, user: str) -> set[object]:
     }  # fmt: skip
 
 
+@pytest.mark.promise(
+    "access",
+    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
+    "on whichever broker; it has no secret",
+)
 def test_what_each_broker_is_asked_is_in_one_audit_topic_also_after_its_leader_is_killed(
     cluster: Cluster,
 ) -> None:

@@ -27,6 +27,10 @@ def log_of(node: Node, topic: str, partition: int) -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
+@pytest.mark.promise(
+    "topics",
+    "A follower that was down catches up, also when it is killed meanwhile, and its log equals the leader's",
+)
 def test_a_follower_far_behind_ends_with_the_leaders_log(cluster: Cluster) -> None:
     cluster.create_topic("t", 3)
     follower = cluster.nodes[3]

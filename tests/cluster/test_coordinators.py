@@ -23,6 +23,11 @@ _RECORDS = 3000
 _MORE = 3300
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A transactional copy is exact and in order while brokers, clients and coordinators are bounced, and a "
+    "zombie is fenced",
+)
 def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_are_bounced(
     cluster: Cluster,
 ) -> None:
@@ -65,6 +70,10 @@ def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_ar
         assert [value for _, value in records] == [b"%d" % n for n in range(partition, _MORE, 3)]
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A group whose coordinator dies during a rebalance continues, and acknowledged commits are kept",
+)
 def test_a_group_goes_on_where_it_was_when_its_coordinator_dies_in_a_rebalance(cluster: Cluster) -> None:
     """What was written is consumed while it is written; what was said to be committed is."""
     cluster.create_topic("grouped", partitions=6, min_insync_replicas="2")

@@ -48,6 +48,12 @@ def start_of(cluster: Cluster, topic: str) -> int:
     return answers[0][1]
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_deleted_records_do_not_come_back_when_the_leader_dies(cluster: Cluster) -> None:
     cluster.create_topic("deleted", partitions=1)
     cluster.wait_in_sync("deleted")
@@ -59,6 +65,12 @@ def test_deleted_records_do_not_come_back_when_the_leader_dies(cluster: Cluster)
     assert start_of(cluster, "deleted") == 4
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_deleted_records_do_not_come_back_when_all_brokers_die(cluster: Cluster) -> None:
     cluster.create_topic("deleted-at-all", partitions=1)
     cluster.wait_in_sync("deleted-at-all")
@@ -80,6 +92,12 @@ def test_deleted_records_do_not_come_back_when_all_brokers_die(cluster: Cluster)
     assert start_of(cluster, "deleted-at-all") == 7
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_a_follower_that_stands_still_is_waited_for_up_to_the_timeout(cluster: Cluster) -> None:
     cluster.create_topic("waited", partitions=1)
     cluster.wait_in_sync("waited")
@@ -93,6 +111,11 @@ def test_a_follower_that_stands_still_is_waited_for_up_to_the_timeout(cluster: C
     assert delete(leader, "waited", 4) == (0, 4)
 
 
+@pytest.mark.promise(
+    "topics",
+    "A broker without a replica answers NOT_LEADER_OR_FOLLOWER for a partition that others have, in every "
+    "API",
+)
 def test_a_broker_without_the_partition_sends_clients_to_those_that_have_it(cluster: Cluster) -> None:
     cluster.create_topic("elsewhere", partitions=1, replicas=2)
     replicas = cluster.metadata("elsewhere").topics["elsewhere"].partitions[0].replicas

@@ -36,6 +36,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
+@pytest.mark.promise(
+    "cluster", "A full or failed disk of one broker stops no other partition and loses nothing"
+)
 def test_a_full_disk_of_one_broker_stops_nobody_and_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
     with running(tmp_path) as cluster:
         cluster.create_topic("t", min_insync_replicas="2")
@@ -57,6 +60,9 @@ def test_a_full_disk_of_one_broker_stops_nobody_and_loses_nothing(tmp_path: Path
         check(history, read_all(cluster, "t"))
 
 
+@pytest.mark.promise(
+    "cluster", "A full or failed disk of one broker stops no other partition and loses nothing"
+)
 def test_a_dead_directory_of_the_leader_moves_the_lead_and_is_made_anew_at_its_next_start(
     cluster: Cluster,
 ) -> None:

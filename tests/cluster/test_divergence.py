@@ -31,6 +31,7 @@ def load(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Writer]:
     check(history, read_all(cluster, topic))
 
 
+@pytest.mark.promise("cluster", "Diverging logs are truncated by leader epoch, and all replicas become equal")
 def test_a_tail_that_no_other_replica_has_is_cut_when_its_leader_returns(cluster: Cluster) -> None:
     """It was acknowledged by the leader alone (acks=1), so it may go; what all had stays, on all alike."""
     cluster.create_topic("tails", partitions=1, min_insync_replicas="2")
@@ -57,6 +58,11 @@ def test_a_tail_that_no_other_replica_has_is_cut_when_its_leader_returns(cluster
     )
 
 
+@pytest.mark.promise(
+    "cluster",
+    "Without unclean elections a partition stays offline until an in-sync replica returns; with them, "
+    "consumers get an error where records were lost",
+)
 def test_without_unclean_elections_a_partition_waits_for_its_last_in_sync_replica(cluster: Cluster) -> None:
     cluster.create_topic("clean", partitions=1, replicas=2, min_insync_replicas="1")
     last = _leave_alone(cluster, "clean")
@@ -72,6 +78,11 @@ def test_without_unclean_elections_a_partition_waits_for_its_last_in_sync_replic
     assert values.count(b"alone:9") == 1 and values[-1] == b"v"
 
 
+@pytest.mark.promise(
+    "cluster",
+    "Without unclean elections a partition stays offline until an in-sync replica returns; with them, "
+    "consumers get an error where records were lost",
+)
 def test_an_unclean_election_serves_on_and_clients_are_shown_what_is_gone(cluster: Cluster) -> None:
     cluster.create_topic("unclean", partitions=1, replicas=2, min_insync_replicas="1")
     last = _leave_alone(cluster, "unclean")

@@ -9,14 +9,21 @@ from confluent_kafka import KafkaException, Producer
 
 from tests.cluster.harness import SESSION_MS, Cluster, Node, wait_until
 from tests.cluster.history import Writer, check, read_all
+from tests.repetitions import times
 
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.promise(
+    "cluster",
+    "kill -9 of the leader, again and again, loses and duplicates no acknowledged record, and a consumer "
+    "reads on to the end",
+)
+@pytest.mark.repeated
 def test_killing_the_leader_again_and_again_loses_nothing_acknowledged(cluster: Cluster) -> None:
     cluster.create_topic("leader-killed", min_insync_replicas="2")
     with Writer(cluster, "leader-killed") as writer:
-        for _ in range(5):
+        for _ in range(times(2, 5)):
             writer.wait_for_progress()
             leader = cluster.leader("leader-killed")
             leader.kill()
@@ -28,10 +35,16 @@ def test_killing_the_leader_again_and_again_loses_nothing_acknowledged(cluster: 
     check(history, read_all(cluster, "leader-killed"))
 
 
+@pytest.mark.promise(
+    "cluster",
+    "kill -9 of the controller, again and again: another broker takes over, and metadata can be changed "
+    "again",
+)
+@pytest.mark.repeated
 def test_killing_the_controller_again_and_again_loses_nothing_acknowledged(cluster: Cluster) -> None:
     cluster.create_topic("controller-killed", min_insync_replicas="2")
     with Writer(cluster, "controller-killed") as writer:
-        for round_ in range(5):
+        for round_ in range(times(2, 5)):
             controller = cluster.controller()
             controller.kill()
             wait_until("another is controller", lambda was=controller: cluster.controller() is not was)
@@ -45,6 +58,7 @@ def test_killing_the_controller_again_and_again_loses_nothing_acknowledged(clust
     check(history, read_all(cluster, "controller-killed"))
 
 
+@pytest.mark.promise("cluster", "A rolling restart transfers leadership first, and no producer sees an error")
 def test_a_rolling_restart_is_not_noticed_by_producers(cluster: Cluster) -> None:
     cluster.create_topic("rolling", min_insync_replicas="2")
     with Writer(cluster, "rolling") as writer:
@@ -60,6 +74,7 @@ def test_a_rolling_restart_is_not_noticed_by_producers(cluster: Cluster) -> None
     check(history, read_all(cluster, "rolling"))
 
 
+@pytest.mark.promise("cluster", "After kill -9 of all brokers at once, all acknowledged records are back")
 def test_all_brokers_killed_at_once_come_back_with_all_that_was_acknowledged(cluster: Cluster) -> None:
     cluster.create_topic("all-killed", min_insync_replicas="2")
     with Writer(cluster, "all-killed") as writer:
@@ -77,6 +92,11 @@ def test_all_brokers_killed_at_once_come_back_with_all_that_was_acknowledged(clu
     check(history, read_all(cluster, "all-killed"))
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A leader paused for longer than its session is fenced and acknowledges nothing; a shorter pause has "
+    "no effect",
+)
 def test_a_leader_that_was_stopped_past_its_session_comes_back_fenced(cluster: Cluster) -> None:
     """While it was stopped another was elected. What it is sent when it wakes up, it does not acknowledge."""
     cluster.create_topic("stopped", partitions=1, min_insync_replicas="2")
@@ -110,6 +130,7 @@ def test_a_leader_that_was_stopped_past_its_session_comes_back_fenced(cluster: C
     check(history, {0: [one for one in log[0] if not one[1].startswith(b"z:")]})
 
 
+@pytest.mark.promise("cluster", "Idempotent retries over a failover write each record once")
 def test_idempotent_retries_over_a_failover_write_each_record_once(cluster: Cluster) -> None:
     """The acknowledgement is lost with the leader; the retry goes to its successor, which knows the batch."""
     cluster.create_topic("retried", partitions=1, min_insync_replicas="2")
@@ -129,6 +150,11 @@ def test_idempotent_retries_over_a_failover_write_each_record_once(cluster: Clus
     check(history, read_all(cluster, "retried"))
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A leader paused for longer than its session is fenced and acknowledges nothing; a shorter pause has "
+    "no effect",
+)
 def test_a_session_is_longer_than_a_pause_that_is_forgiven(cluster: Cluster) -> None:
     cluster.create_topic("short-pause", partitions=1, min_insync_replicas="2")
     leader = cluster.leader("short-pause")
@@ -143,6 +169,9 @@ def test_a_session_is_longer_than_a_pause_that_is_forgiven(cluster: Cluster) -> 
         raise AssertionError("the record was not taken") from error
 
 
+@pytest.mark.promise(
+    "cluster", "A second broker with the same `node.id` is rejected, and the first continues"
+)
 def test_a_second_broker_with_the_same_number_is_refused_and_the_first_goes_on(cluster: Cluster) -> None:
     """Both would lead the same partitions, and acknowledge different records with the same offsets."""
     cluster.create_topic("numbered", min_insync_replicas="2")

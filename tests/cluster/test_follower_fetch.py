@@ -20,8 +20,8 @@ from penstock.errors import (
 )
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.cluster.harness import PATIENCE, Cluster, Node, running, wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -88,6 +88,11 @@ def follower_of(cluster: Cluster, topic: str) -> Node:
     return next(node for node in cluster.nodes.values() if node is not leader)
 
 
+@pytest.mark.promise(
+    "topics",
+    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
+    "(KIP-392)",
+)
 def test_a_leader_sends_consumers_to_the_replica_in_their_rack(cluster: Cluster) -> None:
     cluster.create_topic("told", 1)
     leader, follower = cluster.leader("told"), follower_of(cluster, "told")
@@ -101,6 +106,11 @@ def test_a_leader_sends_consumers_to_the_replica_in_their_rack(cluster: Cluster)
     assert fetch(leader, "told", 3, rack=f"rack-{follower.id}").error_code == OffsetOutOfRange.code
 
 
+@pytest.mark.promise(
+    "topics",
+    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
+    "(KIP-392)",
+)
 def test_a_follower_serves_consumers_up_to_its_high_watermark_and_nobody_else(cluster: Cluster) -> None:
     cluster.create_topic("served", 1)
     leader, follower = cluster.leader("served"), follower_of(cluster, "served")
@@ -167,6 +177,11 @@ def read_aiokafka(cluster: Cluster, topic: str, rack: str, cut: Callable[[], Non
     return asyncio.run(read())
 
 
+@pytest.mark.promise(
+    "topics",
+    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
+    "(KIP-392)",
+)
 @pytest.mark.parametrize("reader", [read_librdkafka, read_aiokafka])
 def test_clients_read_from_the_follower_in_their_rack(
     cluster: Cluster, reader: Callable[..., list[bytes]]
@@ -184,6 +199,11 @@ def test_clients_read_from_the_follower_in_their_rack(
     assert reader(cluster, topic, f"rack-{follower.id}", cut) == [b"one", b"two", b"three"]
 
 
+@pytest.mark.promise(
+    "topics",
+    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
+    "(KIP-392)",
+)
 def test_kafka_python_reads_by_rack_too(cluster: Cluster) -> None:
     """It asks the leader again after every answer of a follower, so it needs both."""
     cluster.create_topic("by-rack", 1)

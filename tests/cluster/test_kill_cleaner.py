@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from penstock.testing import PenstockBroker, WireClient
-from penstock.wire.records import Record, build_batch
+from penstock.wire.batches.records import Record, build_batch
 from tests.clients.raw import produce
 
 KEYS = 1000

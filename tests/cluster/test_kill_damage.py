@@ -110,8 +110,15 @@ def producer(penstock: PenstockBroker) -> Iterator[tuple[int, int]]:
     yield identity
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-@pytest.mark.parametrize("damage", list(HARMLESS))
+# Each damage after one end of the broker in `make test`, after the other in `make test-long`.
+ENDS = [
+    pytest.param(damage, how, marks=[pytest.mark.long] if (at + turn) % 2 else [])
+    for at, damage in enumerate(HARMLESS)
+    for turn, how in enumerate(("stop", "kill"))
+]
+
+
+@pytest.mark.parametrize(("damage", "how"), ENDS)
 def test_no_record_is_lost_or_doubled(
     penstock: PenstockBroker, producer: tuple[int, int], damage: str, how: str
 ) -> None:

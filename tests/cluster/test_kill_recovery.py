@@ -17,8 +17,9 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.testing import PenstockBroker
+from tests.repetitions import times
 
-KILLS = 25
+KILLS = times(6, 25)
 TOPICS = ["flushed", "cached"]
 WAIT = 30.0
 
@@ -136,7 +137,12 @@ def load(penstock: PenstockBroker) -> Iterator[Load]:
     running.abandon()
 
 
+@pytest.mark.promise(
+    "crashes",
+    "After repeated kill -9 under load no acknowledged record is lost or duplicated, and the log verifies",
+)
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_nothing_acknowledged_is_lost_or_doubled_by_kill_9(penstock: PenstockBroker, load: Load) -> None:
     chance = random.Random(20_090)
     checker = Checker(penstock)

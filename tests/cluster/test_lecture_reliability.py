@@ -10,6 +10,7 @@ import pytest
 from tests.lectures.lecture import DIRECTORY
 
 
+@pytest.mark.promise("lectures", 'The six checks of "validating reliability" pass on three brokers')
 @pytest.mark.timeout(600)
 def test_the_six_checks_of_reliability_pass() -> None:
     script = str(DIRECTORY / "validating_reliability.py")

@@ -13,6 +13,11 @@ from tests.cluster.history import Writer, check, read_all
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A leader cut off only from ZooKeeper is replaced; a leader without reachable followers continues only "
+    "if `min.insync.replicas` allows it",
+)
 def test_a_leader_cut_off_from_zookeeper_alone_is_replaced_and_acknowledges_nothing_more(
     cluster: Cluster,
 ) -> None:
@@ -35,6 +40,11 @@ def test_a_leader_cut_off_from_zookeeper_alone_is_replaced_and_acknowledges_noth
     check(history, read_all(cluster, "no-zookeeper"))
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A leader cut off only from ZooKeeper is replaced; a leader without reachable followers continues only "
+    "if `min.insync.replicas` allows it",
+)
 def test_a_leader_that_its_followers_cannot_reach_goes_on_alone_only_where_that_is_enough(
     cluster: Cluster,
 ) -> None:
@@ -54,6 +64,10 @@ def test_a_leader_that_its_followers_cannot_reach_goes_on_alone_only_where_that_
     check(history, read_all(cluster, "no-followers"))
 
 
+@pytest.mark.promise(
+    "cluster",
+    "Clients continue after a network partition; slow and broken connections lose and duplicate nothing",
+)
 def test_clients_that_were_cut_off_go_on_when_they_are_not(cluster: Cluster) -> None:
     cluster.create_topic("no-clients", min_insync_replicas="2")
     with Writer(cluster, "no-clients") as writer:
@@ -69,6 +83,10 @@ def test_clients_that_were_cut_off_go_on_when_they_are_not(cluster: Cluster) -> 
     check(history, read_all(cluster, "no-clients"))
 
 
+@pytest.mark.promise(
+    "cluster",
+    "Clients continue after a network partition; slow and broken connections lose and duplicate nothing",
+)
 def test_slow_and_breaking_links_lose_and_double_nothing(cluster: Cluster) -> None:
     """Delay on every link; connections that break under requests, so that these are lost or sent twice."""
     cluster.create_topic("shaken", min_insync_replicas="2")

@@ -9,8 +9,8 @@ import pytest
 from penstock.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.cluster.harness import PATIENCE, Cluster, Node, wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -65,6 +65,11 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A broker without a replica of a partition returns NOT_LEADER_OR_FOLLOWER, and "
+    "UNKNOWN_TOPIC_OR_PARTITION only for a missing partition; any replica answers DescribeProducers",
+)
 def test_a_broker_without_a_replica_says_that_it_does_not_lead(cluster: Cluster) -> None:
     cluster.create_topic("elsewhere", 1, 2)
     hosts = replicas(cluster, "elsewhere")
@@ -76,6 +81,11 @@ def test_a_broker_without_a_replica_says_that_it_does_not_lead(cluster: Cluster)
     assert [question(outside, "absent") for question in QUESTIONS] == [UnknownTopicOrPartition.code] * 5
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A broker without a replica of a partition returns NOT_LEADER_OR_FOLLOWER, and "
+    "UNKNOWN_TOPIC_OR_PARTITION only for a missing partition; any replica answers DescribeProducers",
+)
 def test_a_follower_describes_its_producers(cluster: Cluster) -> None:
     from confluent_kafka import Producer
 

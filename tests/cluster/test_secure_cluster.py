@@ -20,9 +20,9 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from penstock.credentials.scram import ClientScram
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request, response_header_version
-from penstock.wire.scram import ClientScram
 from tests.certificates import Authority
 from tests.cluster.harness import PATIENCE, Cluster, Node, running, wait_until
 
@@ -83,6 +83,11 @@ def as_alice(cluster: Cluster, **more: object) -> dict[str, object]:
     return {"bootstrap.servers": cluster.bootstrap, "log_level": 0, **own, **more}
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A cluster with SASL_SSL between brokers keeps acknowledged records when a leader is killed; clients "
+    "and replicas need a password and a certificate",
+)
 def test_what_is_acknowledged_survives_the_leader(cluster: Cluster) -> None:
     cluster.create_topic("kept", 1, 3)
     cluster.wait_in_sync("kept")
@@ -112,6 +117,11 @@ def test_what_is_acknowledged_survives_the_leader(cluster: Cluster) -> None:
     cluster.mend()  # also the broker that was killed logs in again and catches up
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A cluster with SASL_SSL between brokers keeps acknowledged records when a leader is killed; clients "
+    "and replicas need a password and a certificate",
+)
 def test_without_the_password_nobody_is_a_client_or_a_replica(cluster: Cluster) -> None:
     for wrong in (
         config(cluster.directory, "alice", "guess"),
@@ -128,6 +138,10 @@ def test_without_the_password_nobody_is_a_client_or_a_replica(cluster: Cluster) 
         AdminClient(inside).list_topics(timeout=3)
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A ZooKeeper client without the brokers' password can neither read nor change the brokers' nodes",
+)
 def test_who_reaches_zookeeper_without_the_password_can_do_nothing_there(cluster: Cluster) -> None:
     client = KazooClient(f"127.0.0.1:{cluster.zookeeper_port}")
     client.start(timeout=PATIENCE)
@@ -184,6 +198,11 @@ class Session:
         self._socket.close()
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 def test_a_delegation_token_made_at_one_broker_logs_in_at_all_and_expired_at_another_at_none(
     cluster: Cluster,
 ) -> None:

@@ -162,6 +162,11 @@ def state_leaders(cluster: Cluster, queue: str) -> dict[int, int]:
     }
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
+    "nothing",
+)
 def test_a_queue_over_brokers_loses_nothing_when_one_is_killed(cluster: Cluster) -> None:
     queue = "orders"
     make_queue(cluster, queue, 9)
@@ -180,6 +185,11 @@ def test_a_queue_over_brokers_loses_nothing_when_one_is_killed(cluster: Cluster)
     assert sum(start for start, _ in offsets(cluster, queue).values()) >= len(history.acknowledged)
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
+    "nothing",
+)
 def test_what_is_accepted_stays_so_when_leaders_and_coordinators_move(cluster: Cluster) -> None:
     """A rolling restart: no record that was told to be accepted is delivered to anybody again."""
     queue = "moves"
@@ -199,6 +209,11 @@ def test_what_is_accepted_stays_so_when_leaders_and_coordinators_move(cluster: C
     assert not accepted & late.delivered.keys()
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
+    "nothing",
+)
 def test_administration_reaches_state_wherever_it_is(cluster: Cluster) -> None:
     queue = "administered"
     make_queue(cluster, queue)
@@ -229,6 +244,11 @@ def test_administration_reaches_state_wherever_it_is(cluster: Cluster) -> None:
     assert [one.start_offset for one in answer.topics[0].partitions] == [-1, -1, -1]
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
+    "nothing",
+)
 def test_state_requests_are_fenced_and_answered_by_their_coordinator_only(cluster: Cluster) -> None:
     queue = "fenced"
     make_queue(cluster, queue)
@@ -279,6 +299,11 @@ def _name(result: Message) -> str:
     return kind.kafka_name
 
 
+@pytest.mark.promise(
+    "share groups",
+    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
+    "nothing",
+)
 def test_dead_letters_reach_their_topic_from_every_leader(cluster: Cluster) -> None:
     queue = "rejected"
     make_queue(cluster, queue)
@@ -316,6 +341,9 @@ def test_dead_letters_reach_their_topic_from_every_leader(cluster: Cluster) -> N
     wait_until("all letters are there", lambda: letters() == rejected)
 
 
+@pytest.mark.promise(
+    "share groups", "A share group is deleted with its state, wherever that is, or not at all"
+)
 def test_a_group_whose_state_cannot_be_deleted_stays_until_it_can(tmp_path: Path) -> None:
     """It would else begin again where it was, when somebody makes it again."""
     queue = "deleted"

@@ -33,6 +33,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureUp]:
     running.stop()
 
 
+@pytest.mark.promise("access", "A secured cluster survives a broker that dies")
 def test_records_are_replicated_and_survive_a_broker_that_dies(up: SecureUp) -> None:
     admin = AdminClient(up.client)
     admin.create_topics([NewTopic("kept", 2, 2)])["kept"].result(PATIENCE)
@@ -80,6 +81,9 @@ def zookeeper(up: SecureUp, timeout: float = PATIENCE, **options: Any) -> KazooC
     return client
 
 
+@pytest.mark.promise(
+    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+)
 def test_zookeeper_serves_only_who_has_a_certificate_of_its_own_and_shows_nodes_to_brokers_alone(
     up: SecureUp,
 ) -> None:
@@ -107,12 +111,15 @@ def test_zookeeper_serves_only_who_has_a_certificate_of_its_own_and_shows_nodes_
         insider.close()
 
 
+@pytest.mark.promise(
+    "access", "Its files are the owner's alone; no secret is an argument of a process or in a log"
+)
 def test_no_secret_is_an_argument_of_a_process_or_in_a_log(up: SecureUp) -> None:
     passwords = (up.data / "secure" / "passwords.properties").read_text().splitlines()
     secrets = [line.split("=", 1)[1].encode() for line in passwords]
     said = [up.log.read_bytes(), (up.data / "zookeeper" / "zookeeper.log").read_bytes()]
     for pid in up.processes():
         said += [Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/environ").read_bytes()]
-    assert len(secrets) == 4
+    assert len(secrets) == 6
     for secret in secrets:
         assert not any(secret in each for each in said)

@@ -37,6 +37,11 @@ def write(cluster: Cluster, value: bytes, acks: str) -> int:
     return 0 if error is None else error.code()
 
 
+@pytest.mark.promise(
+    "topics",
+    'acks=all with `min.insync.replicas=2` is "the leader and a quorum of two": accepted with two replicas '
+    "in sync, refused with one",
+)
 def test_a_quorum_of_two_accepts_with_two_and_refuses_with_one(cluster: Cluster) -> None:
     run_the_commands_of_the_page(cluster)
     cluster.wait_in_sync("ledger", 3)

@@ -79,6 +79,7 @@ def with_stores(address: str, work: Callable[[ZooKeeperStore, ZooKeeperStore], A
     asyncio.run(run())
 
 
+@pytest.mark.promise("cluster", "A metadata change is atomic, also for ACLs, quotas and credentials")
 @pytest.mark.parametrize("kind", ["acls", "quotas", "credentials"])
 def test_acls_quotas_and_credentials_have_their_place(address: str, kind: str) -> None:
     path = f"/{kind}/user-alice"
@@ -101,6 +102,7 @@ def test_acls_quotas_and_credentials_have_their_place(address: str, kind: str) -
     with_stores(address, records)
 
 
+@pytest.mark.promise("cluster", "A metadata change is atomic, also for ACLs, quotas and credentials")
 def test_a_change_is_made_as_a_whole_or_not_at_all_and_may_be_large(address: str) -> None:
     async def changes(one: ZooKeeperStore, other: ZooKeeperStore) -> None:
         # More than the megabyte that ZooKeeper takes by default: thousands of partitions with a long name.
@@ -119,6 +121,11 @@ def test_a_change_is_made_as_a_whole_or_not_at_all_and_may_be_large(address: str
     with_stores(address, changes)
 
 
+@pytest.mark.promise(
+    "cluster",
+    "Without a ZooKeeper quorum leaders still serve produce and fetch, and metadata changes wait; one of "
+    "three servers may die",
+)
 def test_a_broker_works_on_when_one_server_of_an_ensemble_of_three_dies(tmp_path: Path) -> None:
     ports = [[free_port() for _ in range(3)] for _ in range(3)]
     members = [f"{at}=127.0.0.1:{':'.join(map(str, one))}" for at, one in enumerate(ports, 1)]

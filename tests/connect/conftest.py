@@ -11,13 +11,16 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.testing import PenstockBroker
+
+if TYPE_CHECKING:
+    from tests.connect.postgres.server import PostgresServer
 
 START_SECONDS = 60.0
 WAIT_SECONDS = 40.0
@@ -198,6 +201,21 @@ def worker(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     started = Workers(tmp_path_factory.mktemp("connect"))
     yield started.start(broker.bootstrap)
     started.close()
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[PostgresServer]:
+    """Started once for the tests of a pytest process. A test that stops it starts it again."""
+    from tests.connect.postgres.server import PostgresServer, binaries
+
+    if binaries() is None:
+        pytest.skip("PostgreSQL's server is not installed (Debian and Ubuntu: apt install postgresql)")
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture

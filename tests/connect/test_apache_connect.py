@@ -87,6 +87,12 @@ def answer(client: httpx.Client, method: str, path: str, body: Any) -> tuple[int
     return found.status_code, json.loads(text) if text else None
 
 
+@pytest.mark.promise(
+    "connect",
+    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
+    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
+    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+)
 def test_the_same_calls_get_the_same_answers(apache: httpx.Client, worker: Worker, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("a\nb\n")

@@ -31,6 +31,7 @@ def values(found: list[Any]) -> list[Any]:
     return sorted((json.loads(each.value()) for each in found), key=str)
 
 
+@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
 def test_files_of_a_directory_are_read_as_they_appear_and_grow(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -44,6 +45,7 @@ def test_files_of_a_directory_are_read_as_they_appear_and_grow(
     assert values(topics.read(name, 4)) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
 
 
+@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
 def test_csv_and_parquet_are_read_with_their_columns(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -56,6 +58,11 @@ def test_csv_and_parquet_are_read_with_their_columns(
     assert values(topics.read(f"{name}-parquet", 2)) == [{"id": 1, "x": 0.5}, {"id": 2, "x": None}]
 
 
+@pytest.mark.promise(
+    "connect",
+    "Exactly once for sources, through kill -9 of worker and tasks; and for sinks that keep offsets with "
+    "their data",
+)
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
 def test_records_are_files_named_by_their_offsets(
     worker: Worker, topics: Topics, tmp_path: Path, name: str, kind: str
@@ -85,6 +92,7 @@ def _rows(path: Path, kind: str) -> int:
     return len(path.read_text().splitlines()) - (kind == "csv")
 
 
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
 @pytest.mark.parametrize("converter", ["avro", "json-schema", "protobuf"])
 def test_records_with_registered_schemas_come_back_as_they_were(
     worker: Worker, registry: RegistryProcess, topics: Topics, tmp_path: Path, name: str, converter: str

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.connect.conftest import Topics, Worker, until
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 
 
+@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
 def test_lines_of_a_file_are_records_and_records_are_lines(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:

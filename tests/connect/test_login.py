@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.testing import PenstockBroker
 from tests.certificates import Authority
 from tests.connect.conftest import Worker
@@ -14,6 +16,11 @@ from tests.connect.conftest import Worker
 DATAGEN = {"connector.class": "Datagen", "kafka.topic": "made", "quickstart": "users", "iterations": "1"}
 
 
+@pytest.mark.promise(
+    "connect",
+    "A Connect worker with users: `read` sees, `write` steers, `admin` changes connectors; its commands "
+    "log in over TLS",
+)
 def test_roles_say_who_may_see_steer_and_change_connectors(broker: PenstockBroker, tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text("eve: see, read\nbob: steer, write\nann: change, admin\n")
@@ -40,6 +47,11 @@ def test_roles_say_who_may_see_steer_and_change_connectors(broker: PenstockBroke
         worker.stop()
 
 
+@pytest.mark.promise(
+    "connect",
+    "A Connect worker with users: `read` sees, `write` steers, `admin` changes connectors; its commands "
+    "log in over TLS",
+)
 def test_commands_log_in_over_tls(broker: PenstockBroker, tmp_path: Path) -> None:
     authority = Authority()
     certificate, key = authority.issue("127.0.0.1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from penstock.testing import PenstockBroker
 from tests.connect.conftest import Topics, Worker, Workers, until
 
@@ -12,6 +14,11 @@ COLLECT = {"connector.class": "trial_connectors.CollectSink"}
 TRANSFORMS = "org.apache.kafka.connect.transforms."
 
 
+@pytest.mark.promise(
+    "connect",
+    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
+    "the task fails",
+)
 def test_a_poison_record_goes_to_the_dead_letter_topic_and_the_rest_flows(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -44,6 +51,11 @@ def test_a_poison_record_goes_to_the_dead_letter_topic_and_the_rest_flows(
     assert dict(second.headers())["__connect.errors.stage"] == b"TASK_PUT"
 
 
+@pytest.mark.promise(
+    "connect",
+    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
+    "the task fails",
+)
 def test_without_tolerance_a_bad_record_fails_the_task(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -62,6 +74,7 @@ def test_without_tolerance_a_bad_record_fails_the_task(
     assert "Tolerance exceeded in error handler" in trace and "serialization error" in trace
 
 
+@pytest.mark.promise("connect", "Transforms with predicates, and any Python function")
 def test_transforms_with_predicates_and_a_python_function(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -103,6 +116,11 @@ def test_transforms_with_predicates_and_a_python_function(
     )
 
 
+@pytest.mark.promise(
+    "connect",
+    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
+    "back",
+)
 def test_a_store_that_is_away_presses_back_and_gets_each_record_once_it_is_there(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -126,6 +144,11 @@ def test_a_store_that_is_away_presses_back_and_gets_each_record_once_it_is_there
     until(lambda: "trace" not in worker.status(name)["tasks"][0], "the error is gone")
 
 
+@pytest.mark.promise(
+    "connect",
+    "Exactly once for sources, through kill -9 of worker and tasks; and for sinks that keep offsets with "
+    "their data",
+)
 def test_a_sink_that_keeps_its_offsets_has_each_record_once(
     broker: PenstockBroker, workers: Workers, topics: Topics, tmp_path: Path, name: str
 ) -> None:

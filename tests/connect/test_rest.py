@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.connect.conftest import Topics, Worker, until
 
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
@@ -27,6 +29,12 @@ def error(answer: object) -> tuple[int, str]:
     return body["error_code"], body["message"]
 
 
+@pytest.mark.promise(
+    "connect",
+    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
+    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
+    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+)
 def test_the_life_of_a_connector(worker: Worker, topics: Topics, tmp_path: Path, name: str) -> None:
     http, given = worker.http, config(tmp_path, name)
     answer = http.post("/connectors", json={"name": name, "config": given})
@@ -73,6 +81,12 @@ def test_the_life_of_a_connector(worker: Worker, topics: Topics, tmp_path: Path,
     until(lambda: http.get(f"/connectors/{name}/status").status_code == 404, "its status is gone")
 
 
+@pytest.mark.promise(
+    "connect",
+    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
+    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
+    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+)
 def test_offsets_are_shown_altered_and_reset(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -108,6 +122,12 @@ def test_offsets_are_shown_altered_and_reset(
     assert http.get(f"/connectors/{name}/offsets").json() == {"offsets": []}
 
 
+@pytest.mark.promise(
+    "connect",
+    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
+    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
+    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+)
 def test_a_bad_configuration_is_refused_by_the_name_of_the_field(worker: Worker, name: str) -> None:
     http = worker.http
     missing = {"connector.class": FILE_SOURCE, "tasks.max": "many"}
@@ -152,6 +172,12 @@ def test_a_bad_configuration_is_refused_by_the_name_of_the_field(worker: Worker,
     assert name not in http.get("/connectors").json()
 
 
+@pytest.mark.promise(
+    "connect",
+    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
+    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
+    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+)
 def test_unknown_things_are_named(worker: Worker, name: str) -> None:
     http = worker.http
     assert error(http.get("/connectors/none/config")) == (404, "Connector none not found")
@@ -172,6 +198,11 @@ def test_unknown_things_are_named(worker: Worker, name: str) -> None:
     assert http.get("/connectors", headers={"host": "evil.example"}).status_code in (400, 403, 421)
 
 
+@pytest.mark.promise(
+    "connect",
+    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
+    "status has the trace",
+)
 def test_a_validator_that_ends_its_process_does_not_end_the_worker(worker: Worker, name: str) -> None:
     config = {
         "connector.class": "trial_connectors.NumbersSource",
@@ -183,6 +214,12 @@ def test_a_validator_that_ends_its_process_does_not_end_the_worker(worker: Worke
     assert worker.http.get("/connector-plugins").status_code == 200
 
 
+@pytest.mark.promise(
+    "connect",
+    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
+    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
+    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+)
 def test_the_worker_describes_itself(worker: Worker) -> None:
     http = worker.http
     root = http.get("/").json()

@@ -53,6 +53,11 @@ def connect(up: Up, *words: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.promise(
+    "connect",
+    "`penstock up` has a worker, the commands manage its connectors, a standalone worker keeps offsets in "
+    "files, and a new connector's test passes",
+)
 def test_the_commands_create_show_change_and_delete_connectors(up: Up, tmp_path: Path) -> None:
     assert "FileStreamSource" in connect(up, "plugins")
     lines = tmp_path / "lines"
@@ -94,6 +99,11 @@ def test_up_without_connect_says_nothing_of_it(tmp_path: Path) -> None:
     assert running.stop() == 0
 
 
+@pytest.mark.promise(
+    "connect",
+    "`penstock up` has a worker, the commands manage its connectors, a standalone worker keeps offsets in "
+    "files, and a new connector's test passes",
+)
 @pytest.mark.parametrize("kind", ["source", "sink"])
 def test_the_skeleton_of_a_connector_has_a_test_that_passes(tmp_path: Path, kind: str) -> None:
     words = ["connect", "new", "my-counter", "--directory", str(tmp_path / "made")]
@@ -112,6 +122,11 @@ def test_the_skeleton_of_a_connector_has_a_test_that_passes(tmp_path: Path, kind
     assert again.returncode == 1 and "is not empty" in again.stderr
 
 
+@pytest.mark.promise(
+    "connect",
+    "`penstock up` has a worker, the commands manage its connectors, a standalone worker keeps offsets in "
+    "files, and a new connector's test passes",
+)
 def test_a_standalone_worker_runs_a_file_and_keeps_offsets(up: Up, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("1\n2\n")

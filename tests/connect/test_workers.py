@@ -39,6 +39,11 @@ def values(found: list[Any]) -> dict[str, list[int]]:
     return by_part
 
 
+@pytest.mark.promise(
+    "connect",
+    "Workers of a group share connectors and tasks evenly; kill -9 of a worker moves its tasks, and no "
+    "record is lost",
+)
 def test_work_is_shared_and_a_killed_worker_loses_nothing(
     broker: PenstockBroker, workers: Workers, topics: Topics, name: str
 ) -> None:
@@ -63,6 +68,11 @@ def test_work_is_shared_and_a_killed_worker_loses_nothing(
     topics.read_all(name, all_there, "all numbers of all parts")
 
 
+@pytest.mark.promise(
+    "connect",
+    "Any worker takes any request, and a client reads its own writes; a worker that stops hands its tasks "
+    "over",
+)
 def test_a_connector_can_be_created_through_any_worker(
     broker: PenstockBroker, workers: Workers, name: str
 ) -> None:
@@ -87,6 +97,7 @@ def test_a_connector_can_be_created_through_any_worker(
     assert both[1].http.get("/connectors").json() == [f"{name}-1"]
 
 
+@pytest.mark.promise("connect", "Connectors and offsets survive a restart of all workers")
 def test_connectors_survive_a_restart_of_all_workers(
     broker: PenstockBroker, workers: Workers, topics: Topics, name: str
 ) -> None:
@@ -104,6 +115,11 @@ def test_connectors_survive_a_restart_of_all_workers(
     assert values(found)["0"] == list(range(30)), "it goes on after the committed offset"
 
 
+@pytest.mark.promise(
+    "connect",
+    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
+    "status has the trace",
+)
 @pytest.mark.parametrize("how", ["crash", "raise"])
 def test_a_failed_task_is_started_again_and_others_run_on(
     worker: Worker, topics: Topics, tmp_path: Path, name: str, how: str
@@ -122,6 +138,11 @@ def test_a_failed_task_is_started_again_and_others_run_on(
     worker.until_running(name)
 
 
+@pytest.mark.promise(
+    "connect",
+    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
+    "status has the trace",
+)
 def test_a_task_that_fails_for_good_says_why_and_can_be_restarted(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -144,11 +165,21 @@ def test_a_task_that_fails_for_good_says_why_and_can_be_restarted(
     assert len(topics.read(name, 10)) == 10
 
 
+@pytest.mark.promise(
+    "connect",
+    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
+    "status has the trace",
+)
 def test_a_crash_is_named_by_its_signal(worker: Worker, name: str) -> None:
     worker.put(name, numbers(name, misbehave="crash", **{"penstock.task.restart.attempts": 0}))
     assert "SIGSEGV" in worker.until_state(name, "FAILED")["trace"]
 
 
+@pytest.mark.promise(
+    "connect",
+    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
+    "status has the trace",
+)
 def test_a_task_that_blocks_holds_nobody_up(worker: Worker, topics: Topics, name: str) -> None:
     worker.put(name, numbers(name, misbehave="block"))
     worker.until_running(name)
@@ -159,6 +190,11 @@ def test_a_task_that_blocks_holds_nobody_up(worker: Worker, topics: Topics, name
     assert time.monotonic() - begun < 4, "deleting does not wait for a task that blocks"
 
 
+@pytest.mark.promise(
+    "connect",
+    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
+    "back",
+)
 def test_a_source_that_is_away_is_retried_and_shown(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -174,6 +210,11 @@ def test_a_source_that_is_away_is_retried_and_shown(
     assert len(topics.read(name, 10)) == 10
 
 
+@pytest.mark.promise(
+    "connect",
+    "Exactly once for sources, through kill -9 of worker and tasks; and for sinks that keep offsets with "
+    "their data",
+)
 def test_exactly_once_survives_kills_of_worker_and_task(
     broker: PenstockBroker, workers: Workers, topics: Topics, name: str
 ) -> None:
@@ -215,6 +256,7 @@ def task_processes(worker: int, name: str) -> list[int]:
     return found
 
 
+@pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")
 def test_the_state_topics_have_kafka_connects_records(
     broker: PenstockBroker, worker: Worker, topics: Topics, name: str
 ) -> None:

@@ -33,6 +33,7 @@ def shouted(broker):
 # At most once
 
 
+@pytest.mark.promise("delivery", "At most once: nothing is done twice, and a crash costs the record in hand")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_at_most_once_does_nothing_twice(seed, broker, orders, to_database, results):
     crash_and_finish(to_database("at_most_once"), broker, random.Random(seed))
@@ -41,6 +42,7 @@ def test_at_most_once_does_nothing_twice(seed, broker, orders, to_database, resu
     assert len(results()) > RECORDS // 2  # a crash costs the record in hand, not what comes after it
 
 
+@pytest.mark.promise("delivery", "At most once: nothing is done twice, and a crash costs the record in hand")
 def test_at_most_once_loses_what_was_in_hand(broker, orders, to_database, database, results):
     program = to_database("at_most_once")
     program.start()
@@ -59,12 +61,14 @@ def test_at_most_once_loses_what_was_in_hand(broker, orders, to_database, databa
 # At least once
 
 
+@pytest.mark.promise("delivery", "At least once: nothing is left out, and a crash repeats the record in hand")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_at_least_once_leaves_nothing_out(seed, broker, orders, to_database, results):
     crash_and_finish(to_database("at_least_once"), broker, random.Random(seed))
     assert set(results()) == set(orders)
 
 
+@pytest.mark.promise("delivery", "At least once: nothing is left out, and a crash repeats the record in hand")
 def test_at_least_once_repeats_what_was_in_hand(broker, orders, to_database, results):
     program = to_database("at_least_once")
     broker.faults.drop("OffsetCommit", times=None)
@@ -80,6 +84,7 @@ def test_at_least_once_repeats_what_was_in_hand(broker, orders, to_database, res
 # Effectively once
 
 
+@pytest.mark.promise("delivery", "Effectively once: what was sent or read twice is dropped")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_effectively_once_drops_what_was_sent_or_read_twice(seed, broker, example, to_database, results):
     rng = random.Random(seed)
@@ -98,12 +103,14 @@ def test_effectively_once_drops_what_was_sent_or_read_twice(seed, broker, exampl
 # Exactly once
 
 
+@pytest.mark.promise("delivery", "Exactly once, from topic to topic, killed at any step of the transaction")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_exactly_once_from_topic_to_topic(seed, broker, orders, transform):
     crash_and_finish(transform, broker, random.Random(seed))
     assert sorted(shouted(broker)) == sorted(orders)
 
 
+@pytest.mark.promise("delivery", "Exactly once, from topic to topic, killed at any step of the transaction")
 @pytest.mark.parametrize("step", ["produced", "sent offsets"])
 def test_exactly_once_aborts_what_was_in_hand(step, broker, orders, transform):
     # The step after the one that it says is the one that never ends.
@@ -117,12 +124,14 @@ def test_exactly_once_aborts_what_was_in_hand(step, broker, orders, transform):
     assert len(broker.consume("shouted-orders", isolation="read_uncommitted")) >= RECORDS
 
 
+@pytest.mark.promise("delivery", "Exactly once, into a SQL database that holds results and offsets")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_exactly_once_into_a_database(seed, broker, orders, to_database, results):
     crash_and_finish(to_database("exactly_once_sql"), broker, random.Random(seed))
     assert sorted(results()) == sorted(orders)
 
 
+@pytest.mark.promise("delivery", "Exactly once, into a SQL database that holds results and offsets")
 def test_exactly_once_goes_on_from_the_database_not_from_the_group(broker, orders, to_database, results):
     to_database("exactly_once_sql").finish()
     to_database("exactly_once_sql", "--group", "another").finish()

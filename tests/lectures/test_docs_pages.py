@@ -26,6 +26,10 @@ def broker() -> Iterator[PenstockBroker]:
         yield process
 
 
+@pytest.mark.promise(
+    "docs",
+    "The commands of concepts.md, from-kafka.md, troubleshooting.md and of the lectures run as printed",
+)
 @pytest.mark.parametrize(
     ("page", "shows"),
     [

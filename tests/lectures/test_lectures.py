@@ -38,6 +38,11 @@ def lecture(broker: PenstockBroker) -> Lecture:
     return lambda name: run_lecture(name, broker.bootstrap)
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_a_topic_is_created_with_new_topic(lecture: Lecture, broker: PenstockBroker) -> None:
     partitions = ["0 replicas [1]", "1 replicas [1]", "2 replicas [1]"]
     assert lecture("create_topic") == ["created customers", "True", *partitions]
@@ -45,6 +50,11 @@ def test_a_topic_is_created_with_new_topic(lecture: Lecture, broker: PenstockBro
     broker.delete_topic("customers")
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_records_of_a_key_go_to_one_partition_in_order(lecture: Lecture, broker: PenstockBroker) -> None:
     lines = lecture("send_with_key")
     ann = [re.fullmatch(r"ann \w\w -> partition (\d), offset \d", line) for line in lines if "ann" in line]
@@ -53,6 +63,11 @@ def test_records_of_a_key_go_to_one_partition_in_order(lecture: Lecture, broker:
     assert values == [b'{"name": "ann", "country": "%s"}' % country for country in (b"NO", b"SE", b"DK")]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_poll_returns_batches_by_partition(lecture: Lecture) -> None:
     *batches, total = lecture("poll_batches")
     assert total == "10 records"
@@ -63,6 +78,11 @@ def test_poll_returns_batches_by_partition(lecture: Lecture) -> None:
     assert all(len(re.findall("view ", line)) <= 4 for line in batches)
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_a_consumer_seeks_to_an_offset_and_to_a_time(lecture: Lecture) -> None:
     assert lecture("seek") == [
         "offset 7: reading 7",
@@ -72,6 +92,11 @@ def test_a_consumer_seeks_to_an_offset_and_to_a_time(lecture: Lecture) -> None:
     ]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_two_groups_have_their_own_offsets(lecture: Lecture) -> None:
     assert lecture("two_groups") == [
         "billing read order 0 to order 5, goes on at 6",
@@ -79,10 +104,20 @@ def test_two_groups_have_their_own_offsets(lecture: Lecture) -> None:
     ]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_who_joins_gets_partitions_and_who_leaves_gives_them_back(lecture: Lecture) -> None:
     assert lecture("join_and_leave") == ["first has 4", "first has 2, second has 2", "first has 4"]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
+    "with kafka-python",
+)
 def test_partitions_are_assigned_by_hand(lecture: Lecture) -> None:
     assert lecture("manual_assign") == [
         "partitions: [0, 1, 2]",
@@ -96,6 +131,9 @@ def test_customers_are_counted_by_country(lecture: Lecture) -> None:
     assert lecture("customer_countries")[-1] == '{"Norway": 2, "Italy": 1, "France": 1}'
 
 
+@pytest.mark.promise(
+    "lectures", "The last record of each of k1 to k6 stays at its offset; each log policy keeps what it says"
+)
 def test_compaction_keeps_the_last_of_each_key_at_its_offset(lecture: Lecture) -> None:
     lines = lecture("compaction")
     keys = ["k1", "k2", "k1", "k1", "k3", "k2", "k4", "k5", "k5", "k2", "k6"]
@@ -104,6 +142,9 @@ def test_compaction_keeps_the_last_of_each_key_at_its_offset(lecture: Lecture) -
     assert lines == ["written:", *written, "left:", *left]
 
 
+@pytest.mark.promise(
+    "lectures", "The last record of each of k1 to k6 stays at its offset; each log policy keeps what it says"
+)
 def test_each_log_policy_keeps_what_it_says(lecture: Lecture) -> None:
     lines = lecture("log_policies")
     left = {name: int(number) for name, number in re.findall(r"(\w+): (\d+) of 20 left", "\n".join(lines))}
@@ -114,6 +155,11 @@ def test_each_log_policy_keeps_what_it_says(lecture: Lecture) -> None:
     assert 5 <= left["size"] <= 10  # at least 1000 bytes of about 170 each
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
+    "without a registry",
+)
 def test_a_failed_record_is_read_again_after_a_pause_in_order(lecture: Lecture) -> None:
     assert lecture("retry_pause") == [
         "stored order 0",
@@ -125,6 +171,11 @@ def test_a_failed_record_is_read_again_after_a_pause_in_order(lecture: Lecture) 
     ]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
+    "without a registry",
+)
 def test_a_failed_record_goes_to_the_retry_topic_and_then_to_the_dead_letters(
     lecture: Lecture, broker: PenstockBroker
 ) -> None:
@@ -138,24 +189,44 @@ def test_a_failed_record_goes_to_the_retry_topic_and_then_to_the_dead_letters(
     assert [record.value for record in broker.consume("dead-orders")] == [b"none"]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
+    "without a registry",
+)
 def test_who_commits_when_partitions_are_revoked_does_nothing_twice(lecture: Lecture) -> None:
     lines = lecture("commit_on_revoke")
     assert lines[0] == "first committed {0: 5, 1: 5} and gave its partitions back"
     assert "20 records, each handled 1 time" in lines
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
+    "without a registry",
+)
 def test_timestamps_order_the_records_of_several_partitions(lecture: Lecture) -> None:
     *partitions, merged = lecture("order_by_timestamp")
     assert merged == "merged: 0 1 2 3 4 5 6 7 8 9 10 11"
     assert len(partitions) == 3 and all(len(line.split()) > 3 for line in partitions)
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
+    "without a registry",
+)
 def test_a_custom_partitioner_gives_one_customer_a_partition_alone(lecture: Lecture) -> None:
     lines = lecture("custom_partitioner")
     assert lines[2] == "2 ['Banana']"
     assert sorted(re.findall(r"'(\w+)'", lines[0] + lines[1])) == ["Apple", "Cherry", "Date", "Elder"]
 
 
+@pytest.mark.promise(
+    "lectures",
+    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
+    "without a registry",
+)
 def test_protobuf_bytes_need_no_registry(lecture: Lecture) -> None:
     assert lecture("protobuf_values") == [
         "roof: 21.5° in 22 bytes, as JSON 56",
@@ -207,6 +278,7 @@ def test_state_is_rebuilt_from_events_at_any_point(lecture: Lecture) -> None:
     ]
 
 
+@pytest.mark.promise("lectures", "Every program of `examples/lectures` is run by a test, and listed")
 def test_every_lecture_is_run_and_listed() -> None:
     names = {path.stem for path in DIRECTORY.glob("*.py")} - {"classroom"}
     with open(__file__, encoding="utf-8") as source:

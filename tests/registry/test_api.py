@@ -36,6 +36,7 @@ def error(answer):
     return answer.status_code, body["error_code"]
 
 
+@pytest.mark.promise("registry", "The API answers as Confluent's does, in its fields and with its codes")
 def test_a_registered_schema_is_found_by_id_subject_version_and_latest(http, subject):
     schema_id = register(http, subject, record("a"))
     text = json.loads(record("a"))
@@ -55,6 +56,7 @@ def test_a_registered_schema_is_found_by_id_subject_version_and_latest(http, sub
     assert http.get(f"/schemas/ids/{schema_id}/versions").json() == [{"subject": subject, "version": 1}]
 
 
+@pytest.mark.promise("registry", "The API answers as Confluent's does, in its fields and with its codes")
 def test_newer_fields_are_for_clients_that_take_unknown_ones(http, subject):
     body = {"schema": record("a")}
     header = {"Confluent-Accept-Unknown-Properties": "true"}
@@ -70,6 +72,9 @@ def test_newer_fields_are_for_clients_that_take_unknown_ones(http, subject):
     assert error(http.get("/schemas/guids/nonsense")) == (404, 40403)
 
 
+@pytest.mark.promise(
+    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+)
 def test_the_same_schema_has_the_same_id_in_every_subject_and_a_new_one_the_next(http, subject):
     first = register(http, subject, record("a", name=subject))
     spaced = json.dumps(json.loads(record("a", name=subject)), indent=4)
@@ -82,6 +87,7 @@ def test_the_same_schema_has_the_same_id_in_every_subject_and_a_new_one_the_next
     assert sorted(http.get(f"/schemas/ids/{first}/subjects").json()) == [subject, f"{subject}-other"]
 
 
+@pytest.mark.promise("registry", "The API answers as Confluent's does, in its fields and with its codes")
 def test_what_is_not_there_is_told_apart(http, subject):
     register(http, subject, record("a"))
     assert error(http.get("/subjects/none/versions")) == (404, 40401)
@@ -110,6 +116,9 @@ def test_lookup_gives_the_version_that_has_the_schema(http, subject):
     assert http.post(f"/subjects/{subject}?deleted=true", json=body).json()["version"] == 2
 
 
+@pytest.mark.promise(
+    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+)
 def test_deleting_is_soft_first_and_version_numbers_are_not_used_again(http, subject):
     one = register(http, subject, record("a", name=subject))
     two = register(http, subject, record("a", name=subject, optional=("b",)))
@@ -133,6 +142,9 @@ def test_deleting_is_soft_first_and_version_numbers_are_not_used_again(http, sub
     assert http.get(f"/subjects/{subject}/versions").json() == [1, 3, 4]
 
 
+@pytest.mark.promise(
+    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+)
 def test_a_version_that_is_gone_for_good_is_not_used_again_while_the_subject_has_others(http, subject):
     for optional in ("b", "c", "d"):
         register(http, subject, record("a", name=subject, optional=(optional,)))
@@ -158,6 +170,9 @@ def test_a_subject_is_deleted_softly_and_then_for_good(http, subject):
     assert error(http.delete(f"/subjects/{subject}?permanent=true")) == (404, 40401)
 
 
+@pytest.mark.promise(
+    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+)
 def test_an_id_is_not_given_again_after_its_schema_is_gone_for_good(http, subject):
     gone = register(http, subject, record("a", name=f"{subject}_gone"))
     http.delete(f"/subjects/{subject}")
@@ -166,6 +181,7 @@ def test_an_id_is_not_given_again_after_its_schema_is_gone_for_good(http, subjec
     assert register(http, subject, record("b", name=f"{subject}_next")) > gone
 
 
+@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
 @pytest.mark.parametrize(
     ("level", "adds_required", "removes", "adds_optional"),
     [
@@ -198,6 +214,7 @@ def test_registration_follows_the_level(http, subject, level, adds_required, rem
             assert f"compatibility: '{level}'" in verbose["messages"][-1]
 
 
+@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
 def test_transitive_levels_look_at_every_version_and_the_others_at_the_last(http, subject):
     http.put(f"/config/{subject}", json={"compatibility": "NONE"})
     register(http, subject, record("a", "b"))
@@ -217,6 +234,7 @@ def test_transitive_levels_look_at_every_version_and_the_others_at_the_last(http
     }
 
 
+@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
 def test_compatibility_groups_are_compared_within_themselves(http, subject):
     http.put(f"/config/{subject}", json={"compatibility": "BACKWARD", "compatibilityGroup": "major"})
     one = {"properties": {"major": "1"}}
@@ -271,6 +289,7 @@ def test_metadata_and_rules_are_part_of_what_a_schema_is(http, subject):
     assert error(http.post(f"/subjects/{subject}/versions", json=bad)) == (422, 42210)
 
 
+@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
 def test_modes_say_who_may_write(http, subject):
     register(http, subject, record("a"))
     assert http.get("/mode").json() == {"mode": "READWRITE"}

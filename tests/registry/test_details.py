@@ -22,6 +22,9 @@ def post(http, subject, schema, *, path="/versions", **more):
     return http.post(f"/subjects/{subject}{path}", json={"schema": schema, **more})
 
 
+@pytest.mark.promise(
+    "registry", "A new schema cannot refer to a deleted version; existing schemas stay usable"
+)
 def test_a_new_schema_cannot_refer_to_a_version_that_was_deleted(http, subject):
     inner, outer = f"{subject}-inner", f"{subject}-outer"
     register(http, inner, record("a", name="inner"))
@@ -51,6 +54,9 @@ def test_a_new_schema_cannot_refer_to_a_version_that_was_deleted(http, subject):
     assert post(http, outer, referring("inner"), references=latest).status_code == 200
 
 
+@pytest.mark.promise(
+    "registry", "A new schema cannot refer to a deleted version; existing schemas stay usable"
+)
 def test_a_schema_that_is_there_is_registered_again_although_what_it_refers_to_was_deleted(http, subject):
     inner = f"{subject}-inner"
     register(http, inner, record("a", name="inner"))
@@ -68,6 +74,7 @@ BAD_DEFAULT = json.dumps(
 )
 
 
+@pytest.mark.promise("registry", "`validateNewSchemas=false` is honoured")
 def test_validate_new_schemas_can_be_switched_off(http, subject):
     assert error(post(http, subject, BAD_DEFAULT)) == (422, 42201)
     http.put(f"/config/{subject}", json={"compatibility": "BACKWARD", "validateNewSchemas": False})
@@ -89,6 +96,7 @@ def test_validate_new_schemas_can_be_switched_off(http, subject):
     assert error(post(http, subject, BAD_DEFAULT.replace('"a"', '"b"'))) == (422, 42201)
 
 
+@pytest.mark.promise("registry", "A lookup of an absent schema is 40403, whatever other contexts hold")
 def test_a_schema_that_is_not_there_is_40403_whatever_other_contexts_hold(http, subject):
     inner = f"{subject}-inner"
     register(http, inner, record("a", name="inner"))
@@ -108,6 +116,9 @@ def test_a_schema_that_is_not_there_is_40403_whatever_other_contexts_hold(http, 
     assert error(http.post(f"/subjects/{subject}", json=missing)) == (422, 42201)
 
 
+@pytest.mark.promise(
+    "registry", "A lookup with `confluent:version` in its metadata finds that version and no other"
+)
 def test_a_lookup_with_confluent_version_finds_that_version(http, subject):
     schema, other = record("a"), record("a", optional=("b",))
 
@@ -137,11 +148,17 @@ def test_a_lookup_with_confluent_version_finds_that_version(http, subject):
     assert error(post(http, plain, schema, path="", metadata=odd)) == (404, 40403)
 
 
+@pytest.mark.promise(
+    "registry", "`GET /v1/metadata/deployment` is served; `Accept: *` and `*/x` are accepted"
+)
 def test_the_deployment_is_told(http):
     answer = http.get("/v1/metadata/deployment")
     assert answer.status_code == 200 and answer.json() == {"attributes": []}
 
 
+@pytest.mark.promise(
+    "registry", "`GET /v1/metadata/deployment` is served; `Accept: *` and `*/x` are accepted"
+)
 @pytest.mark.parametrize(
     "accept", ["*", "*; q=0.5", "*/json", "*/x", "text/html, *", "*/*;q=0.1", "application/*"]
 )
@@ -151,6 +168,9 @@ def test_wildcards_of_accept_are_taken(http, accept):
         assert answer.status_code == 200 and answer.headers["content-type"] == V1
 
 
+@pytest.mark.promise(
+    "registry", "`GET /v1/metadata/deployment` is served; `Accept: *` and `*/x` are accepted"
+)
 def test_what_no_type_of_ours_fits_is_406(http):
     for accept in ("text/html", "text/*", "*;q=0", "application/xml, text/plain"):
         assert http.get("/subjects", headers={"accept": accept}).status_code == 406
@@ -158,11 +178,13 @@ def test_what_no_type_of_ours_fits_is_406(http):
     assert answer.headers["content-type"] == "application/json"
 
 
+@pytest.mark.promise("registry", "An incompatible registration has the status 409 and the code 409")
 def test_an_incompatible_registration_is_409_with_the_code_409(http, subject):
     register(http, subject, record("a"))
     assert error(post(http, subject, record("a", "b"))) == (409, 409)
 
 
+@pytest.mark.promise("registry", "The level where none is set is an option of the server")
 def test_the_default_level_is_an_option_of_the_server(broker, registries, subject):
     topic = ("--topic", "levels", "--group", "levels")
     full = registries.start(broker.bootstrap, *topic, "--compatibility", "full_transitive")

@@ -109,6 +109,9 @@ CASES = {
 SCHEMAS = {"avro": AVRO, "json-schema": JSON, "protobuf": PROTO}
 
 
+@pytest.mark.promise(
+    "registry", "`produce` and `consume` exchange records with confluent-kafka's serializers, both ways"
+)
 @pytest.mark.parametrize("form", CASES)
 def test_confluents_deserializers_read_what_produce_writes(run, broker, client, topic, schema_file, form):
     options = ["--value-format", form, "--value-schema", schema_file(SCHEMAS[form])]
@@ -133,6 +136,9 @@ def test_confluents_deserializers_read_what_produce_writes(run, broker, client, 
     assert json.loads(printed) == CASES[form]
 
 
+@pytest.mark.promise(
+    "registry", "`produce` and `consume` exchange records with confluent-kafka's serializers, both ways"
+)
 @pytest.mark.parametrize("form", CASES)
 def test_consume_reads_what_confluents_serializers_write(run, broker, client, topic, form):
     context = SerializationContext(topic, MessageField.VALUE)
@@ -162,6 +168,9 @@ def test_consume_reads_what_confluents_serializers_write(run, broker, client, to
     assert values[2:] == values[:2]
 
 
+@pytest.mark.promise(
+    "registry", "`produce` and `consume` exchange records with confluent-kafka's serializers, both ways"
+)
 def test_a_schema_that_is_named_in_a_header_is_found(run, broker, client, topic):
     headers: list[tuple[str, bytes]] = []
     context = SerializationContext(topic, MessageField.VALUE, headers)
@@ -172,6 +181,9 @@ def test_a_schema_that_is_named_in_a_header_is_found(run, broker, client, topic)
     assert run("consume", topic, "--value-format", "avro").stdout == "17\n"
 
 
+@pytest.mark.promise(
+    "registry", "`produce` and `consume` exchange records with confluent-kafka's serializers, both ways"
+)
 def test_keys_and_values_each_have_their_schema(run, broker, client, topic, schema_file):
     run("produce", topic, "--key-separator", "|", "--key-subject", f"{topic}-names",
         "--key-format", "avro", "--key-schema", schema_file('"string"', "key"),
@@ -187,7 +199,7 @@ def test_which_schema_is_used(run, broker, client, topic, schema_file):
         return run("produce", topic, "--value-format", "avro", *options, stdin=f"{line}\n", expect=expect)
 
     missing = produce(expect=1)
-    assert f"there is no subject '{topic}-value'" in missing.stderr and "--value-schema" in missing.stderr
+    assert f"subject '{topic}-value' does not exist" in missing.stderr and "--value-schema" in missing.stderr
     refused = produce("--value-schema", schema_file('"int"'), "--no-register", expect=1)
     assert "is not registered" in refused.stderr and stored(broker, topic) == []
     produce("--value-schema", schema_file('"int"'))
@@ -204,6 +216,9 @@ def test_which_schema_is_used(run, broker, client, topic, schema_file):
     run("produce", topic, "--value-schema", schema_file('"int"'), expect=2)
 
 
+@pytest.mark.promise(
+    "registry", "`produce` accepts what `consume` prints; an error names the field that does not fit"
+)
 @pytest.mark.parametrize(
     ("form", "line", "reason"),
     [
@@ -226,6 +241,9 @@ def test_a_line_that_does_not_fit_names_its_field(run, broker, topic, schema_fil
     assert stored(broker, topic) == []
 
 
+@pytest.mark.promise(
+    "registry", "Records that do not decode are reported with their offset, or skipped with a warning"
+)
 @pytest.mark.parametrize("form", CASES)
 def test_poison_records_are_named_or_left_out(run, broker, client, topic, schema_file, form):
     options = ["--value-format", form, "--value-schema", schema_file(SCHEMAS[form])]
@@ -259,6 +277,9 @@ def test_a_registry_that_is_away_is_said_so(run, broker, topic):
     assert "cannot reach a schema registry" in refused.stderr and "written" not in refused.stderr
 
 
+@pytest.mark.promise(
+    "registry", "`produce` and `consume` exchange records with confluent-kafka's serializers, both ways"
+)
 def test_references_are_followed(run, broker, client, topic, schema_file):
     run("schemas", "register", f"{topic}-money", schema_file('{"type":"record","name":"Money","fields":['
         '{"name":"cents","type":"long"}]}'), "--type", "avro")  # fmt: skip

@@ -51,6 +51,10 @@ def answer(result):
     return json.loads(result.stdout)
 
 
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 def test_register_list_and_show(run, schema_file, subject):
     first = answer(run("schemas", "register", subject, schema_file(V1), "--json"))
     assert first["version"] == 1
@@ -71,6 +75,10 @@ def test_register_list_and_show(run, schema_file, subject):
     assert by_id["versions"] == [{"subject": subject, "version": 2}] and by_id["schemaType"] == "AVRO"
 
 
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 def test_an_incompatible_schema_is_refused_with_the_fields(run, schema_file, subject):
     run("schemas", "register", subject, schema_file(V1))
     for command in ("register", "check"):
@@ -87,6 +95,10 @@ def test_an_incompatible_schema_is_refused_with_the_fields(run, schema_file, sub
     assert answer(run("schemas", "check", subject, schema_file(V2), "--version", "1", "--json"))["compatible"]
 
 
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -140,6 +152,10 @@ def test_diff_names_the_fields(run, registry, schema_file, subject, old, new, ex
     assert same.stdout == "" and "say the same" in same.stderr
 
 
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 def test_delete_softly_and_for_good(run, schema_file, subject):
     schema_id = answer(run("schemas", "register", subject, schema_file(V1), "--json"))["id"]
     run("schemas", "register", subject, schema_file(V2))
@@ -152,6 +168,10 @@ def test_delete_softly_and_for_good(run, schema_file, subject):
     assert "no subject" in run("schemas", "show", subject, expect=1).stderr
 
 
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 def test_config_and_mode(run, schema_file, subject):
     def settings(*options):
         told = answer(run("schemas", "config", subject, *options, "--json"))["settings"]
@@ -170,6 +190,10 @@ def test_config_and_mode(run, schema_file, subject):
     assert "set by" in run("schemas", "config").stdout.lower()
 
 
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 def test_errors_name_the_thing_and_what_to_do(run, schema_file, subject, tmp_path):
     run("schemas", "register", subject, schema_file(V1))
     assert f"Did you mean '{subject}'?" in run("schemas", "show", subject + "x", expect=1).stderr
@@ -185,6 +209,13 @@ def test_errors_name_the_thing_and_what_to_do(run, schema_file, subject, tmp_pat
     assert "is empty" in run("schemas", "register", subject, schema_file(""), expect=1).stderr
 
 
+@pytest.mark.promise(
+    "spark source", "The option `schema.registry.basic.auth.user.info` does what its page says"
+)
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 def test_a_password_is_asked_for_and_taken(run, broker, registries: Registries, tmp_path):
     (tmp_path / "users").write_text("ann: secret\n")
     guarded = registries.start(
@@ -197,6 +228,15 @@ def test_a_password_is_asked_for_and_taken(run, broker, registries: Registries, 
     assert "wrong" not in refused.stderr
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The options `schema.registry.ssl.ca.location`, `schema.registry.ssl.certificate.location` and "
+    "`schema.registry.ssl.key.location` do what their page says",
+)
+@pytest.mark.promise(
+    "registry",
+    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+)
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls(run, broker, registries: Registries, tmp_path):
     certificate, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
@@ -268,6 +308,10 @@ def everything(url: str) -> dict:
         }
 
 
+@pytest.mark.promise(
+    "registry",
+    "An export is imported with ids, versions, references, deletions and settings; again, it changes nothing",
+)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["file", "directory"])
 def test_an_export_is_imported_with_ids_versions_and_settings(
@@ -293,6 +337,10 @@ def test_an_export_is_imported_with_ids_versions_and_settings(
     assert new["id"] > max(each["id"] for each in everything(filled)["schemas"] if ":" not in each["subject"])
 
 
+@pytest.mark.promise(
+    "registry",
+    "An export is imported with ids, versions, references, deletions and settings; again, it changes nothing",
+)
 @pytest.mark.timeout(240)
 def test_an_import_that_was_cut_off_goes_on(run, broker, filled, registries: Registries, tmp_path):
     output = tmp_path / "all.jsonl"
@@ -308,6 +356,10 @@ def test_an_import_that_was_cut_off_goes_on(run, broker, filled, registries: Reg
     assert everything(other) == everything(filled)
 
 
+@pytest.mark.promise(
+    "registry",
+    "An export is imported with ids, versions, references, deletions and settings; again, it changes nothing",
+)
 @pytest.mark.timeout(240)
 def test_what_stands_in_the_way_of_an_import_is_found_first(run, filled, subject, tmp_path, registry, http):
     output = tmp_path / "all.jsonl"

@@ -16,6 +16,7 @@ from penstock.web.access import Role
 from tests.registry.test_api import error
 
 
+@pytest.mark.promise("registry", "`penstock schemas` supports passwords and TLS")
 def test_without_the_password_nothing_is_told(broker, registries, tmp_path):
     users = tmp_path / "users"
     users.write_text("ann: pear\n")
@@ -33,6 +34,9 @@ def test_without_the_password_nothing_is_told(broker, registries, tmp_path):
     assert client.get_subjects() == []
 
 
+@pytest.mark.promise(
+    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+)
 def test_each_user_may_do_what_its_role_allows(broker, registries, tmp_path):
     users, order = tmp_path / "users", ("read", "write", "admin")
     users.write_text("".join(f"{role}: {hashed(role, 1000)}, {role}\n" for role in order))
@@ -72,6 +76,9 @@ def test_each_user_may_do_what_its_role_allows(broker, registries, tmp_path):
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
+@pytest.mark.promise(
+    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+)
 def test_every_route_that_changes_something_needs_more_than_reading():
     changing = {route.handler.__name__ for route in ROUTES if route.role is not Role.READ}
     assert changing == {
@@ -80,6 +87,7 @@ def test_every_route_that_changes_something_needs_more_than_reading():
     }  # fmt: skip
 
 
+@pytest.mark.promise("registry", "`penstock schemas` supports passwords and TLS")
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_https(broker, registries, tmp_path):
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -102,6 +110,10 @@ def test_https(broker, registries, tmp_path):
 SCHEMA = b'{"schema": "\\"int\\""}'
 
 
+@pytest.mark.promise(
+    "http",
+    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+)
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -122,11 +134,15 @@ def test_what_a_web_page_could_send_changes_nothing(http, subject, headers, stat
     assert error(http.get(f"/subjects/{subject}/versions")) == (404, 40401)
 
 
+@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
 @pytest.mark.parametrize("path", ["/", "/subjects", "/schemas/ids/1", "/metrics", "/docs", "/openapi.json"])
 def test_nothing_is_told_to_a_page_under_a_rebound_name(http, path):
     assert error(http.get(path, headers={"host": "evil.example"})) == (403, 403)
 
 
+@pytest.mark.promise(
+    "http", "Host names and origins can be allowed; requests of Confluent's clients are accepted"
+)
 @pytest.mark.parametrize(
     "kind",
     ["application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json",
@@ -138,6 +154,9 @@ def test_the_types_that_confluents_takes_are_taken(http, subject, kind):
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.promise(
+    "http", "Host names and origins can be allowed; requests of Confluent's clients are accepted"
+)
 def test_names_and_origins_can_be_allowed(broker, registries):
     allowed = registries.start(
         *(broker.bootstrap, "--topic", "named", "--group", "named", "--allow-host", "registry.example.com"),

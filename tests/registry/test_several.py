@@ -55,6 +55,7 @@ def test_identities_and_assignments_are_confluents_json():
         decode_identity(b"[]")
 
 
+@pytest.mark.promise("registry", "Followers forward writes and read them at once")
 @pytest.mark.timeout(240)
 def test_followers_forward_writes_and_read_them_at_once(broker, registries):
     options = ("--topic", "two", "--group", "two", *FAST)
@@ -142,6 +143,9 @@ def check_topic(bootstrap: str, topic: str, registered: dict[str, int]) -> None:
     assert set(registered.values()) <= set(by_id)
 
 
+@pytest.mark.promise(
+    "registry", "No id is assigned twice, also when the leader is killed or returns from a pause"
+)
 @pytest.mark.timeout(300)
 def test_a_leader_killed_under_load_loses_nothing_and_no_id_is_given_twice(broker, registries):
     options = ("--topic", "killed", "--group", "killed", *FAST)
@@ -164,6 +168,9 @@ def test_a_leader_killed_under_load_loses_nothing_and_no_id_is_given_twice(broke
     check_topic(broker.bootstrap, "killed", registered)
 
 
+@pytest.mark.promise(
+    "registry", "No id is assigned twice, also when the leader is killed or returns from a pause"
+)
 @pytest.mark.timeout(300)
 def test_a_leader_that_was_paused_and_comes_back_cannot_write(broker, registries):
     options = ("--topic", "paused", "--group", "paused", *FAST)

@@ -35,6 +35,7 @@ def tombstone(subject, version):
     return put(subject, version, 0)[0], None
 
 
+@pytest.mark.promise("registry", "The topic has Confluent's format: each registry reads the other's topic")
 def test_keys_are_confluents_bytes():
     assert encode_key(Key("SCHEMA", "s", 1)) == b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
     assert encode_key(Key("CONFIG", "s")) == b'{"keytype":"CONFIG","subject":"s","magic":0}'
@@ -97,6 +98,9 @@ def noop(record):
     return encode_key(record.key), encode_value(record.value)
 
 
+@pytest.mark.promise(
+    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+)
 def test_ids_of_schemas_that_compaction_has_forgotten_are_not_given_again():
     before = replay([put("s", 1, 7), put(":.eu:s", 1, 4)])
     kept = put(":.eu:s", 1, 4)
@@ -108,6 +112,9 @@ def test_ids_of_schemas_that_compaction_has_forgotten_are_not_given_again():
         assert (compacted.max_id("."), compacted.max_id(".eu")) == (7, 4)
 
 
+@pytest.mark.promise(
+    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+)
 def test_versions_that_compaction_has_forgotten_are_not_given_again_while_the_subject_has_others():
     one, two, three = put("s", 1, 1), put("s", 2, 2, record("b")), put("s", 3, 3, record("c"))
     before = replay([one, two, three])
@@ -138,6 +145,7 @@ def test_ten_thousand_schemas_are_replayed_without_parsing_one(monkeypatch):
     assert state.counts() == (100, 10_000, 10_000)
 
 
+@pytest.mark.promise("registry", "The topic has Confluent's format: each registry reads the other's topic")
 def test_a_topic_that_confluents_registry_wrote_is_served(broker, registries):
     broker.create_topic("theirs", config={"cleanup.policy": "compact"})
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
@@ -171,6 +179,7 @@ def test_a_topic_that_confluents_registry_wrote_is_served(broker, registries):
         assert register(http, "orders-value", record("a", optional=("b", "c"))) == 5
 
 
+@pytest.mark.promise("registry", "The topic has Confluent's format: each registry reads the other's topic")
 def test_what_is_written_is_in_confluents_format(broker, registries):
     ours = registries.start(broker.bootstrap, "--topic", "ours", "--group", "ours")
     with ours.client() as http:
@@ -216,6 +225,7 @@ def read_all(bootstrap, topic):
     return found
 
 
+@pytest.mark.promise("registry", "A topic whose settings would lose schemas is rejected")
 @pytest.mark.parametrize(
     ("config", "partitions", "said"),
     [
@@ -231,6 +241,7 @@ def test_a_topic_that_would_lose_schemas_is_refused(broker, registries, config, 
     assert said in refused.log.read_text() and topic in refused.log.read_text()
 
 
+@pytest.mark.promise("registry", "kill -9 and a restart keep every schema and id")
 def test_kill_9_and_a_restart_keep_every_schema_and_id(broker, registries, tmp_path: Path):
     options = ("--topic", "kept", "--group", "kept")
     first = registries.start(broker.bootstrap, *options)

@@ -87,6 +87,9 @@ def through_the_broker(up, topic: str, data: bytes) -> bytes:
     return message.value()
 
 
+@pytest.mark.promise(
+    "registry", "confluent-kafka's client and its Avro, JSON and Protobuf serializers work unchanged"
+)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_confluents_serializers_work_unchanged(up, client, kind):
@@ -110,6 +113,9 @@ def test_confluents_serializers_work_unchanged(up, client, kind):
     assert client.get_version(f"{topic}-value", version).schema_id == int.from_bytes(data[1:5], "big")
 
 
+@pytest.mark.promise(
+    "registry", "confluent-kafka's client and its Avro, JSON and Protobuf serializers work unchanged"
+)
 def test_confluents_client_does_all_it_can(client):
     schema = Schema(AVRO, "AVRO")
     schema_id = client.register_schema("c", schema)
@@ -138,6 +144,7 @@ def test_confluents_client_does_all_it_can(client):
     assert client.delete_subject("d", permanent=True) == [1]
 
 
+@pytest.mark.promise("registry", "kill -9 and a restart keep every schema and id")
 @pytest.mark.timeout(180)
 def test_a_registry_that_crashes_is_started_again_with_its_schemas(up, client):
     schema_id = client.register_schema("crash", Schema('"bytes"', "AVRO"))

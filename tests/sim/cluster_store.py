@@ -6,7 +6,7 @@ may let others go first, or end the process for good.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -151,6 +151,10 @@ class View:
     async def get(self, path: str) -> Versioned | None:
         await Pause("read")
         return self.tree.nodes.get(path)
+
+    async def read(self, paths: Collection[str]) -> dict[str, Versioned]:
+        await Pause("read")
+        return {path: self.tree.nodes[path] for path in paths if path in self.tree.nodes}
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
         await Pause("read")

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.transactions import state
 from penstock.transactions.records import encode_value
-from penstock.wire.records import Record, build_batch, control_marker
+from penstock.wire.batches.records import Record, build_batch, control_marker
 from tests.cluster.markers import Decisions
 from tests.sim.brokers.history import Batch, End, History, Transaction, batches_of
 
@@ -128,6 +128,13 @@ def test_a_whole_history_is_not_blamed() -> None:
     assert Story().judged() == []
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "Whatever the schedule of three real brokers that are killed, lose power, stand still and lose "
+    "connections: nothing acknowledged is lost, doubled or reordered, transactions are all or nothing, "
+    "none hangs or is ended by a marker of its own epoch, no marker is there that no coordinator decided, "
+    "LATEST and committed offsets never go back, every client finishes",
+)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -1,6 +1,7 @@
 """The simulator of real brokers finds old faults that are put back: it has not gone blind.
 
-All of them, and the seeds that find them: `python -m tests.sim.brokers.mutants`.
+`make test` puts back one that is found soon, `make test-long` all of them. The seeds that find them:
+`python -m tests.sim.brokers.mutants`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.repetitions import LONG
+from tests.sim.brokers.mutants import MUTANTS
+
 _ROOT = Path(__file__).parents[2]
 _MOST_SEEDS = 200
 """Most are found within the first ten; which one it is changes with every change of the brokers."""
+_SOON_FOUND = ["markers-sent-twice"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("mutant", ["overtaking", "markers-sent-twice", "early-answers"])
+@pytest.mark.promise(
+    "reassignment",
+    "The simulator finds known faults that are reintroduced (all of them: `python -m "
+    "tests.sim.brokers.mutants`)",
+)
+@pytest.mark.repeated
+@pytest.mark.timeout(1800 if LONG else 600)
+@pytest.mark.parametrize("mutant", list(MUTANTS) if LONG else _SOON_FOUND)
 def test_a_fault_that_is_put_back_is_found(mutant: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.sim.brokers.mutants", mutant, "--seeds", str(_MOST_SEEDS)],

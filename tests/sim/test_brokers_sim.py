@@ -34,12 +34,26 @@ def simulate(seeds: Iterable[int]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "Whatever the schedule of three real brokers that are killed, lose power, stand still and lose "
+    "connections: nothing acknowledged is lost, doubled or reordered, transactions are all or nothing, "
+    "none hangs or is ended by a marker of its own epoch, no marker is there that no coordinator decided, "
+    "LATEST and committed offsets never go back, every client finishes",
+)
 @pytest.mark.timeout(600)
 def test_every_schedule_of_real_brokers_keeps_what_clients_were_answered(cluster_seeds: range) -> None:
     code, output = simulate(cluster_seeds)
     assert code == 0, output
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "Whatever the schedule of three real brokers that are killed, lose power, stand still and lose "
+    "connections: nothing acknowledged is lost, doubled or reordered, transactions are all or nothing, "
+    "none hangs or is ended by a marker of its own epoch, no marker is there that no coordinator decided, "
+    "LATEST and committed offsets never go back, every client finishes",
+)
 @pytest.mark.timeout(600)
 def test_a_seed_is_the_same_schedule_whatever_ran_before() -> None:
     def fingerprints(seeds: list[int]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from penstock.coordinator import StateRecord
 from penstock.groups import GroupSettings, GroupShard
 from penstock.groups.classic.group import ClassicGroup
@@ -242,11 +244,21 @@ def schedule(seed: int, keep: list[Any]) -> Simulation[GroupShard]:
     return world.simulation
 
 
+@pytest.mark.promise(
+    "groups",
+    "On every schedule: one generation, no partition owned twice in it, no committed offset lost, no "
+    "request that waits for ever; when it is calm the group is stable",
+)
 def test_the_promises_of_classic_groups_hold_on_every_schedule(seeds: range) -> None:
     keep: list[Any] = []
     run_seeds(seeds, lambda seed: schedule(seed, keep), keep)
 
 
+@pytest.mark.promise(
+    "groups",
+    "On every schedule: one generation, no partition owned twice in it, no committed offset lost, no "
+    "request that waits for ever; when it is calm the group is stable",
+)
 def test_a_schedule_is_the_same_every_time() -> None:
     def records(seed: int) -> list[StateRecord | None]:
         return [entry.record for entry in schedule(seed, []).log]

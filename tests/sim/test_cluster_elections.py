@@ -237,6 +237,16 @@ def tell(world: World, error: Exception, replay: str) -> None:
     error.add_note(f"replay it: {replay}")
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "Whatever the schedule: one leader in an epoch, all that was acknowledged with all who are in sync, no "
+    "epoch goes back, only the elected controller changes anything",
+)
+@pytest.mark.promise(
+    "reassignment",
+    "The state of a replica never contradicts itself: checked after every unit test and between the steps "
+    "of the simulators",
+)
 def test_every_schedule_of_a_cluster_keeps_the_promises(seeds: range) -> None:
     for seed in seeds:
         schedule = Schedule(seed)
@@ -335,6 +345,10 @@ SCENARIOS = (
 )
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A controller may die at any write to the metadata store: another takes over and completes the change",
+)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_whoever_dies_at_any_write_another_takes_over(scenario: Callable[[World], None], when: str) -> None:

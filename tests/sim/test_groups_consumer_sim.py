@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from penstock.groups import Group, GroupSettings, GroupShard
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup
@@ -292,11 +294,21 @@ def schedule(seed: int, keep: list[Any], *, classic: bool) -> Simulation[GroupSh
     return simulation
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "On every schedule nobody works on another's partition, no epoch goes back, and all is assigned in the "
+    "end; also with classic members among them",
+)
 def test_no_partition_is_worked_on_by_two_and_all_are_assigned_in_the_end(seeds: range) -> None:
     keep: list[Any] = []
     run_seeds(seeds, lambda seed: schedule(seed, keep, classic=False), keep)
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "On every schedule nobody works on another's partition, no epoch goes back, and all is assigned in the "
+    "end; also with classic members among them",
+)
 def test_groups_migrate_with_members_of_both_protocols_and_keep_the_promise(seeds: range) -> None:
     keep: list[Any] = []
     run_seeds(seeds, lambda seed: schedule(seed, keep, classic=True), keep)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
+
 from penstock.coordinator import Outcome, StateRecord
 from penstock.errors import ApiError, InvalidRecordState
 from penstock.groups.share.acknowledgements import ACCEPT, REJECT, RELEASE, RENEW, Acknowledgement
@@ -245,6 +247,10 @@ class World:
             assert offset in self.letters or not self.dead_letters, f"{offset} has no dead letter"
 
 
+@pytest.mark.promise(
+    "share groups",
+    "On every schedule no record is lost, with two members, or delivered more often than allowed",
+)
 def test_no_record_is_lost_or_with_two_members_or_delivered_too_often(seeds: range) -> None:
     for seed in seeds:
         try:
@@ -253,6 +259,10 @@ def test_no_record_is_lost_or_with_two_members_or_delivered_too_often(seeds: ran
             raise AssertionError(f"schedule {seed}: {error!r}; run it again with --seed {seed}") from error
 
 
+@pytest.mark.promise(
+    "share groups",
+    "On every schedule no record is lost, with two members, or delivered more often than allowed",
+)
 def test_the_state_after_any_crash_is_one_that_was_written() -> None:
     world = World(1)
     world.faults = False

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.sim.txn_world import World
 
 _WORLDS_OF_A_SEED = 3  # they are small
 
 
+@pytest.mark.promise(
+    "transactions",
+    "On every schedule: none is torn, none hangs, nothing is committed twice, no zombie commits",
+)
 def test_every_schedule_of_transactions_keeps_the_promises(seeds: range) -> None:
     for seed in seeds:
         for part in range(_WORLDS_OF_A_SEED):

@@ -175,7 +175,7 @@ class TxnHost:
             if partition in self.partitions:
                 self.partitions[partition].mark(markers)
             written.append(partition)
-        self.call(lambda shard, token, now: shard.markers_written(markers, written, token, now))
+        self.apply(self.shard.markers_written(markers, written, self.now))
 
     # requests, as the handlers send them
 

@@ -8,7 +8,6 @@ must hold whatever happened.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import random
 from collections.abc import Callable, Generator
@@ -157,8 +156,7 @@ class World:
     def _written(self, markers: WriteMarkers, partitions: list[tuple[str, int]]) -> None:
         if markers.coordinator_epoch != self.host.epoch or self._trouble():
             return
-        with contextlib.suppress(CoordinatorNotAvailable):
-            self.host.call(lambda shard, token, now: shard.markers_written(markers, partitions, token, now))
+        self.host.apply(self.host.shard.markers_written(markers, partitions, self.host.now))
 
     def _appended(self, transactional_id: str, new: Transaction | None) -> None:
         assert new is not None

@@ -12,12 +12,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.pipelines.changes import Backoff
-from penstock.pipelines.engine import quiet, use_database
-from penstock.pipelines.flow_state import RunOptions
-from penstock.pipelines.project import Project, load_project
-from penstock.pipelines.runner import Event, Runner
-from penstock.pipelines.state import StateDirectory
+from penstock.pipelines.plans.changes import Backoff
+from penstock.pipelines.project.project import Project, load_project
+from penstock.pipelines.run.engine import quiet, use_database
+from penstock.pipelines.run.flow_state import RunOptions
+from penstock.pipelines.run.runner import Event, Runner
+from penstock.pipelines.run.state import StateDirectory
 from penstock.spark.progress import watch
 
 WAIT_SECONDS = 150.0

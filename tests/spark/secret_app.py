@@ -11,7 +11,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from penstock.cli.properties import parse_properties
+from penstock.cli.options.properties import parse_properties
 from penstock.spark import session
 
 

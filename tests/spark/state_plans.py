@@ -13,9 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.pipelines.changes import Change, plan_changes
-from penstock.pipelines.fingerprint import FlowPrint, plan_hash, sources_of
-from penstock.pipelines.plans import read_query
+from penstock.pipelines.plans.changes import Change, plan_changes
+from penstock.pipelines.plans.fingerprint import FlowPrint, plan_hash, sources_of
+from penstock.pipelines.plans.spark_plans import read_query
 
 SCHEMA = "id INT, car STRING, speed INT, ended TIMESTAMP, tags ARRAY<STRING>"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.client import LATEST, READ_COMMITTED
-from penstock.spark.reading import read_range
+from penstock.spark.source.reading import read_range
 from tests.tools.conftest import KafkaTools, kafka_tools
 from tests.tools.kafka_broker import Kafka, apache_kafka
 from tests.tools.kafka_jars import MAVEN_TIMEOUT_S
@@ -41,6 +41,9 @@ def copy(spark: SparkSession, bootstrap: str, checkpoint: Path) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.promise(
+    "demo", "Source and sink on Apache Kafka 4.1: a batch that is run again writes nothing twice"
+)
 def test_a_copy_on_apache_kafka_whose_last_batches_are_run_again_has_each_record_once(
     spark: SparkSession, kafka: Kafka, tmp_path: Path
 ) -> None:

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.client import ClientSettings, Cluster
 from penstock.spark.dead_letters import DeadLetters
-from penstock.spark.reading import ARROW_SCHEMA_WITH_HEADERS
-from penstock.spark.typed import Failure
+from penstock.spark.source.reading import ARROW_SCHEMA_WITH_HEADERS
+from penstock.spark.typed.columns import Failure
 from penstock.testing import PenstockBroker
 from tests.spark.source_helpers import Collected, failure, read, run_available, stream
 
@@ -42,6 +42,12 @@ def partitions(broker: PenstockBroker, topic: str) -> int | None:
         return None if found is None else found.partition_count
 
 
+@pytest.mark.promise("spark source", "The option `dead.letter.topic` does what its page says")
+@pytest.mark.promise(
+    "spark source",
+    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
+    "lost; if it cannot be created, the error says what to do",
+)
 @pytest.mark.parametrize("broker_makes_topics", [True, False])
 def test_the_topic_is_made_with_the_first_letter(
     spark: SparkSession, tmp_path: Path, broker_makes_topics: bool
@@ -67,6 +73,11 @@ def test_the_topic_is_made_with_the_first_letter(
         assert [letter.value for letter in broker.consume("numbers.dead", 1)] == [b"more poison"]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
+    "lost; if it cannot be created, the error says what to do",
+)
 @pytest.mark.parametrize("broker_makes_topics", [True, False])
 def test_tasks_that_make_the_topic_at_the_same_time_lose_no_letter(broker_makes_topics: bool) -> None:
     settings = {"auto.create.topics.enable": broker_makes_topics, "num.partitions": 3}
@@ -91,6 +102,11 @@ def test_tasks_that_make_the_topic_at_the_same_time_lose_no_letter(broker_makes_
         assert sorted(told) == [b"%d" % number for number in range(TASKS)]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
+    "lost; if it cannot be created, the error says what to do",
+)
 def test_a_topic_that_cannot_be_made_fails_the_query_with_what_to_do(spark: SparkSession) -> None:
     with PenstockBroker({"default.replication.factor": 3, "auto.create.topics.enable": False}) as broker:
         with connected(broker) as cluster:
@@ -99,7 +115,7 @@ def test_a_topic_that_cannot_be_made_fails_the_query_with_what_to_do(spark: Spar
         with pytest.raises(PySparkException) as failed:
             read(spark, broker, given("numbers")).collect()
         told = failure(failed.value)
-        assert "dead.letter.topic=numbers.dead is not there and cannot be made. Make this topic, " in told
+        assert "dead.letter.topic=numbers.dead does not exist and cannot be created. " in told
         assert "only 1 broker(s) are registered" in told
         with connected(broker) as cluster:
             cluster.create_topic("numbers.dead", replication_factor=1)
@@ -107,6 +123,8 @@ def test_a_topic_that_cannot_be_made_fails_the_query_with_what_to_do(spark: Spar
         assert [letter.value for letter in broker.consume("numbers.dead")] == [b"poison"]
 
 
+@pytest.mark.promise("spark source", "The option `dead.letter.query` does what its page says")
+@pytest.mark.promise("spark source", "A dead letter says which query wrote it")
 def test_a_letter_says_which_query_wrote_it(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -125,6 +143,7 @@ def test_a_letter_says_which_query_wrote_it(
     assert told == [b"first", b"second", *(each.encode() for each in ids), None]
 
 
+@pytest.mark.promise("spark source", "A batch that runs again writes its dead letters again")
 def test_a_batch_that_is_run_again_writes_its_letters_again(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

@@ -24,6 +24,10 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return DeltaTable(str(path)).to_pyarrow_table().to_pylist()
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch is added to a Delta table once, also by two runs at a time and among other writers",
+)
 def test_a_query_appends_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
     table, source = tmp_path / "table", tmp_path / "in"
     source.mkdir()
@@ -47,6 +51,7 @@ def test_a_query_appends_each_batch_once(spark: SparkSession, tmp_path: Path) ->
     assert delta.read(spark, str(table)).count() == 40
 
 
+@pytest.mark.promise("spark sinks", "An upsert keeps the last row of each key")
 def test_an_upsert_keeps_the_last_row_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     write = delta.writer(path, mode="upsert", key=["Id", "a b"], app_id="q", delete="s.op = 'd'")
@@ -65,6 +70,7 @@ def test_an_upsert_keeps_the_last_row_of_each_key(spark: SparkSession, tmp_path:
         batch([(None, "x", "u", 1)], 2)
 
 
+@pytest.mark.promise("spark sinks", "An upsert keeps the last row of each key")
 def test_the_order_columns_decide_which_row_is_last() -> None:
     rows = pa.table({"k": [1, 1, 2, 1], "at": [3, 9, 1, 9], "v": ["a", "b", "c", "d"]})
     by_position = delta.last_of_each_key(rows, ["k"])
@@ -119,6 +125,10 @@ def test_a_partitioned_table_is_partitioned(spark: SparkSession, tmp_path: Path)
     ]  # fmt: skip
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch is added to a Delta table once, also by two runs at a time and among other writers",
+)
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_commit_that_another_writer_was_before_is_tried_again(
     spark: SparkSession, tmp_path: Path, mode: str
@@ -149,6 +159,10 @@ def test_a_commit_that_another_writer_was_before_is_tried_again(
     assert values == (["ours"] * 3 if mode == "upsert" else ["ours"] * 3 + ["theirs"] * 3)
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch is added to a Delta table once, also by two runs at a time and among other writers",
+)
 def test_of_two_runs_of_one_batch_one_counts(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     df = spark.createDataFrame([(i,) for i in range(10)], "k int")

@@ -69,6 +69,10 @@ def data(tmp_path: Path) -> Iterator[Path]:
     assert processes_left(directory) == []
 
 
+@pytest.mark.promise(
+    "demo",
+    "`penstock demo`: Ctrl-C leaves no process, the next run continues, and every flight is accounted for",
+)
 def test_ctrl_c_stops_everything_and_the_next_run_goes_on_until_every_flight_is_accounted_for(
     data: Path,
 ) -> None:
@@ -93,7 +97,7 @@ def test_ctrl_c_stops_everything_and_the_next_run_goes_on_until_every_flight_is_
         capture_output=True, text=True, timeout=WAIT_S,
     )  # fmt: skip
     assert second.returncode == 0, second.stdout + second.stderr + logs(data)
-    assert "goes on after" in second.stderr
+    assert "continues after" in second.stderr
     told = json.loads(second.stdout)
     assert told["ok"] and all(check["ok"] for check in told["checks"]), told
     assert told["flights_in"] == told["parsed"] + told["dead"]
@@ -104,6 +108,7 @@ def test_ctrl_c_stops_everything_and_the_next_run_goes_on_until_every_flight_is_
         assert told[what] > 0, (what, told)
 
 
+@pytest.mark.promise("demo", "A replay with other settings, or a day that is not in the data, is refused")
 def test_a_replay_with_other_settings_does_not_mix_with_the_one_that_is_there(data: Path) -> None:
     (data / "demo").mkdir(parents=True)
     (data / "demo" / "replay.json").write_text(
@@ -117,6 +122,7 @@ def test_a_replay_with_other_settings_does_not_mix_with_the_one_that_is_there(da
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.promise("demo", "A replay with other settings, or a day that is not in the data, is refused")
 @pytest.mark.parametrize("day", ["2014-01-01", "yesterday"])
 def test_a_day_that_is_not_in_the_data_is_refused(data: Path, day: str) -> None:
     done = subprocess.run(

@@ -9,6 +9,7 @@ from penstock.testing import PenstockBroker
 from tests.lectures.lecture import run_lecture
 
 
+@pytest.mark.promise("lectures", "Word count runs with Spark")
 @pytest.mark.timeout(300)
 def test_words_are_counted(spark: SparkSession, penstock: PenstockBroker) -> None:
     assert run_lecture("word_count", penstock.bootstrap) == [

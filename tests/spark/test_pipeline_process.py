@@ -128,6 +128,9 @@ def even(project: Path) -> list[int]:
     return sorted(n for name in files for n in pq.ParquetFile(table / name).read()["n"].to_pylist())
 
 
+@pytest.mark.promise(
+    "pipelines", "A run continues from its checkpoints after kill -9; other terminals show and stop it"
+)
 def test_a_killed_run_goes_on_from_its_checkpoints_and_other_terminals_see_and_stop_it(project: Path):
     for first in range(0, ROWS, 100):
         feed(project, first, 100)
@@ -162,6 +165,9 @@ def test_a_killed_run_goes_on_from_its_checkpoints_and_other_terminals_see_and_s
     assert even(project) == list(range(0, ROWS + 100, 2))
 
 
+@pytest.mark.promise(
+    "pipelines", "`run --once` uses Spark's own runner, and can alternate with continuous runs"
+)
 def test_once_is_sparks_own_run_and_takes_turns_with_the_runs_that_go_on(project: Path):
     feed(project, 0, 100)
     first = penstock("run", str(project), "--once", "--master", "local[2]")
@@ -197,6 +203,9 @@ def counted():
 """
 
 
+@pytest.mark.promise(
+    "pipelines", "`run --once` does not continue with state that does not fit, and records what it ran"
+)
 def test_once_goes_on_only_with_state_that_fits(project: Path):
     once = ("run", str(project), "--once", "--master", "local[2]")
     flow = project / "transformations" / "counted.py"

@@ -33,6 +33,9 @@ def run(spark, tmp_path: Path) -> Iterator[PipelineRun]:
     pipeline.drop()
 
 
+@pytest.mark.promise(
+    "pipelines", "Tables, views and streams feed each other, in Python and SQL, and continue after a restart"
+)
 def test_tables_views_and_streams_feed_each_other_and_go_on_after_a_restart(run: PipelineRun):
     run.write(
         "more.sql",
@@ -57,6 +60,7 @@ def test_tables_views_and_streams_feed_each_other_and_go_on_after_a_restart(run:
     assert run.runner is not None and run.runner.state.status()["state"] == "stopped"
 
 
+@pytest.mark.promise("pipelines", "Several flows into one table write every row once")
 def test_several_flows_into_one_table_each_write_every_row_once(run: PipelineRun):
     run.write(
         "both.py",
@@ -90,6 +94,9 @@ def copy():
     assert Counter(run.rows("everything")) == Counter(run.rows("copy"))
 
 
+@pytest.mark.promise(
+    "pipelines", "A failed flow restarts from its checkpoint and shows the cause, while others continue"
+)
 def test_a_flow_that_fails_is_tried_again_while_the_others_go_on_and_heals_when_its_file_is_mended(
     run: PipelineRun,
 ):
@@ -144,6 +151,11 @@ def click(number: int, who: str, second: int) -> dict[str, object]:
     return {"id": number, "who": who, "t": f"2026-01-01T00:00:{second:02d}Z"}
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "A change that fits the state is applied immediately; another stays pending until it is applied, while "
+    "the old version runs",
+)
 def test_a_change_that_fits_the_state_is_applied_at_once_and_one_that_does_not_waits_for_agreement(
     spark, tmp_path: Path
 ):
@@ -206,6 +218,11 @@ def sums():
 """
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_another_window_or_function_beneath_an_aggregation_is_not_taken_for_one_that_fits(
     spark, tmp_path: Path
 ):
@@ -247,6 +264,12 @@ def test_another_window_or_function_beneath_an_aggregation_is_not_taken_for_one_
         run.drop()
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "A flow that was removed leaves its table and checkpoint, and the plan says where; when it comes back, "
+    "its state is kept only for the query that built it. State of which nothing is recorded fits nothing",
+)
+@pytest.mark.promise("pipelines", "A restarted flow shows its progress before new data arrives")
 def test_state_that_waited_while_its_flow_was_removed_or_unrecorded_fits_only_the_query_it_was_built_by(
     spark, tmp_path: Path
 ):
@@ -280,7 +303,7 @@ def test_state_that_waited_while_its_flow_was_removed_or_unrecorded_fits_only_th
             (gone,) = [each for each in plan["changes"] if each["flow"] == "sums"]
             left = run.directory / "storage" / "_checkpoints" / "spark_catalog" / run.database / "sums"
             assert gone["reasons"] == [
-                "it is gone from the files",
+                "it was removed from the files",
                 "its table 'sums' stays",
                 f"its checkpoint stays in {(left / 'sums').as_uri()}",
             ]
@@ -306,6 +329,9 @@ def test_state_that_waited_while_its_flow_was_removed_or_unrecorded_fits_only_th
         run.drop()
 
 
+@pytest.mark.promise(
+    "pipelines", "A file with an error is shown with its line, and the running version continues"
+)
 def test_a_file_with_an_error_is_shown_with_its_line_and_the_running_version_goes_on(run: PipelineRun):
     run.write("more.sql", "CREATE STREAMING TABLE ids AS SELECT id FROM STREAM orders")
     with run.running() as runner:
@@ -331,6 +357,9 @@ def test_a_file_with_an_error_is_shown_with_its_line_and_the_running_version_goe
         assert run.rows("names") == [("dan",)]
 
 
+@pytest.mark.promise(
+    "pipelines", "Tables, views and streams feed each other, in Python and SQL, and continue after a restart"
+)
 def test_a_stream_that_looks_up_a_materialized_view_sees_it_when_it_has_changed(run: PipelineRun):
     run.write(
         "lookup.py",

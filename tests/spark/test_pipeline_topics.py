@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.pipelines.template import make_project
+from penstock.pipelines.project.template import make_project
 from penstock.spark.progress import TOPIC, watch
 from tests.spark.pipeline_runs import WAIT_SECONDS, PipelineRun
 
@@ -32,6 +32,10 @@ def wait_for(done: Callable[[], Any]) -> Any:
     return result
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "The project that `init` creates copies records from a topic to tables and a topic, and shows its lag",
+)
 def test_the_project_of_init_carries_records_from_topic_to_tables_and_topic_and_tells_its_lag(
     spark, penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -76,6 +80,9 @@ def _progress(penstock: Any) -> list[dict[str, Any]]:
         return []
 
 
+@pytest.mark.promise(
+    "pipelines", "A source is the same by the id of its cluster, whatever addresses its brokers have"
+)
 def test_another_address_of_the_same_cluster_keeps_checkpoint_and_table(spark, penstock, tmp_path: Path):
     penstock.create_topic("orders")
     penstock.produce("orders", [order(1, 5)])
@@ -110,6 +117,9 @@ def offsets():
         run.drop()
 
 
+@pytest.mark.promise(
+    "pipelines", "A failed flow restarts from its checkpoint and shows the cause, while others continue"
+)
 def test_a_broker_that_cannot_be_reached_fails_its_flow_and_its_progress_and_nothing_else(
     spark, tmp_path: Path
 ):
@@ -148,6 +158,7 @@ def from_files():
             run.drop()
 
 
+@pytest.mark.promise("pipelines", "A sink of format delta needs no jar")
 def test_a_sink_of_format_delta_needs_no_jar(spark, tmp_path: Path):
     from penstock.spark import delta
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.spark.java import find_java_home
 from penstock.testing import PenstockBroker
 
@@ -20,6 +22,7 @@ print("rows:", spark.read.format("penstock").options(**options).load().count())
 """
 
 
+@pytest.mark.promise("spark source", 'A script finds `format("penstock")` whatever `python3` the PATH has')
 def test_a_script_finds_the_source_whatever_python3_the_path_has(tmp_path: Path) -> None:
     script, elsewhere = tmp_path / "job.py", tmp_path / "bin"
     script.write_text(SCRIPT)

@@ -14,6 +14,9 @@ from tests.clients.secure_up import SecureUp
 pytestmark = pytest.mark.timeout(420)
 
 
+@pytest.mark.promise(
+    "access", "A password in Spark's options is in no plan, checkpoint, event log or page of its UI"
+)
 def test_no_plan_checkpoint_or_page_of_spark_has_the_password(tmp_path: Path) -> None:
     up = SecureUp(tmp_path, "--no-registry")
     try:

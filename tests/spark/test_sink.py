@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module", autouse=True)
 def _registered(spark: SparkSession) -> None:
-    from penstock.spark.source import PenstockDataSource
+    from penstock.spark.source.data_source import PenstockDataSource
 
     spark.dataSource.register(PenstockDataSource)
 
@@ -58,6 +58,11 @@ def write_lines(directory: Path, name: str, lines: list[str]) -> None:
 # ---- columns ----
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Columns reach their records; keys go to the partitions that Java's clients choose; rows of a task "
+    "keep their order",
+)
 def test_all_columns_reach_their_records(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("a", partitions=3)
     penstock.create_topic("b", partitions=3)
@@ -103,6 +108,7 @@ def test_the_topic_option_comes_before_the_topic_column(
     assert [r.value for r in penstock.consume("option")] == [b"v"]
 
 
+@pytest.mark.promise("spark sinks", "The option `timestampColumn` does what its page says")
 def test_records_have_the_time_that_a_column_says(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("timed")
     rows = spark.sql(
@@ -119,9 +125,14 @@ def test_records_have_the_time_that_a_column_says(spark: SparkSession, penstock:
     assert (times[0], times[2], times[3]) == ((b"a", 1735689600000), (b"c", 5), (b"a", 1735689600000))
     assert times[1][1] >= before
     wrong = failure_of(lambda: write(rows, penstock, topic="timed", timestampColumn="then"))
-    assert "timestampColumn=then: there is no such column" in wrong
+    assert "timestampColumn=then: no such column" in wrong
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Columns reach their records; keys go to the partitions that Java's clients choose; rows of a task "
+    "keep their order",
+)
 def test_keys_go_to_the_partitions_that_javas_producer_would_choose(
     spark: SparkSession, penstock: PenstockBroker
 ) -> None:
@@ -136,6 +147,11 @@ def test_keys_go_to_the_partitions_that_javas_producer_would_choose(
     assert all(r.partition == (murmur2(r.key) & 0x7FFFFFFF) % 7 for r in records)
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Columns reach their records; keys go to the partitions that Java's clients choose; rows of a task "
+    "keep their order",
+)
 def test_rows_of_a_task_keep_their_order_in_each_partition(
     spark: SparkSession, penstock: PenstockBroker
 ) -> None:
@@ -163,6 +179,9 @@ def test_more_than_the_producer_may_hold_goes_through(spark: SparkSession, penst
 # ---- what is refused ----
 
 
+@pytest.mark.promise(
+    "spark sinks", "What cannot be written, and a cluster that cannot be reached, is an error that says so"
+)
 @pytest.mark.parametrize(
     ("schema", "options", "says"),
     [
@@ -187,8 +206,8 @@ def test_what_cannot_be_written_is_refused_before_a_job_starts(
 ) -> None:
     from pyspark.sql.types import StructType
 
-    from penstock.spark import sink
     from penstock.spark.errors import BadOption
+    from penstock.spark.sink import writers as sink
 
     with pytest.raises(BadOption, match=says):
         sink.batch_writer(StructType.fromDDL(schema), {"kafka.bootstrap.servers": "x:1", **options}, False)
@@ -210,6 +229,9 @@ def test_spark_shows_what_the_sink_refuses(spark: SparkSession, penstock: Pensto
     )
 
 
+@pytest.mark.promise(
+    "spark sinks", "What cannot be written, and a cluster that cannot be reached, is an error that says so"
+)
 def test_rows_without_a_topic_or_with_an_impossible_partition_fail_the_write(
     spark: SparkSession, penstock: PenstockBroker
 ) -> None:
@@ -241,6 +263,9 @@ def test_a_missing_topic_is_named(spark: SparkSession, penstock: PenstockBroker)
         assert "topic nowhere does not exist" in says
 
 
+@pytest.mark.promise(
+    "spark sinks", "What cannot be written, and a cluster that cannot be reached, is an error that says so"
+)
 def test_an_unreachable_cluster_is_an_error_within_its_timeout(spark: SparkSession) -> None:
     df = spark.range(1).selectExpr("cast(id as string) as value")
     for delivery in ("at_least_once", "exactly_once"):
@@ -256,6 +281,9 @@ def test_an_unreachable_cluster_is_an_error_within_its_timeout(spark: SparkSessi
 # ---- streams ----
 
 
+@pytest.mark.promise(
+    "spark sinks", "A batch that is run again writes nothing, and operators before the sink keep their state"
+)
 def test_a_stream_is_copied_exactly_once_over_restarts(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -269,6 +297,9 @@ def test_a_stream_is_copied_exactly_once_over_restarts(
     assert sorted(values) == sorted(f"{r}-{i}" for r in range(3) for i in range(100))
 
 
+@pytest.mark.promise(
+    "spark sinks", "A batch that is run again writes nothing, and operators before the sink keep their state"
+)
 def test_a_batch_that_is_run_again_writes_nothing(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -289,6 +320,9 @@ def test_a_batch_that_is_run_again_writes_nothing(
     assert len(committed(penstock, "out")) == 300
 
 
+@pytest.mark.promise(
+    "spark sinks", "A batch that is run again writes nothing, and operators before the sink keep their state"
+)
 def test_a_stateful_query_keeps_its_state_when_a_batch_is_run_again(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -310,6 +344,11 @@ def test_a_stateful_query_keeps_its_state_when_a_batch_is_run_again(
     assert sorted(seen) == [("a", 2), ("a", 3), ("b", 1), ("b", 1)]
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -354,6 +393,7 @@ def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
 # ---- batch writes, exactly once ----
 
 
+@pytest.mark.promise("spark sinks", "`foreachBatch` writes to several topics, once in each")
 def test_what_foreach_batch_writes_to_two_topics_counts_once_in_each(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from tests.repetitions import times
 if TYPE_CHECKING:
     from penstock.testing import PenstockBroker
 
-KILLS = {"driver": times(1, 5), "worker": times(2, 8), "broker": times(2, 8)}
+KILLS = {"driver": times(1, 5), "worker": times(1, 8), "broker": times(1, 8)}
 KEYS = 100
 CHUNK = 500
 APP = Path(__file__).with_name("killed_app.py")
@@ -115,6 +115,11 @@ def wait_until(condition: object, app: App, home: Path, *, timeout: float = 120.
         time.sleep(0.02)
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A topic that is copied to a topic and to Delta tables is there exactly once, in the order of each "
+    "key, after kills of drivers, workers and brokers (21 of them in `make test-long`)",
+)
 @pytest.mark.slow
 @pytest.mark.repeated
 @pytest.mark.timeout(900)

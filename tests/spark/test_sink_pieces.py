@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.spark import sink
 from penstock.spark.errors import BadOption, BadRow, BatchChanged, Fenced, NotDelivered
-from penstock.spark.finish_batch import TaskDone, WhichBatch
 from penstock.spark.librdkafka_names import translate
-from penstock.spark.producing import BY_KEY, Layout, ProducerSettings, Rows, TaskProducer, split
-from penstock.spark.written_tasks import Mark, MarksReader, MarksView, mark_key, partition_of
+from penstock.spark.sink import writers as sink
+from penstock.spark.sink.finish_batch import TaskDone, WhichBatch
+from penstock.spark.sink.producer import BY_KEY, Layout, ProducerSettings, Rows, TaskProducer, split
+from penstock.spark.sink.written_tasks import Mark, MarksReader, MarksView, mark_key, partition_of
 from penstock.testing import PenstockBroker
-from penstock.wire.records import Record, build_batch, control_marker
+from penstock.wire.batches.records import Record, build_batch, control_marker
 
 # ---- marks ----
 
@@ -50,6 +50,9 @@ def batches(view: MarksView, query: str = "q") -> tuple[dict[int, int], dict[int
     return {t: m.batch for t, m in found.settled.items()}, {t: m.mark.batch for t, m in found.open.items()}
 
 
+@pytest.mark.promise(
+    "spark sinks", "A mark counts when its transaction is committed, whatever others have open"
+)
 def test_a_committed_mark_counts_although_another_task_writes_before_it() -> None:
     log = Log().mark(1, "q", 0, 7).mark(2, "q", 1, 7).end(2, "commit")
     view = MarksView()
@@ -100,6 +103,9 @@ def test_marks_are_the_same_however_the_log_is_cut_into_fetches(seed: int) -> No
     assert batches(pieces) == batches(whole)
 
 
+@pytest.mark.promise(
+    "spark sinks", "A mark counts when its transaction is committed, whatever others have open"
+)
 def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> None:
     settings = {"bootstrap.servers": penstock.bootstrap}
     reader = MarksReader(settings, "__penstock_marks")
@@ -128,6 +134,9 @@ def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> No
         MarksReader(settings, "small").read("q")
 
 
+@pytest.mark.promise(
+    "spark sinks", "Of two attempts of a task only the later can commit; the other fails with a clear error"
+)
 def test_of_two_attempts_of_a_task_only_the_later_can_commit(penstock: PenstockBroker) -> None:
     penstock.create_topic("out")
     producers = ProducerSettings.from_kafka({"bootstrap.servers": penstock.bootstrap}, transactional=True)
@@ -196,6 +205,11 @@ def test_a_task_that_is_tried_again_in_one_run_writes_nothing(penstock: Penstock
     assert query.written() == "ab"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 def test_a_batch_written_in_part_is_completed_by_the_next_run(penstock: PenstockBroker) -> None:
     query = Query(penstock)
     query.task("r1", 1, "cd")
@@ -214,6 +228,11 @@ def test_a_batch_written_in_part_is_completed_by_the_next_run(penstock: Penstock
     assert query.written() == "abcde"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 def test_a_driver_that_dies_before_it_commits_what_is_prepared_loses_nothing(
     penstock: PenstockBroker,
 ) -> None:
@@ -227,6 +246,11 @@ def test_a_driver_that_dies_before_it_commits_what_is_prepared_loses_nothing(
     assert query.written() == "abcd"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 def test_fewer_tasks_than_were_written_commit_nothing(penstock: PenstockBroker) -> None:
     query = Query(penstock)
     query.task("r1", 2, "ef")
@@ -243,6 +267,11 @@ def test_fewer_tasks_than_were_written_commit_nothing(penstock: PenstockBroker) 
     assert query.written() == "abcdef"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 def test_other_rows_than_were_written_are_refused(penstock: PenstockBroker) -> None:
     query = Query(penstock)
     query.task("r1", 0, "abc")
@@ -253,6 +282,11 @@ def test_other_rows_than_were_written_are_refused(penstock: PenstockBroker) -> N
     assert query.written() == "abc"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 def test_as_many_rows_that_are_others_are_refused(penstock: PenstockBroker) -> None:
     """Rows that have moved from one task to another would be lost there, and doubled here."""
     query = Query(penstock)
@@ -265,6 +299,11 @@ def test_as_many_rows_that_are_others_are_refused(penstock: PenstockBroker) -> N
     assert query.written() == "abc"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
+    "lost or doubled",
+)
 @pytest.mark.parametrize(
     ("change", "same"),
     [({}, True), ({"values": [b"other", b"2"]}, True), ({"values": [b"1", b"other"]}, False),
@@ -308,6 +347,11 @@ def test_a_prepared_task_whose_transaction_is_gone_fails_its_batch(penstock: Pen
     assert query.written() == "cd"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Where a transaction of such a batch has ended too soon, the others count, and the next run has only "
+    "the rest to write",
+)
 def test_what_is_still_open_counts_although_another_transaction_has_ended_too_soon(
     penstock: PenstockBroker,
 ) -> None:
@@ -335,6 +379,7 @@ def test_what_is_still_open_counts_although_another_transaction_has_ended_too_so
     assert query.written() == "abcdefgh"
 
 
+@pytest.mark.promise("spark sinks", "A checkpoint older than what was written is refused")
 def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> None:
     query = Query(penstock)
     query.task("r1", 0, "a", batch=1)
@@ -343,6 +388,11 @@ def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> No
     assert query.written() == "a"
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Batch writes without `txnAppId`, as INSERT … VALUES, leave no marks that others have to read, and "
+    "none for longer than a day",
+)
 def test_writes_without_a_name_leave_nothing_that_others_have_to_read(penstock: PenstockBroker) -> None:
     """Such as INSERT … VALUES: each would leave a mark for ever, which every task of every query reads."""
     query = Query(penstock)
@@ -366,6 +416,11 @@ def test_writes_without_a_name_leave_nothing_that_others_have_to_read(penstock: 
     assert (config["cleanup.policy"].value, config["retention.ms"].value) == ("delete", "86400000")
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Batch writes without `txnAppId`, as INSERT … VALUES, leave no marks that others have to read, and "
+    "none for longer than a day",
+)
 def test_a_write_without_a_name_reads_no_marks_of_others(penstock: PenstockBroker) -> None:
     settings = {"bootstrap.servers": penstock.bootstrap}
     reader = MarksReader(settings, "__penstock_marks_once")

@@ -34,6 +34,16 @@ def deaf_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The options `kafka.bootstrap.servers`, `kafka.default.api.timeout.ms` and `kafka.request.timeout.ms` "
+    "do what their page says",
+)
+@pytest.mark.promise(
+    "spark source",
+    "Brokers that restart and leaders that move are followed; one that does not answer is an error within "
+    "the timeout",
+)
 def test_an_unreachable_broker_is_an_error_within_the_timeout(
     spark: SparkSession, tmp_path: Path, deaf_port: int
 ) -> None:
@@ -59,6 +69,11 @@ def test_an_unreachable_broker_is_an_error_within_the_timeout(
     assert "did not succeed within 1500 ms" in failure(silent.value)
 
 
+@pytest.mark.promise(
+    "spark source",
+    "Brokers that restart and leaders that move are followed; one that does not answer is an error within "
+    "the timeout",
+)
 def test_a_broker_that_comes_back_is_read_on(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -74,6 +89,11 @@ def test_a_broker_that_comes_back_is_read_on(
         assert collected.values == ["a", "b"]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "Brokers that restart and leaders that move are followed; one that does not answer is an error within "
+    "the timeout",
+)
 def test_leaders_that_move_are_followed(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -110,6 +130,15 @@ def lost_and_accepted(
     return failure(lost.value), collected
 
 
+@pytest.mark.promise(
+    "spark source",
+    "With `failOnDataLoss=false` a query continues after retention or DeleteRecords overtook it",
+)
+@pytest.mark.promise("spark source", "The option `failOnDataLoss` does what its page says")
+@pytest.mark.promise(
+    "spark source",
+    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+)
 def test_retention_that_overtakes_the_reader(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -124,6 +153,15 @@ def test_retention_that_overtakes_the_reader(
     assert collected.values == ["a", "b", "c", "d"]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "With `failOnDataLoss=false` a query continues after a topic was deleted and created again while it "
+    "was stopped",
+)
+@pytest.mark.promise(
+    "spark source",
+    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+)
 def test_a_topic_deleted_and_made_again_between_two_runs(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -134,18 +172,25 @@ def test_a_topic_deleted_and_made_again_between_two_runs(
 
     told, collected = lost_and_accepted(spark, penstock, tmp_path, lose)
     assert told.startswith(
-        "t-0 ends at 1, before offset 3 of the query: the topic was deleted and made again"
+        "t-0 ends at 1, before offset 3 of the query: the topic was deleted and created again"
     )
     assert "set the option failOnDataLoss to false" in told
     assert collected.values == ["a", "b", "c", "new"]
 
 
+@pytest.mark.promise(
+    "spark source", "With `failOnDataLoss=false` a query continues after a topic was deleted"
+)
+@pytest.mark.promise(
+    "spark source",
+    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+)
 def test_a_topic_that_is_gone(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     penstock.create_topic("kept")
     told, collected = lost_and_accepted(
         spark, penstock, tmp_path, lambda: penstock.delete_topic("t"), {"subscribe": "t,kept"}
     )
-    assert told.startswith("t-0 are gone: the topic was deleted")
+    assert told.startswith("t-0 no longer exist: the topic was deleted")
     assert collected.values == ["a", "b", "c"]
     # It comes back as a new topic, read from its start.
     penstock.create_topic("t")
@@ -155,6 +200,14 @@ def test_a_topic_that_is_gone(spark: SparkSession, penstock: PenstockBroker, tmp
     assert collected.values == ["a", "b", "back", "c"]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "With `failOnDataLoss=false` a query continues after a topic was deleted and created again while it ran",
+)
+@pytest.mark.promise(
+    "spark source",
+    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+)
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_topic_made_again_under_a_running_query_is_known_by_its_id(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path, accepted: bool
@@ -181,11 +234,15 @@ def test_a_topic_made_again_under_a_running_query_is_known_by_its_id(
         else:
             with pytest.raises(StreamingQueryException) as lost:
                 query.processAllAvailable()
-            assert failure(lost.value).startswith("topic t has been deleted and made again")
+            assert failure(lost.value).startswith("topic t was deleted and created again")
     finally:
         query.stop()
 
 
+@pytest.mark.promise(
+    "spark source", "With `failOnDataLoss=false` a query continues with the checkpoint of another topic"
+)
+@pytest.mark.promise("spark source", "A checkpoint of another topic or source is refused with what to do")
 def test_a_checkpoint_of_another_topic(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     for topic in ("first", "second"):
         penstock.create_topic(topic)
@@ -202,6 +259,7 @@ def test_a_checkpoint_of_another_topic(spark: SparkSession, penstock: PenstockBr
     assert collected.values == ["second"]
 
 
+@pytest.mark.promise("spark source", "A checkpoint of another topic or source is refused with what to do")
 def test_a_checkpoint_of_another_source(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -217,13 +275,17 @@ def test_a_checkpoint_of_another_source(
 def test_a_stream_of_a_missing_topic(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     with pytest.raises(StreamingQueryException) as refused:
         run_available(stream(spark, penstock, {"subscribe": "nothing"}), Collected(), tmp_path)
-    assert "there is no topic nothing" in failure(refused.value)
+    assert "topic nothing does not exist" in failure(refused.value)
     assert "create it before the query starts" in failure(refused.value)
     # Reading has not made it.
     with pytest.raises(PySparkException):
         read(spark, penstock, {"subscribe": "nothing"}).collect()
 
 
+@pytest.mark.promise(
+    "spark source",
+    "With `failOnDataLoss=false` a query continues when a new partition has already lost its first records",
+)
 def test_a_new_partition_that_has_lost_its_beginning(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -242,6 +304,7 @@ def test_a_new_partition_that_has_lost_its_beginning(
     assert collected.values == ["a", "b"]
 
 
+@pytest.mark.promise("spark source", "A failed commit to the query's group does not fail the query")
 def test_a_failed_commit_does_not_fail_the_query(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

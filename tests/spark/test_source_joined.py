@@ -14,6 +14,8 @@ from tests.spark.source_helpers import Collected, read, running, stream
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.promise("streams", "Example: stream-table join")
+@pytest.mark.promise("demo", "A topic that a stream is joined with is re-read for each batch")
 @pytest.mark.parametrize("how", ["broadcast", "merge"])
 def test_each_batch_of_a_stream_sees_the_table_as_it_is_then(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path, how: str

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.client import ClientSettings, Cluster, ClusterTimeout
 from penstock.spark.errors import DataLoss, NoSuchTopic
-from penstock.spark.lookup import Lookup
-from penstock.spark.options import parse_source_options
-from penstock.spark.source import StreamReader
+from penstock.spark.source.data_source import StreamReader
+from penstock.spark.source.lookup import Lookup
+from penstock.spark.source.options import parse_source_options
 from penstock.testing import PenstockBroker
 from tests.spark.source_helpers import add_partitions, delete_records
 
@@ -60,6 +60,7 @@ def test_a_limit_does_not_bind_a_trigger_that_asks_for_all(penstock: PenstockBro
     source.stop()
 
 
+@pytest.mark.promise("spark source", "A batch that runs again reads the same range of offsets")
 def test_a_batch_is_read_again_the_same(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["a", "b", "c"])
@@ -89,7 +90,7 @@ def test_a_topic_made_again_while_its_offsets_are_asked_for_is_not_taken_for_the
         penstock.produce("t", ["new 1", "new 2"])
         penstock.faults.clear()
         if not accepted:
-            with pytest.raises(DataLoss, match="topic t has been deleted and made again"):
+            with pytest.raises(DataLoss, match="topic t was deleted and created again"):
                 look.result(60)
         else:
             assert look.result(60) == {"t": {"0": 0}}, "from the start of the new one, none of it twice"
@@ -97,6 +98,7 @@ def test_a_topic_made_again_while_its_offsets_are_asked_for_is_not_taken_for_the
     source.stop()
 
 
+@pytest.mark.promise("spark source", "The option `partition.metadata.cache.ttl.ms` does what its page says")
 def test_the_partitions_are_remembered_for_as_long_as_is_asked(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     often = reader(penstock, subscribe="t")
@@ -110,6 +112,10 @@ def test_the_partitions_are_remembered_for_as_long_as_is_asked(penstock: Penstoc
     seldom.stop()
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The options `fetchOffset.numRetries` and `fetchOffset.retryIntervalMs` do what their page says",
+)
 def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) -> None:
     """A leader that has just been elected may tell an older end than the one before."""
     penstock.create_topic("t")
@@ -133,6 +139,11 @@ def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) ->
     assert penstock.requests["ListOffsets"] == 1 + 4 * 2, "each time also whatever the isolation level"
 
 
+@pytest.mark.promise(
+    "spark source",
+    "Records of aborted and open transactions are not read unless that is asked for; a checkpoint that "
+    "lies in an open transaction waits for its end",
+)
 @pytest.mark.parametrize("lossy", ["true", "false"])
 def test_a_query_that_has_read_into_an_open_transaction_waits_for_its_end(
     penstock: PenstockBroker, lossy: str
@@ -156,6 +167,10 @@ def test_a_query_that_has_read_into_an_open_transaction_waits_for_its_end(
     source.stop()
 
 
+@pytest.mark.promise("spark source", "The option `commitProgress` does what its page says")
+@pytest.mark.promise(
+    "sql", "A push query has no consumer group; the group of a query that is terminated or dropped is deleted"
+)
 @pytest.mark.parametrize("commits", ["true", "false"])
 def test_a_query_that_commits_no_progress_has_no_group(penstock: PenstockBroker, commits: str) -> None:
     penstock.create_topic("t")
@@ -171,14 +186,16 @@ def test_a_query_that_commits_no_progress_has_no_group(penstock: PenstockBroker,
     unnamed.stop()
 
 
+@pytest.mark.promise("spark source", "A missing topic is named with the one that is near")
 def test_a_topic_that_is_missing_is_told_with_the_one_that_is_near(penstock: PenstockBroker) -> None:
     penstock.create_topic("orders")
-    with pytest.raises(NoSuchTopic, match=r"no topic order, zzz at .*: did you mean orders\? Else create it"):
+    with pytest.raises(NoSuchTopic, match=r"topic order, zzz does not exist at .*: did you mean orders\?"):
         reader(penstock, subscribe="order,zzz").initialOffset()
-    with pytest.raises(NoSuchTopic, match=r"no topic zzz at [^ ]*: create it before"):
+    with pytest.raises(NoSuchTopic, match=r"topic zzz does not exist at [^ ]*: create it before"):
         reader(penstock, subscribe="zzz").initialOffset()
 
 
+@pytest.mark.promise("spark source", "The option `kafkaConsumer.pollTimeoutMs` does what its page says")
 def test_a_topic_deleted_under_a_task(penstock: PenstockBroker, caplog: pytest.LogCaptureFixture) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["a"])
@@ -191,10 +208,11 @@ def test_a_topic_deleted_under_a_task(penstock: PenstockBroker, caplog: pytest.L
     lenient = reader(penstock, **options, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "penstock.spark"):
         assert list(lenient.read(planned[0])) == []
-    assert "going on, because failOnDataLoss is false" in caplog.text
+    assert "continuing, because failOnDataLoss is false" in caplog.text
     strict.stop()
 
 
+@pytest.mark.promise("spark source", "An accepted data loss is logged once")
 def test_a_loss_that_is_accepted_is_told_once(
     penstock: PenstockBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,7 +232,7 @@ def test_a_loss_that_is_accepted_is_told_once(
         end = source.latestOffset(moved, ReadAllAvailable())
     assert end == {"t": {"0": 6}}
     assert read_between(source, moved, end) == ["new"] * 5
-    assert caplog.text.count("topic t has been deleted and made again; going on") == 1
+    assert caplog.text.count("topic t was deleted and created again; continuing") == 1
     assert start == {"t": {"0": 0}}
     source.stop()
 
@@ -225,10 +243,14 @@ def test_an_option_without_effect_is_told(penstock: PenstockBroker, caplog: pyte
         source = reader(penstock, subscribe="t", kafka__group__id="g", groupIdPrefix="p", mergeSchema="true")
         source.initialOffset()
     assert "groupIdPrefix is ignored" in caplog.text
-    assert "mergeschema is not known here" in caplog.text
+    assert "unknown option mergeschema has no effect" in caplog.text
     source.stop()
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The options `kafka.default.api.timeout.ms` and `kafka.request.timeout.ms` do what their page says",
+)
 def test_a_broker_that_hangs_is_given_up(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     source = reader(

@@ -26,6 +26,11 @@ from tests.spark.source_helpers import (
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.promise(
+    "spark source",
+    "New partitions and new topics of a pattern are read while a query runs; a restart goes on where the "
+    "checkpoint stands",
+)
 def test_records_new_partitions_and_a_restart(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -55,6 +60,12 @@ def test_records_new_partitions_and_a_restart(
     assert [bytes(row.value) for row in collected.batches[max(collected.batches)]] == [b"e"]
 
 
+@pytest.mark.promise("spark source", "The option `subscribePattern` does what its page says")
+@pytest.mark.promise(
+    "spark source",
+    "New partitions and new topics of a pattern are read while a query runs; a restart goes on where the "
+    "checkpoint stands",
+)
 def test_new_topics_of_a_pattern(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     collected = Collected()
     with running(stream(spark, penstock, {"subscribePattern": "sensor-.*"}), collected, tmp_path) as query:
@@ -67,6 +78,7 @@ def test_new_topics_of_a_pattern(spark: SparkSession, penstock: PenstockBroker, 
         assert collected.values == ["x", "y"]
 
 
+@pytest.mark.promise("spark source", "Limits hold, and `availableNow` ends at what was there")
 def test_available_now_ends_at_what_was_there(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -90,6 +102,12 @@ def test_available_now_ends_at_what_was_there(
     assert again.values == ["too late"] * 3
 
 
+@pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
+@pytest.mark.promise(
+    "spark source",
+    "Holes in offsets (compaction, aborted records, markers at the end of a partition) do not hold a batch "
+    "up",
+)
 def test_transactions_and_their_markers(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -108,6 +126,11 @@ def test_transactions_and_their_markers(
         assert source["endOffset"] == {"t": {"0": 7}}
 
 
+@pytest.mark.promise(
+    "spark source",
+    "Holes in offsets (compaction, aborted records, markers at the end of a partition) do not hold a batch "
+    "up",
+)
 def test_offsets_with_holes(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     penstock.create_topic(
         "table", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "segment.ms": 1000}
@@ -140,6 +163,10 @@ def describe(broker: PenstockBroker, group: str) -> dict[tuple[str, int], tuple[
     }
 
 
+@pytest.mark.promise(
+    "spark source",
+    "A query is the consumer group of its name, and shows its lag; a group with members is left alone",
+)
 def test_a_query_is_the_consumer_group_of_its_name(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -158,6 +185,13 @@ def test_a_query_is_the_consumer_group_of_its_name(
     assert describe(penstock, f"penstock-{name}") == {("t", 0): (5, 0), ("t", 1): (1, 0)}
 
 
+@pytest.mark.promise(
+    "spark source", "The options `groupIdPrefix` and `kafka.group.id` do what their page says"
+)
+@pytest.mark.promise(
+    "spark source",
+    "A query is the consumer group of its name, and shows its lag; a group with members is left alone",
+)
 @pytest.mark.parametrize(
     ("options", "group"),
     [
@@ -186,6 +220,10 @@ def test_a_query_without_a_name_is_the_group_of_its_id(
         assert describe(penstock, f"penstock-{query.id}") == {("t", 0): (2, 0)}
 
 
+@pytest.mark.promise(
+    "spark source",
+    "A query is the consumer group of its name, and shows its lag; a group with members is left alone",
+)
 def test_a_group_with_members_is_left_alone(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

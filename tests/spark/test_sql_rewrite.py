@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.language.parser import parse
 from penstock.sql.language.spark_text import to_spark
 from penstock.sql.language.statements import Query, Select
-from penstock.sql.language.tokens import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def stream(spark: SparkSession, where: Path, name: str, *records: tuple[str, int
     ]
     (where / "a.json").write_text("\n".join(map(json.dumps, rows)))
     frame = spark.readStream.schema(COLUMNS).json(str(where))
-    frame.withWatermark("__timestamp", "0 seconds").createOrReplaceTempView(quote_name(name))
+    frame.withWatermark("__timestamp", "0 seconds").createOrReplaceTempView(quoted(name))
 
 
 def run(spark: SparkSession, text: str, mode: str, checkpoint: Path) -> list[dict[str, Any]]:
@@ -58,6 +58,7 @@ def run(spark: SparkSession, text: str, mode: str, checkpoint: Path) -> list[dic
     return rows
 
 
+@pytest.mark.promise("sql", "`WINDOW`, `WITHIN` and `HAVING` have their documented meaning in Spark")
 def test_windows_close_at_the_watermark_and_tell_their_bounds(spark: SparkSession, tmp_path: Path) -> None:
     stream(spark, tmp_path / "s", "page-views", ("a", 1, 0), ("a", 2, 10), ("b", 3, 70), LATE)
     found = query(
@@ -74,6 +75,7 @@ def test_windows_close_at_the_watermark_and_tell_their_bounds(spark: SparkSessio
     ]
 
 
+@pytest.mark.promise("sql", "`WINDOW`, `WITHIN` and `HAVING` have their documented meaning in Spark")
 def test_sessions_end_after_a_pause(spark: SparkSession, tmp_path: Path) -> None:
     stream(spark, tmp_path / "s", "s", ("a", 1, 0), ("a", 2, 10), ("a", 3, 70), LATE)
     found = query(
@@ -86,6 +88,7 @@ def test_sessions_end_after_a_pause(spark: SparkSession, tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.promise("sql", "`WINDOW`, `WITHIN` and `HAVING` have their documented meaning in Spark")
 def test_within_joins_what_is_near_in_time(spark: SparkSession, tmp_path: Path) -> None:
     stream(spark, tmp_path / "a", "a", ("x", 1, 100), ("x", 2, 200), LATE)
     stream(spark, tmp_path / "b", "b", ("x", 10, 95), ("x", 20, 130), ("x", 30, 260), LATE)
@@ -102,6 +105,7 @@ def test_within_joins_what_is_near_in_time(spark: SparkSession, tmp_path: Path) 
     ]
 
 
+@pytest.mark.promise("sql", "`WINDOW`, `WITHIN` and `HAVING` have their documented meaning in Spark")
 def test_a_having_as_a_column_says_which_rows_hold(spark: SparkSession, tmp_path: Path) -> None:
     stream(spark, tmp_path / "s", "s", ("a", 1, 0), ("a", 2, 10), ("b", 3, 70))
     found = query("SELECT id, count(*) AS n FROM s GROUP BY id HAVING n > 1 EMIT CHANGES LIMIT 5")
@@ -111,6 +115,7 @@ def test_a_having_as_a_column_says_which_rows_hold(spark: SparkSession, tmp_path
     assert sorted((row["id"], row["n"], row["__keep"]) for row in rows) == [("a", 2, True), ("b", 1, False)]
 
 
+@pytest.mark.promise("sql", "Errors from Spark point to the position in the user's statement")
 def test_what_spark_complains_of_is_found_in_the_users_text(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException
 

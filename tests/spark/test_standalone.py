@@ -45,6 +45,11 @@ CONF = {
 }
 
 
+@pytest.mark.promise(
+    "demo",
+    "`penstock pipeline run --master spark://…` on a standalone cluster, a master and two workers, copies "
+    "a topic exactly",
+)
 @pytest.mark.timeout(400)
 def test_a_pipeline_on_a_standalone_cluster_copies_a_topic_exactly(
     penstock: PenstockBroker, tmp_path: Path

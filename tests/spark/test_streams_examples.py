@@ -33,11 +33,13 @@ def example(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> Ru
     return run
 
 
+@pytest.mark.promise("streams", "Example: filter, map, flatMap")
 def test_filter_map_and_flat_map(example: Run) -> None:
     words = [value for _, value in example("filter_map").records("words")]
     assert words == ["the", "log", "is", "the", "truth", "and", "a", "table", "is", "a", "view", "of", "it"]
 
 
+@pytest.mark.promise("streams", "Example: branch (split), merge")
 def test_topics_are_merged_and_branched(example: Run) -> None:
     ran = example("branch_and_merge")
     assert ran.records("orders.large") == [("ann", {"amount": 250, "from": "orders.web"})]
@@ -48,6 +50,7 @@ def test_topics_are_merged_and_branched(example: Run) -> None:
     ]
 
 
+@pytest.mark.promise("streams", "Example: key by (selectKey, repartition)")
 def test_what_has_one_key_is_in_one_partition(example: Run, penstock: PenstockBroker) -> None:
     penstock.create_topic("orders.by-product", partitions=4)
     ran = example("key_by")
@@ -59,6 +62,7 @@ def test_what_has_one_key_is_in_one_partition(example: Run, penstock: PenstockBr
     assert [len(partitions) for partitions in places.values()] == [1, 1]
 
 
+@pytest.mark.promise("streams", "Example: aggregations, a KTable and its changelog")
 def test_aggregates_of_each_key(example: Run) -> None:
     assert sorted(example("aggregate").records("totals")) == [
         ("ann", {"orders": 3, "sum": 42, "least": 2, "most": 30}),
@@ -66,6 +70,7 @@ def test_aggregates_of_each_key(example: Run) -> None:
     ]
 
 
+@pytest.mark.promise("streams", "Example: tumbling, hopping, session windows")
 def test_tumbling_hopping_and_session_windows(example: Run) -> None:
     ran = example("time_windows")
 
@@ -99,6 +104,7 @@ def test_tumbling_hopping_and_session_windows(example: Run) -> None:
     ]
 
 
+@pytest.mark.promise("streams", "Example: windows of N records")
 def test_windows_of_so_many_records(example: Run, penstock: PenstockBroker) -> None:
     ran = example("count_windows")
     first = [
@@ -112,6 +118,7 @@ def test_windows_of_so_many_records(example: Run, penstock: PenstockBroker) -> N
     assert ran.records("means") == [*first, ("b", {"sensor": "b", "window": 0, "mean": 52.0})]
 
 
+@pytest.mark.promise("streams", "Example: stream-stream join")
 def test_orders_meet_their_payments_or_leave_without(example: Run) -> None:
     settled = {key: value.get("paid") for key, value in example("join_streams").records("orders.settled")}
     assert settled == {
@@ -121,6 +128,7 @@ def test_orders_meet_their_payments_or_leave_without(example: Run) -> None:
     }
 
 
+@pytest.mark.promise("streams", "Example: stream-table join")
 def test_orders_see_the_table_of_prices_as_it_is(example: Run) -> None:
     priced = example("join_table").records("orders.priced")
     assert sorted(priced) == [
@@ -129,6 +137,7 @@ def test_orders_see_the_table_of_prices_as_it_is(example: Run) -> None:
     ]
 
 
+@pytest.mark.promise("streams", "Example: deduplication, effectively once")
 def test_what_was_sent_twice_goes_on_once(example: Run, penstock: PenstockBroker) -> None:
     ran = example("deduplicate")
     once = [(f"p{number}", {"id": f"p{number}", "amount": 10 * number}) for number in (1, 2, 3)]
@@ -139,6 +148,7 @@ def test_what_was_sent_twice_goes_on_once(example: Run, penstock: PenstockBroker
     assert sorted(ran.records("payments.once")) == once
 
 
+@pytest.mark.promise("streams", "Example: out-of-order and late records, side output")
 def test_late_records_go_to_a_topic(example: Run, penstock: PenstockBroker) -> None:
     ran = example("late_records")
     counted = {key: value["clicks"] for key, value in ran.records("clicks.counted")}
@@ -156,6 +166,8 @@ def test_late_records_go_to_a_topic(example: Run, penstock: PenstockBroker) -> N
     }
 
 
+@pytest.mark.promise("streams", "Example: dead-letter topic")
+@pytest.mark.promise("streams", "Only failed records are diverted, with their reason and position")
 def test_what_fails_becomes_a_dead_letter(example: Run, penstock: PenstockBroker) -> None:
     ran = example("dead_letters")
     assert ran.records("orders.parsed") == [("ann", {"product": "tea", "pieces": 2})]
@@ -175,11 +187,15 @@ def test_what_fails_becomes_a_dead_letter(example: Run, penstock: PenstockBroker
     ] == [("orders", "0", str(offset)) for offset in (1, 2, 3)]
 
 
+@pytest.mark.promise("streams", "Example: priorities")
+@pytest.mark.promise("spark source", "The option `priorityTopics` does what its page says")
+@pytest.mark.promise("streams", "Urgent topics are served first, and the others are not starved")
 def test_urgent_records_are_served_first(example: Run) -> None:
     handled = [value for _, value in example("priorities").records("tickets.handled")]
     assert handled == [f"urgent {n}" for n in range(4)] + [f"ticket {n}" for n in range(30)]
 
 
+@pytest.mark.promise("streams", "Example: back-pressure")
 def test_batches_grow_when_they_are_done_sooner_than_they_should(
     example: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +203,7 @@ def test_batches_grow_when_they_are_done_sooner_than_they_should(
     assert capsys.readouterr().out.splitlines() == ["batch 0: 10000 records", "batch 1: 15000 records"]
 
 
+@pytest.mark.promise("streams", "Example: event processing")
 def test_a_pattern_of_events_raises_an_alert(example: Run, penstock: PenstockBroker) -> None:
     ran = example("event_processing")
     eve = ("eve", {"account": "eve", "second": 40, "failures": 3})
@@ -198,6 +215,7 @@ def test_a_pattern_of_events_raises_an_alert(example: Run, penstock: PenstockBro
     assert ran.records("alerts") == [eve, ("bob", {"account": "bob", "second": 110, "failures": 3})]
 
 
+@pytest.mark.promise("streams", "Example: continuous querying")
 def test_a_query_in_sql_is_answered_continuously(example: Run, penstock: PenstockBroker) -> None:
     ran = example("continuous_query")
     first = [
@@ -213,6 +231,7 @@ def test_a_query_in_sql_is_answered_continuously(example: Run, penstock: Penstoc
     }
 
 
+@pytest.mark.promise("streams", "Every example runs, on its sample, and gives what it says")
 def test_every_example_is_on_the_page_and_is_run_here() -> None:
     root = DIRECTORY.parents[1]
     page = (root / "docs" / "streams.md").read_text()

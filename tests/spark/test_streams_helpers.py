@@ -26,6 +26,10 @@ pytestmark = [
 ]
 
 
+@pytest.mark.promise("streams", "Example: out-of-order and late records, side output")
+@pytest.mark.promise(
+    "streams", "Every record is in the result or in the topic of late ones, and none is in both"
+)
 def test_every_record_is_counted_or_late_and_none_is_both(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -54,6 +58,7 @@ def test_every_record_is_counted_or_late_and_none_is_both(
     assert counted + late == Counter(map(window, times[:-1]))
 
 
+@pytest.mark.promise("streams", "A table has the newest value of each key that was not deleted")
 def test_a_table_is_the_newest_value_of_each_key_that_was_not_deleted(
     spark: SparkSession, penstock: PenstockBroker
 ) -> None:
@@ -69,6 +74,7 @@ def test_a_table_is_the_newest_value_of_each_key_that_was_not_deleted(
     ]
 
 
+@pytest.mark.promise("streams", "Only failed records are diverted, with their reason and position")
 def test_only_what_does_not_fit_is_lost_of_a_batch(spark: SparkSession) -> None:
     def give(record: dict[str, Any]) -> Any:
         return {
@@ -87,6 +93,7 @@ def test_only_what_does_not_fit_is_lost_of_a_batch(spark: SparkSession) -> None:
     assert all("the result does not fit" in row.error for row in tried if row.error)
 
 
+@pytest.mark.promise("streams", "A dead letter keeps the headers of its record")
 def test_a_dead_letter_keeps_the_headers_that_its_record_had(spark: SparkSession) -> None:
     records = spark.sql(
         "SELECT binary('k') AS key, binary('v') AS value, 'orders' AS topic, 3 AS partition, 17L AS offset,"

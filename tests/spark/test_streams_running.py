@@ -35,6 +35,7 @@ def running(rows: DataFrame, checkpoint: Path, sink: dict[str, str], mode: str) 
         query.stop()
 
 
+@pytest.mark.promise("streams", "Example: real-time response, request-reply")
 def test_a_request_is_answered_where_it_asks_to_be(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -58,6 +59,10 @@ def test_a_request_is_answered_where_it_asks_to_be(
         assert ask("eve", "much", b"c") == (b'{"granted":false}', [("correlation-id", b"c")])
 
 
+@pytest.mark.promise("spark source", "The option `targetBatchDuration` does what its page says")
+@pytest.mark.promise(
+    "streams", "`targetBatchDuration` adapts the size of batches when processing becomes slower or faster"
+)
 def test_slow_batches_make_the_next_ones_smaller(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -77,6 +82,8 @@ def test_slow_batches_make_the_next_ones_smaller(
     assert sizes[1:] == [400]
 
 
+@pytest.mark.promise("streams", "Example: interactive queries, queryable state")
+@pytest.mark.promise("streams", "The state of a running query can be read from outside")
 def test_the_state_of_a_running_query_is_seen_from_outside(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +102,7 @@ def test_the_state_of_a_running_query_is_seen_from_outside(
         assert query.isActive
 
 
+@pytest.mark.promise("streams", "Example: windows of N records")
 def test_the_state_of_count_windows_is_seen_by_name(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

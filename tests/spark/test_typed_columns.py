@@ -95,6 +95,8 @@ def values(frame: DataFrame) -> list[Any]:
     return [None if row.value is None else row.value.asDict(recursive=True) for row in rows]
 
 
+@pytest.mark.promise("spark source", "The options `value.format` and `key.format` do what their page says")
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 def test_avro_values_have_the_types_of_their_schema(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -134,6 +136,8 @@ def test_avro_values_have_the_types_of_their_schema(
     assert frame.where("value.price > 12").selectExpr("value.lines[1].sku").collect()[0][0] == "b"
 
 
+@pytest.mark.promise("spark source", "The options `value.format` and `key.format` do what their page says")
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 def test_json_values_have_the_types_of_their_schema(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -161,6 +165,11 @@ def test_json_values_have_the_types_of_their_schema(
     assert second["id"] == 2 and second["price"] is None
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The options `value.format`, `key.format`, `value.message` and `key.message` do what their page says",
+)
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 def test_protobuf_values_have_the_types_of_their_message(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -207,6 +216,7 @@ message Order {
     assert (second["id"], second["note"], second["at"], second["state"]) == (0, "", None, "NEW")
 
 
+@pytest.mark.promise("spark source", "Writers may change their schema while a stream runs")
 def test_schemas_change_while_the_stream_runs(
     spark: SparkSession,
     broker: PenstockBroker,
@@ -259,6 +269,14 @@ REASONS = [
 ]
 
 
+@pytest.mark.promise(
+    "spark source", "The options `value.decode.errors` and `key.decode.errors` do what their page says"
+)
+@pytest.mark.promise(
+    "spark source",
+    "A record that does not decode fails the query with its place, becomes null, or a dead letter with its "
+    "reason",
+)
 def test_a_record_that_does_not_decode_fails_the_query_with_its_place(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -271,6 +289,12 @@ def test_a_record_that_does_not_decode_fails_the_query_with_its_place(
     assert [value and value["id"] for value in values(frame)] == [1, None, None, None, None, 2]
 
 
+@pytest.mark.promise("spark source", "The option `dead.letter.topic` does what its page says")
+@pytest.mark.promise(
+    "spark source",
+    "A record that does not decode fails the query with its place, becomes null, or a dead letter with its "
+    "reason",
+)
 def test_a_record_that_does_not_decode_becomes_a_dead_letter(
     spark: SparkSession,
     broker: PenstockBroker,
@@ -304,6 +328,7 @@ def test_a_record_that_does_not_decode_becomes_a_dead_letter(
     assert told[4]["penstock.dead.offset"] == b"6"
 
 
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 def test_keys_references_and_headers_that_name_a_schema(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -324,6 +349,11 @@ def test_keys_references_and_headers_that_name_a_schema(
     assert [header.key for header in row.headers] == ["__value_schema_id"]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The options `value.schema.version`, `key.schema.version`, `value.schema` and `key.schema` do what "
+    "their page says",
+)
 def test_the_schema_to_read_with_can_be_given(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -341,6 +371,7 @@ def test_the_schema_to_read_with_can_be_given(
         read(spark, broker, options(registry, topic, value_schema=text)).collect()
 
 
+@pytest.mark.promise("spark source", "The option `schema.registry.url` does what its page says")
 def test_what_cannot_be_typed_is_refused_when_the_frame_is_made(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:

@@ -65,6 +65,12 @@ def rows(spark: SparkSession) -> DataFrame:
     return frame.coalesce(1)
 
 
+@pytest.mark.promise("spark sinks", "The options `value.format` and `key.format` do what their page says")
+@pytest.mark.promise(
+    "spark sinks",
+    "Structs are written by schemas made of their types, and read as they were by the source and by "
+    "confluent-kafka; a schema that is not compatible is refused before a job",
+)
 @pytest.mark.parametrize("form", ["avro", "json", "protobuf"])
 def test_rows_are_written_by_a_schema_that_is_made_of_their_type(
     spark: SparkSession,
@@ -126,6 +132,12 @@ def deserialized(client: SchemaRegistryClient, topic: str, form: str, values: li
     return [deserialize(value, context) for value in values]
 
 
+@pytest.mark.promise("spark sinks", "The options `value.subject` and `key.subject` do what their page says")
+@pytest.mark.promise(
+    "spark sinks",
+    "Structs are written by schemas made of their types, and read as they were by the source and by "
+    "confluent-kafka; a schema that is not compatible is refused before a job",
+)
 def test_a_stream_is_written_typed_exactly_once(
     spark: SparkSession,
     broker: PenstockBroker,
@@ -166,6 +178,16 @@ def test_a_stream_is_written_typed_exactly_once(
     assert client.get_versions("out-value") == [1] == client.get_versions("out-key")
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "The options `schema.registry.url`, `schema.registry.*`, `value.schema.version` and "
+    "`key.schema.version` do what their page says",
+)
+@pytest.mark.promise(
+    "spark sinks",
+    "Structs are written by schemas made of their types, and read as they were by the source and by "
+    "confluent-kafka; a schema that is not compatible is refused before a job",
+)
 def test_a_schema_that_the_registry_refuses_is_an_error_before_a_job_starts(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: SchemaRegistryClient
 ) -> None:
@@ -196,6 +218,12 @@ def test_a_schema_that_the_registry_refuses_is_an_error_before_a_job_starts(
     assert deserialized(client, "strict", "avro", [record.value]) == [{"id": "x"}]
 
 
+@pytest.mark.promise("spark sinks", "The options `value.format` and `key.format` do what their page says")
+@pytest.mark.promise(
+    "spark sinks",
+    "Structs are written by schemas made of their types, and read as they were by the source and by "
+    "confluent-kafka; a schema that is not compatible is refused before a job",
+)
 def test_structs_are_written_as_plain_json(spark: SparkSession, broker: PenstockBroker) -> None:
     broker.create_topic("plain")
     write(rows(spark).select("value"), broker, topic="plain", value_format="json-text")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.sql.language.keywords import OPTIONS, STATEMENTS
+from penstock.sql.language.lexer.keywords import OPTIONS, STATEMENTS
 from penstock.sql.language.properties import PROPERTIES
 from tests.sql import golden
 from tests.sql.golden import Golden, Step

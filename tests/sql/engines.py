@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from penstock.sql.catalog.catalog import Catalog, Record
 from penstock.sql.language.parser import parse
 from penstock.sql.results import Done, Result, Rows
 from penstock.sql.server.engine import Engine
+from tests.sql.written import Written
 
 WAIT_SECONDS = 90.0
 
@@ -59,14 +61,14 @@ class Sql:
         """The rows in any order."""
         deadline = time.monotonic() + seconds
         wanted = sorted(expected, key=repr)
-        while True:
-            asked = time.monotonic()
-            found = sorted(self.rows(text), key=repr)
-            if found == wanted:
-                return
-            assert time.monotonic() < deadline, f"{found} and not {wanted}; {self.rows('SHOW QUERIES')}"
-            # As long again as the question took: the cores are for the query that is awaited.
-            time.sleep(max(0.1, time.monotonic() - asked))
+        with closing(Written(self.engine.settings.bootstrap)) as written:
+            while True:
+                seen, asked = written.ends(), time.monotonic()
+                found = sorted(self.rows(text), key=repr)
+                if found == wanted:
+                    return
+                assert time.monotonic() < deadline, f"{found} and not {wanted}; {self.rows('SHOW QUERIES')}"
+                written.wait(seen, max(1, 3 * (time.monotonic() - asked)))
 
 
 def wait_until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:

@@ -33,6 +33,7 @@ from penstock.registry.client import RegistryClient, RegistrySettings
 from penstock.registry.serdes import Decoder, Encoder
 from penstock.testing import PenstockBroker
 from tests.sql.serving import Answer, SqlClient
+from tests.sql.written import Written
 
 DIRECTORY = Path(__file__).parent / "golden"
 WAIT_SECONDS = 90.0
@@ -185,6 +186,10 @@ class Runner:
     def registry(self) -> RegistryClient:
         return RegistryClient(RegistrySettings(url=self._registry_url))
 
+    @cached_property
+    def written(self) -> Written:
+        return Written(self.broker.bootstrap)
+
     def run(self, golden: Golden) -> None:
         session: dict[str, dict[str, str]] = {"properties": {}, "variables": {}}
         for step in golden.steps:
@@ -240,7 +245,7 @@ class Runner:
     def _sql(self, step: Step, session: dict[str, dict[str, str]]) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            asked = time.monotonic()
+            seen, asked = self.written.ends() if "eventually" in step.arguments else {}, time.monotonic()
             answers = self.client.run(step.text, **session)
             self.found = self._lines(answers)
             wrong = self._compare(step, answers)
@@ -250,8 +255,7 @@ class Runner:
                 return
             if "eventually" not in step.arguments or time.monotonic() > deadline:
                 raise Mismatch(wrong)
-            # As long again as the question took: the cores are for the query that is awaited.
-            time.sleep(max(0.05, time.monotonic() - asked))
+            self.written.wait(seen, max(1, 3 * (time.monotonic() - asked)))
 
     def _lines(self, answers: list[Answer]) -> list[str]:
         last = answers[-1]

@@ -43,7 +43,14 @@ def away(sql: SqlClient) -> dict[str, Any] | None:
     return query if query["state"] == "DISCONNECTED" else None
 
 
-@pytest.mark.parametrize("way", ["a broker that is gone", "a broker that hangs"])
+@pytest.mark.promise(
+    "sql",
+    "When the cluster does not respond, SHOW QUERIES shows the reason, pull queries fail immediately, the "
+    "log gets one line a minute, and the server still stops",
+)
+@pytest.mark.parametrize(
+    "way", [pytest.param("a broker that is gone", marks=pytest.mark.long), "a broker that hangs"]
+)
 def test_a_cluster_that_is_away_is_seen_and_does_not_hold_up_a_stop(
     sql_registry: RegistryProcess, tmp_path: Path, way: str
 ) -> None:

@@ -12,6 +12,9 @@ from penstock.sql.settings import EngineSettings
 from penstock.testing import PenstockBroker
 
 
+@pytest.mark.promise(
+    "sql", "A push query has no consumer group; the group of a query that is terminated or dropped is deleted"
+)
 def test_the_group_of_a_query_that_is_dropped_is_deleted(
     penstock: PenstockBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,11 @@ from tests.cluster.harness import running, wait_until
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.promise(
+    "sql",
+    "When the cluster does not respond, SHOW QUERIES shows the reason, pull queries fail immediately, the "
+    "log gets one line a minute, and the server still stops",
+)
 def test_a_broker_that_is_gone_is_seen_where_it_leads_and_nowhere_else(tmp_path: Path) -> None:
     with running(tmp_path) as cluster:
         topics = [f"t{at}" for at in range(6)]

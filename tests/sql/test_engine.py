@@ -59,6 +59,24 @@ def engines(
     made.stop()
 
 
+@pytest.fixture(scope="module")
+def two_streams(
+    spark: SparkSession,
+    sql_broker: PenstockBroker,
+    sql_registry: RegistryProcess,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Sql, MemoryLog]]:
+    """An engine that statements with errors share: they change nothing."""
+    made = Engines(spark, sql_broker, sql_registry, tmp_path_factory.mktemp("storage"))
+    sql = made.start()
+    sql.run(
+        "CREATE STREAM err_in (n INT) WITH (format = 'json');"
+        "CREATE STREAM err_two (n INT) WITH (format = 'json')"
+    )
+    yield sql, made.log
+    made.stop()
+
+
 def test_a_restarted_engine_goes_on_with_every_query(engines: Engines) -> None:
     sql = engines.start()
     sql.run(
@@ -138,6 +156,11 @@ def test_what_is_written_has_the_time_of_what_was_read(engines: Engines) -> None
     sql.eventually("SELECT __timestamp, n, __key FROM time_again", times)
 
 
+@pytest.mark.promise(
+    "sql",
+    "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
+    "and for ever where their time is that of a column",
+)
 def test_what_is_written_of_old_events_is_not_deleted(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -163,6 +186,11 @@ def test_what_is_written_of_old_events_is_not_deleted(
         engine.stop()
 
 
+@pytest.mark.promise(
+    "sql",
+    "CREATE … AS does not write to a topic that has records unless it is asked to, and names the options "
+    "that had no effect",
+)
 def test_a_query_does_not_mix_its_records_with_others(engines: Engines, sql_broker: PenstockBroker) -> None:
     """Those of the same query before it was dropped and created again would all be there twice."""
     sql = engines.start()
@@ -171,7 +199,7 @@ def test_a_query_does_not_mix_its_records_with_others(engines: Engines, sql_brok
     stream = create.format(kind="STREAM", options="{0}", what="n", rest="")
     sql_broker.create_topic("mix_out", partitions=2)
     told = sql.run(stream.format(""))
-    assert "Note: the topic `mix_out` is there already, so retention had no effect" in told
+    assert "Note: the topic `mix_out` already exists, so retention had no effect" in told
     sql.run("DROP STREAM mix_out")
     sql_broker.produce("mix_out", ["{}"], partition=1)
     table = create.format(kind="TABLE", options="", what="n, COUNT(*) AS c", rest="GROUP BY n")
@@ -241,6 +269,13 @@ def test_a_stream_sees_a_table_outside_as_it_becomes(engines: Engines, tmp_path:
         sql.run(f"CREATE TABLE out_wrong (ctiy STRING) WITH (storage = 'delta', path = '{path}')")
 
 
+@pytest.mark.promise("sql", "CREATE OR REPLACE cannot put records of another format into a topic")
+@pytest.mark.promise(
+    "sql",
+    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
+    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
+    "`replace`)",
+)
 def test_the_plan_of_a_replacement_says_what_becomes_of_the_state(engines: Engines) -> None:
     sql = engines.start()
     sql.run(
@@ -282,6 +317,12 @@ FED = """fed_out AS SELECT substr(car, 1, 1) AS make, fed_of(car) AS model, SUM(
 HOPPING = "HOPPING (SIZE 1 HOUR, ADVANCE BY 20 MINUTES)"
 
 
+@pytest.mark.promise(
+    "sql",
+    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
+    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
+    "`replace`)",
+)
 def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engines) -> None:
     sql = engines.start()
     sql.run(
@@ -312,6 +353,12 @@ def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engi
         sql.run(f"CREATE OR REPLACE TABLE {FED}")
 
 
+@pytest.mark.promise(
+    "sql",
+    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
+    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
+    "`replace`)",
+)
 def test_windows_of_another_size_begin_with_all_that_is_in_the_topic(engines: Engines) -> None:
     sql = engines.start()
     hourly = "wider_out AS SELECT car, SUM(n) AS n FROM wider_in WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY car"
@@ -329,6 +376,7 @@ def test_windows_of_another_size_begin_with_all_that_is_in_the_topic(engines: En
     sql.eventually("SELECT n FROM wider_out", [[39]])
 
 
+@pytest.mark.promise("pipelines", "State recorded by an earlier version is used only for an unchanged query")
 def test_state_that_an_earlier_version_recorded_less_of_is_judged_by_its_query(engines: Engines) -> None:
     import json
 
@@ -379,6 +427,11 @@ class FailingLog(MemoryLog):
         super().write(records)
 
 
+@pytest.mark.promise(
+    "sql",
+    "A replacement, TERMINATE or DROP that cannot be written to the catalog leaves the query running with "
+    "its rows; one that was written deletes the rows of before, even if the server dies in between",
+)
 def test_a_query_that_could_not_be_replaced_or_ended_goes_on_with_its_rows(engines: Engines) -> None:
     engines.log = log = FailingLog()
     sql = engines.start()
@@ -403,6 +456,11 @@ def test_a_query_that_could_not_be_replaced_or_ended_goes_on_with_its_rows(engin
     sql.eventually("SELECT k, n FROM stays_out", [["a", 2]])
 
 
+@pytest.mark.promise(
+    "sql",
+    "A replacement, TERMINATE or DROP that cannot be written to the catalog leaves the query running with "
+    "its rows; one that was written deletes the rows of before, even if the server dies in between",
+)
 def test_rows_of_before_are_deleted_even_if_the_server_died_after_the_replacement_was_written(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +519,11 @@ def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: 
     assert not (Path(engines.settings.storage) / "queries" / "csas_end_out_1").exists()
 
 
+@pytest.mark.promise(
+    "sql",
+    "When its client disconnects, a SELECT ends its Spark jobs, and counts as a request until they have "
+    "ended",
+)
 def test_a_select_whose_reader_has_gone_ends_its_jobs(engines: Engines, spark: SparkSession) -> None:
     sql = engines.start()
     sql.run("CREATE STREAM gone_in (n INT) WITH (format = 'json');INSERT INTO gone_in VALUES (1)")
@@ -497,6 +560,9 @@ def test_a_push_query_ends_when_nobody_listens(engines: Engines, spark: SparkSes
     assert list(found.rows) == []
 
 
+@pytest.mark.promise(
+    "sql", "A push query has no consumer group; the group of a query that is terminated or dropped is deleted"
+)
 def test_queries_that_end_leave_no_groups_behind(
     engines: Engines, sql_broker: PenstockBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -523,6 +589,11 @@ def test_queries_that_end_leave_no_groups_behind(
     assert [each["commits"] for each in read] == [False]
 
 
+@pytest.mark.promise(
+    "sql",
+    "A push query keeps its state in the server's storage; one whose process was late is started again; "
+    "one that ends or cannot start leaves nothing behind",
+)
 def test_a_push_query_keeps_its_state_in_the_storage_and_leaves_nothing_behind(
     engines: Engines, spark: SparkSession
 ) -> None:
@@ -606,19 +677,15 @@ def test_a_server_that_does_not_lead_changes_nothing(engines: Engines) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_before_anything_is_done(
-    engines: Engines, text: str, kind: type[SqlError], said: str
+    two_streams: tuple[Sql, MemoryLog], text: str, kind: type[SqlError], said: str
 ) -> None:
-    sql = engines.start()
-    sql.run(
-        "CREATE STREAM err_in (n INT) WITH (format = 'json');"
-        "CREATE STREAM err_two (n INT) WITH (format = 'json')"
-    )
-    before = list(engines.log.records)
+    sql, log = two_streams
+    before = list(log.records)
     properties = {"auto.offset.reset": "sometime"} if "EMIT" in text else {}
     with pytest.raises(kind) as caught:
         sql.results(text, properties)
     assert said in str(caught.value)
-    assert engines.log.records == before
+    assert log.records == before
 
 
 def test_a_star_brings_no_columns_of_the_record(engines: Engines) -> None:
@@ -650,6 +717,7 @@ def test_who_only_looks_writes_no_dead_letters(engines: Engines, sql_broker: Pen
     assert [record.value for record in sql_broker.consume("look_in-dead-letters")] == [b"no JSON"]
 
 
+@pytest.mark.promise("spark source", "A dead letter says which query wrote it")
 def test_each_query_writes_a_letter_that_names_it(engines: Engines, sql_broker: PenstockBroker) -> None:
     sql = engines.start()
     sql.run(
@@ -678,6 +746,11 @@ def test_each_query_writes_a_letter_that_names_it(engines: Engines, sql_broker: 
     assert "dl_refreshed" not in [row[0] for row in sql.rows("SHOW TOPICS")]
 
 
+@pytest.mark.promise(
+    "spark source",
+    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
+    "lost; if it cannot be created, the error says what to do",
+)
 def test_letters_that_cannot_be_written_are_shown_and_not_lost(
     engines: Engines, sql_broker: PenstockBroker
 ) -> None:
@@ -695,7 +768,7 @@ def test_letters_that_cannot_be_written_are_shown_and_not_lost(
         return next(row["error"] or "" for row in sql.table("SHOW QUERIES"))
 
     wait_until(shown)
-    assert f"dead.letter.topic={long}-dead-letters is not there and cannot be made" in shown()
+    assert f"dead.letter.topic={long}-dead-letters does not exist and cannot be created" in shown()
     assert "name another with dead.letter.topic (in SQL: dead_letter_topic)" in shown()
     with pytest.raises(Clash, match=r"`not so` cannot be the name of a topic.*dead_letter_topic='…'"):
         sql.run("CREATE STREAM dl_bad (n INT) WITH (format = 'json', dead_letter_topic = 'not so')")
@@ -772,6 +845,11 @@ def test_explain_says_which_select_is_a_pull_query(engines: Engines) -> None:
     assert ["kind", "batch"] in sql.rows("EXPLAIN SELECT n FROM ep WHERE n = 1")
 
 
+@pytest.mark.promise(
+    "sql",
+    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
+    "call Java or start a program",
+)
 def test_a_server_that_takes_no_python_runs_no_query_with_a_function(engines: Engines) -> None:
     sql = engines.start()
     sql.run(

@@ -54,6 +54,9 @@ def eventually(question: Callable[[], Any], expected: Any) -> None:
         asked = time.monotonic()
 
 
+@pytest.mark.promise(
+    "sql", "Word count and page views, as Kafka Streams and ksqlDB teach them, run by the command line"
+)
 @pytest.mark.timeout(300)
 def test_word_count(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
     run_example("word_count.sql")
@@ -68,6 +71,9 @@ def test_word_count(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker
     eventually(lambda: sql.rows(one), [[4]])
 
 
+@pytest.mark.promise(
+    "sql", "Word count and page views, as Kafka Streams and ksqlDB teach them, run by the command line"
+)
 @pytest.mark.timeout(300)
 def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
     run_example("page_views.sql")
@@ -102,6 +108,11 @@ def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: Pens
     eventually(lambda: sorted(sql.rows(sessions)), [[1], [3]])
 
 
+@pytest.mark.promise(
+    "docs",
+    "from-ksqldb.md is true: equal statements parse, missing ones are rejected, and its examples give the "
+    "shown results",
+)
 @pytest.mark.timeout(300)
 def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_broker: PenstockBroker) -> None:
     page = (DIRECTORY.parents[1] / "docs" / "from-ksqldb.md").read_text(encoding="utf-8")

@@ -17,6 +17,11 @@ def records(broker: PenstockBroker, topic: str) -> list[dict[str, object]]:
     return [json.loads(each.value) for each in broker.consume(topic, isolation="read_committed")]
 
 
+@pytest.mark.promise(
+    "sql",
+    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; literals "
+    "mean what they mean in Spark",
+)
 def test_plain_values_are_what_spark_makes_of_them(sql: SqlClient, sql_broker: PenstockBroker) -> None:
     columns = ", ".join(f"c{at} {kind}" for at, (kind, _, _) in enumerate(PLAIN))
     plain = ", ".join(text for _, text, _ in PLAIN)
@@ -66,6 +71,11 @@ def test_a_value_that_is_no_constant_is_computed_anew_for_each_row(
     assert len({each["id"] for each in found}) == 300
 
 
+@pytest.mark.promise(
+    "sql",
+    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; literals "
+    "mean what they mean in Spark",
+)
 @pytest.mark.parametrize(
     ("wrong", "name", "error", "message"),
     [
@@ -108,7 +118,7 @@ def test_a_column_cannot_be_named_twice(sql: SqlClient) -> None:
     )
     assert answers[-1].error == {
         "error": "Clash",
-        "message": "the column `a` is there twice",
+        "message": "column `a` is listed twice",
         "line": 2,
         "column": 29,
     }

@@ -14,7 +14,7 @@ from penstock.cli.main import cli
 from penstock.client.partitioning import partition_for_key
 from penstock.demo.feeder import Feeder, events_after
 from penstock.demo.replay import FLIGHTS, PARTITIONS, WEATHER
-from penstock.spark.producing import BY_KEY, ProducerSettings, Rows, TaskProducer
+from penstock.spark.sink.producer import BY_KEY, ProducerSettings, Rows, TaskProducer
 from penstock.testing import PenstockBroker
 from tests.sql.serving import SqlClient
 
@@ -55,6 +55,11 @@ def by_sink(broker: PenstockBroker, topic: str) -> None:
 WRITERS = {"kafka-python": by_kafka_python, "penstock produce": by_command_line, "Spark's sink": by_sink}
 
 
+@pytest.mark.promise(
+    "demo",
+    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
+    "hash it with murmur2",
+)
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_writer_puts_a_key_where_java_does(name: str, sql_broker: PenstockBroker) -> None:
     topic = f"keys-{list(WRITERS).index(name)}"
@@ -66,6 +71,11 @@ def test_a_writer_puts_a_key_where_java_does(name: str, sql_broker: PenstockBrok
         assert record.partition == expected(record.key, TOPIC_PARTITIONS), record.key
 
 
+@pytest.mark.promise(
+    "demo",
+    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
+    "hash it with murmur2",
+)
 def test_sql_inserts_a_key_where_java_does(sql: SqlClient, sql_broker: PenstockBroker) -> None:
     sql.run(f"CREATE STREAM keyed (n INT) WITH (format = 'json', partitions = {TOPIC_PARTITIONS})")
     rows = ", ".join(f"('{key}', {number})" for number, key in enumerate(KEYS))
@@ -76,6 +86,11 @@ def test_sql_inserts_a_key_where_java_does(sql: SqlClient, sql_broker: PenstockB
         assert record.partition == expected(record.key, TOPIC_PARTITIONS), record.key
 
 
+@pytest.mark.promise(
+    "demo",
+    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
+    "hash it with murmur2",
+)
 def test_the_demo_feeds_a_key_where_java_does(sql_broker: PenstockBroker) -> None:
     for topic in (FLIGHTS, WEATHER):
         sql_broker.create_topic(topic, partitions=PARTITIONS)

@@ -118,6 +118,11 @@ def leads(server: SqlServer) -> bool:
         return bool(client.http.get("/info").json()["leads"])
 
 
+@pytest.mark.promise(
+    "sql",
+    "Results are exact, in a stream and a table, after SQL servers were killed with kill -9 under load, "
+    "restarted, taken over from, and killed while they took over",
+)
 @pytest.mark.repeated
 @pytest.mark.timeout(600)
 def test_results_are_exact_after_servers_are_killed_under_load(

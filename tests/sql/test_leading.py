@@ -57,6 +57,10 @@ def copied(broker: PenstockBroker) -> list[int]:
     return sorted(json.loads(record.value or b"")["id"] for record in records)
 
 
+@pytest.mark.promise(
+    "sql",
+    "Statements reach the leader from any server; another one takes over; one that was paused is fenced",
+)
 @pytest.mark.timeout(600)
 def test_statements_reach_the_leader_and_one_that_was_paused_is_fenced(
     broker: PenstockBroker, servers: Callable[[], SqlServer]
@@ -113,6 +117,12 @@ def writes(broker: PenstockBroker, topic: str) -> int:
     return sum(len(counts) for counts in history(broker, topic).values())
 
 
+@pytest.mark.promise(
+    "sql",
+    "A table over tables or of session windows is written by the server that took over last; one that was "
+    "paused writes nothing when it wakes, whatever the clocks say",
+)
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_leader_that_was_paused_does_not_overwrite_tables_of_its_successor(
     broker: PenstockBroker, servers: Callable[[], SqlServer]

@@ -64,6 +64,10 @@ def test_the_leader_writes_and_all_read(penstock, logs):
     assert first.log.catalog.numbers.get("x") == 8
 
 
+@pytest.mark.promise(
+    "sql",
+    "Statements reach the leader from any server; another one takes over; one that was paused is fenced",
+)
 def test_another_one_takes_over_when_the_leader_leaves(penstock, logs):
     first, second = logs(1), logs(2)
     assert first.leads.wait(30)

@@ -119,6 +119,11 @@ def test_a_statement_of_several_lines_is_run_when_it_ends(shell: Terminal) -> No
     assert shell.process.wait(60) == 0
 
 
+@pytest.mark.promise(
+    "sql",
+    "In the shell Ctrl-C ends a push query and not the shell; scripts end at the first error with exit "
+    "code 1",
+)
 def test_ctrl_c_ends_a_push_query_and_not_the_shell(shell: Terminal, stream: str, server: SqlServer) -> None:
     shell.type("SET 'auto.offset.reset' = 'earliest';\r")
     shell.wait_for("auto.offset.reset = earliest")
@@ -181,6 +186,11 @@ def test_what_was_typed_is_kept_for_the_next_time(server: SqlServer, tmp_path: P
         second.close()
 
 
+@pytest.mark.promise(
+    "sql",
+    "In the shell Ctrl-C ends a push query and not the shell; scripts end at the first error with exit "
+    "code 1",
+)
 def test_scripts_run_up_to_the_first_error_which_is_the_exit_code(server: SqlServer, tmp_path: Path) -> None:
     script = tmp_path / "script.sql"
     script.write_text("SELECT '${name}' AS n;\nSELECT nothing\n  FROM (SELECT 1 AS x);\nSELECT 'never';\n")

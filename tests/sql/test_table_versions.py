@@ -8,15 +8,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.spark import sink
 from penstock.spark.errors import BatchChanged
-from penstock.spark.finish_batch import WhichBatch
+from penstock.spark.sink import writers as sink
+from penstock.spark.sink.finish_batch import WhichBatch
 from penstock.sql.catalog.catalog import Catalog, leader_record
 from penstock.sql.continuous.table_versions import Versions, fence
 from penstock.sql.settings import EngineSettings
 from penstock.testing import PenstockBroker
 
 
+@pytest.mark.promise(
+    "sql",
+    "A table over tables or of session windows is written by the server that took over last; one that was "
+    "paused writes nothing when it wakes, whatever the clocks say",
+)
 def test_versions_grow_with_each_write_and_with_each_leader() -> None:
     now_ms = time.time_ns() // 1_000_000
     first, second = Versions(1), Versions(2)
@@ -26,6 +31,11 @@ def test_versions_grow_with_each_write_and_with_each_leader() -> None:
     assert max(first.next("a") for _ in range(1000)) < second.next("a")
 
 
+@pytest.mark.promise(
+    "sql",
+    "A table over tables or of session windows is written by the server that took over last; one that was "
+    "paused writes nothing when it wakes, whatever the clocks say",
+)
 def test_each_server_that_takes_over_has_a_higher_epoch() -> None:
     catalog = Catalog()
     for epoch in (1, 2, 3):
@@ -50,6 +60,11 @@ def write(penstock: PenstockBroker, version: int, text: str) -> None:
     sink._write_exactly_once(iter(rows), options, WhichBatch("q", version, text), 0)
 
 
+@pytest.mark.promise(
+    "sql",
+    "A table over tables or of session windows is written by the server that took over last; one that was "
+    "paused writes nothing when it wakes, whatever the clocks say",
+)
 def test_a_leader_that_was_paused_writes_nothing_once_another_has_taken_over(
     penstock: PenstockBroker,
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_row_is_found_as_it_was_last_written(penstock, tables):
     assert tables.lookup(COUNTS, pull("a", conditions=(lambda row: row["n"] > 2,))) == []
 
 
+@pytest.mark.promise("sql", "A pull query sees all records committed before it, and no uncommitted ones")
 def test_a_lookup_sees_all_that_was_committed_before_it_was_asked(penstock, tables):
     penstock.create_topic("counts", partitions=1)
     for number in range(50):
@@ -64,6 +65,7 @@ def test_a_lookup_sees_all_that_was_committed_before_it_was_asked(penstock, tabl
     assert tables.lookup(COUNTS, pull("a")) == []
 
 
+@pytest.mark.promise("sql", "A pull query sees all records committed before it, and no uncommitted ones")
 def test_only_committed_records_are_seen(penstock, tables):
     penstock.create_topic("counts", partitions=1)
     producer = Producer({"bootstrap.servers": penstock.bootstrap, "transactional.id": "t"})
@@ -135,6 +137,7 @@ def test_two_tables_of_one_topic_and_a_topic_that_is_made_again(penstock, tables
     assert tables.lookup(COUNTS, pull("a", "b")) == [{"k": "a", "n": 3}]
 
 
+@pytest.mark.promise("sql", "A pull query sees all records committed before it, and no uncommitted ones")
 def test_many_threads_ask_for_many_keys_while_the_table_changes(penstock, tables):
     penstock.create_topic("counts", partitions=4)
     for partition in range(4):
@@ -179,6 +182,11 @@ def test_a_table_that_nobody_asks_for_is_let_go_and_read_again(penstock):
         tables.stop()
 
 
+@pytest.mark.promise(
+    "sql",
+    "Rows of a table that were not written for the time of `retention` are deleted, and pull queries do "
+    "not return them",
+)
 def test_a_row_that_retention_has_deleted_is_not_found(penstock):
     """Of a table that was made with `retention`: rows that were not written for so long are deleted."""
     made = FollowedTables(EngineSettings(penstock.bootstrap, None, ""), expire_seconds=0.0)
@@ -221,6 +229,9 @@ def test_a_table_that_is_kept_in_delta_is_looked_up_in_its_files(penstock, table
     assert tables.names == []
 
 
+@pytest.mark.promise(
+    "sql", "A query that cannot be answered from memory exactly as Spark would is run by Spark"
+)
 def test_what_spark_would_convert_is_left_to_spark(penstock, tables):
     penstock.create_topic("raw", partitions=1)
     told = table("raw", Column("n", "BIGINT"), key=("n",), format="string")

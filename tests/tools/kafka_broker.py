@@ -131,6 +131,10 @@ class KafkaNodes:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port, _ in self._ports.values())
 
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
     def close(self) -> None:
         for process in self._processes:
             process.kill()

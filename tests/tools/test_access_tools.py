@@ -21,6 +21,9 @@ def broker() -> Iterator[PenstockBroker]:
         yield process
 
 
+@pytest.mark.promise(
+    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+)
 def test_kafka_acls_adds_lists_and_removes(kafka_tools: KafkaTools, broker: PenstockBroker) -> None:
     def acls(*arguments: str) -> str:
         return kafka_tools.run("kafka-acls", "--bootstrap-server", broker.bootstrap, *arguments)
@@ -36,6 +39,9 @@ def test_kafka_acls_adds_lists_and_removes(kafka_tools: KafkaTools, broker: Pens
     assert "User:bob" not in acls("--list")
 
 
+@pytest.mark.promise(
+    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+)
 def test_kafka_configs_sets_describes_and_removes_quotas(
     kafka_tools: KafkaTools, broker: PenstockBroker
 ) -> None:

@@ -147,6 +147,7 @@ def problem(case: Case, missing: Grant | None, answer: Message) -> str:
     return "" if codes & DENIED == {expected} else f"not {expected}: {answer}"
 
 
+@pytest.mark.promise("access", "Apache Kafka denies and allows the same requests for the same ACLs")
 @pytest.mark.parametrize("case", [case for case in CASES if case.key not in _OTHERWISE], ids=str)
 def test_kafka_denies_and_allows_the_same(guarded: Guarded, case: Case) -> None:
     oldest, newest = guarded.versions[case.key]

@@ -31,6 +31,7 @@ def asked(kafka_tools: KafkaTools, cluster: Cluster, tool: str, *words: str, ok:
     return kafka_tools.run(tool, *server(cluster), *words, ok=ok)
 
 
+@pytest.mark.promise("reassignment", "Kafka's own tools reassign partitions and elect leaders")
 def test_kafka_topics_makes_grows_shows_and_deletes_replicated_topics(
     kafka_tools: KafkaTools, cluster: Cluster
 ) -> None:
@@ -71,6 +72,7 @@ def test_kafka_topics_makes_grows_shows_and_deletes_replicated_topics(
     )
 
 
+@pytest.mark.promise("cluster", "Settings of brokers and topics change without a restart, on every broker")
 def test_kafka_configs_alters_brokers_and_topics_without_a_restart(
     kafka_tools: KafkaTools, cluster: Cluster
 ) -> None:
@@ -110,6 +112,7 @@ def test_kafka_configs_alters_brokers_and_topics_without_a_restart(
         )
 
 
+@pytest.mark.promise("reassignment", "Kafka's own tools reassign partitions and elect leaders")
 def test_a_slow_move_is_listed_verified_and_cancelled_by_kafka_reassign_partitions(
     kafka_tools: KafkaTools, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -137,6 +140,7 @@ def test_a_slow_move_is_listed_verified_and_cancelled_by_kafka_reassign_partitio
     assert cluster.metadata("slow").topics["slow"].partitions[0].replicas == [old]
 
 
+@pytest.mark.promise("reassignment", "Kafka's own tools reassign partitions and elect leaders")
 def test_kafka_leader_election_prefers_the_first_and_takes_another_only_where_it_is_told_to(
     kafka_tools: KafkaTools, cluster: Cluster
 ) -> None:

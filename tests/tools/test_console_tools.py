@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.tools.conftest import KafkaTools
 
 
+@pytest.mark.promise("clients", "Kafka 4.1's console tools and Java client work unchanged")
 def test_kafka_topics_creates_lists_describes_alters_and_deletes(
     kafka_tools: KafkaTools, penstock: PenstockBroker
 ) -> None:
@@ -47,6 +48,7 @@ def test_kafka_topics_reports_a_topic_that_exists_and_one_that_does_not(
     assert "does not exist" in missing
 
 
+@pytest.mark.promise("clients", "Kafka 4.1's console tools and Java client work unchanged")
 def test_kafka_configs_alters_and_describes_topics_and_brokers(
     kafka_tools: KafkaTools, penstock: PenstockBroker
 ) -> None:
@@ -72,6 +74,7 @@ def test_kafka_configs_alters_and_describes_topics_and_brokers(
     assert "retention.ms=5678" in configs(*topic, "--describe", "--all")
 
 
+@pytest.mark.promise("clients", "Kafka 4.1's console tools and Java client work unchanged")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_console_producer_and_consumer_round_trip(
     kafka_tools: KafkaTools, penstock: PenstockBroker, codec: str
@@ -122,6 +125,7 @@ def test_kafka_get_offsets_answers_earliest_latest_and_max_timestamp(
     assert "events:0:1" in offsets(str(stamps[1]))
 
 
+@pytest.mark.promise("topics", "DeleteRecords moves the start of the log, also over kill -9")
 def test_kafka_delete_records_moves_the_log_start(
     kafka_tools: KafkaTools, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -163,6 +167,7 @@ def test_kafka_cluster_and_broker_api_versions_know_the_broker(
     assert "UNKNOWN" not in said
 
 
+@pytest.mark.promise("clients", "Kafka 4.1's console tools and Java client work unchanged")
 @pytest.mark.parametrize(
     "properties",
     [

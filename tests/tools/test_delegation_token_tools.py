@@ -38,6 +38,9 @@ def bootstrap() -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
+@pytest.mark.promise(
+    "access", "`kafka-delegation-tokens` and Kafka's Java clients use them, where Maven answers"
+)
 def test_kafkas_tool_and_java_clients_use_delegation_tokens(
     kafka_tools: KafkaTools, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,13 @@ from tests.tools.conftest import KafkaTools
 from tests.tools.transaction_load import Outcome, Place, load, place
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one broker", "three brokers"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(1, id="one broker", marks=pytest.mark.long),
+        pytest.param(3, id="three brokers"),
+    ],
+)
 def brokers(
     kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Place]:
@@ -36,6 +42,11 @@ def run(tools: KafkaTools, brokers: Place, scenario: str, producers: int, transa
     return outcome
 
 
+@pytest.mark.promise(
+    "transactions",
+    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
+    "across a new producer id",
+)
 def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:
@@ -44,6 +55,11 @@ def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
     assert outcome.number("done") == 240
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
+    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+)
 def test_the_first_batches_of_a_new_producer_keep_their_order(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:
@@ -54,6 +70,11 @@ def test_the_first_batches_of_a_new_producer_keep_their_order(
     assert "OUT_OF_ORDER_SEQUENCE_NUMBER" not in outcome.warnings
 
 
+@pytest.mark.promise(
+    "transactions",
+    "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
+    "`add.partitions.to.txn.retry.backoff.max.ms` at most",
+)
 def test_the_broker_waits_for_the_markers_of_the_last_transaction(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:
@@ -65,6 +86,10 @@ def test_the_broker_waits_for_the_markers_of_the_last_transaction(
     assert outcome.warnings.get("CONCURRENT_TRANSACTIONS", 0) <= transactions * 0.1, outcome.warnings
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A commit that overtakes its own first batch (Java's client does that) is asked to try again, once",
+)
 def test_a_commit_that_overtakes_its_batch_in_the_client_does_not_end_the_producer(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:

@@ -14,8 +14,8 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS
-from penstock.log.loading import open_log
-from penstock.wire.records import Record, build_batch, control_marker, iter_records, read_header
+from penstock.log.recovery.loading import open_log
+from penstock.wire.batches.records import Record, build_batch, control_marker, iter_records, read_header
 
 if TYPE_CHECKING:
     from penstock.log.partition_log import PartitionLog
@@ -67,6 +67,7 @@ def written(penstock: PenstockBroker) -> PenstockBroker:
     return penstock
 
 
+@pytest.mark.promise("log", "Kafka's own tools and classes read Penstock's files")
 def test_kafka_dump_log_reads_every_kind_of_file_that_a_broker_leaves(
     kafka_tools: KafkaTools, written: PenstockBroker
 ) -> None:
@@ -85,6 +86,7 @@ def test_kafka_dump_log_reads_every_kind_of_file_that_a_broker_leaves(
     assert checked.count("passed sanity check") == len(indexes), checked
 
 
+@pytest.mark.promise("log", "Kafka's own tools and classes read Penstock's files")
 def test_kafka_opens_a_broker_directory_as_cleanly_shut_down(
     kafka_tools: KafkaTools, written: PenstockBroker
 ) -> None:
@@ -99,6 +101,7 @@ def test_kafka_opens_a_broker_directory_as_cleanly_shut_down(
     assert len(found["clusterId"]) == 22
 
 
+@pytest.mark.promise("log", "Kafka's own tools and classes read Penstock's files")
 def test_kafka_reads_transactions_and_aborted_ranges_from_our_log(
     kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
@@ -158,6 +161,7 @@ def stored_records(log: PartitionLog) -> list[Record]:
     return records
 
 
+@pytest.mark.promise("log", "Penstock reads the files that Kafka wrote")
 def test_penstock_log_verify_accepts_what_kafka_wrote(made_by_kafka: tuple[Path, dict[str, str]]) -> None:
     directory, _ = made_by_kafka
     done = subprocess.run(
@@ -169,6 +173,7 @@ def test_penstock_log_verify_accepts_what_kafka_wrote(made_by_kafka: tuple[Path,
     json.loads(done.stdout)
 
 
+@pytest.mark.promise("log", "Penstock reads the files that Kafka wrote")
 def test_our_log_opens_what_kafka_wrote_with_offsets_epochs_and_producers(
     made_by_kafka: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:

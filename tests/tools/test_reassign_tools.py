@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cluster.harness import running, wait_until
 
 if TYPE_CHECKING:
     from tests.tools.conftest import KafkaTools
 
 
+@pytest.mark.promise("reassignment", "Kafka's own tools reassign partitions and elect leaders")
 def test_kafka_reassign_partitions_and_kafka_leader_election_work_on_a_cluster(
     kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:

@@ -18,6 +18,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureUp]:
     running.stop()
 
 
+@pytest.mark.promise(
+    "access",
+    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
+    "tools and every command",
+)
 def test_kafkas_tools_log_in_as_the_administrator(kafka_tools: KafkaTools, up: SecureUp) -> None:
     where = ("--bootstrap-server", up.ready["bootstrap"])
     config = up.ready["client_config_java"]

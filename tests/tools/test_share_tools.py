@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from penstock.testing import PenstockBroker
     from tests.tools.conftest import KafkaTools
 
 
+@pytest.mark.promise("share groups", "Kafka's console share consumer and `kafka-share-groups` work")
 def test_the_java_share_consumer_takes_from_a_queue_and_its_group_is_administered(
     kafka_tools: KafkaTools, penstock: PenstockBroker
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.testing import PenstockBroker, WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.clients.share_member import ShareMember, alter_group
 from tests.tools.conftest import KafkaTools
 from tests.tools.kafka_broker import apache_kafka
@@ -94,6 +94,10 @@ ALTERED = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise(
+    "protocol",
+    "Unused and unknown broker settings are accepted or rejected as by Kafka, with a warning in the log",
+)
 @pytest.mark.parametrize("broker", ["", "1"], ids=["all brokers", "one broker"])
 @pytest.mark.parametrize(("name", "value"), ALTERED)
 def test_a_broker_setting_is_accepted_or_refused_as_by_kafka(
@@ -105,6 +109,9 @@ def test_a_broker_setting_is_accepted_or_refused_as_by_kafka(
         both.same(ApiKey.ALTER_CONFIGS, 2, request, codes)
 
 
+@pytest.mark.promise(
+    "protocol", "Requests for broker loggers and client metrics, which are not supported, get Kafka's errors"
+)
 @pytest.mark.parametrize(
     ("kind", "name", "op"),
     [
@@ -141,6 +148,9 @@ def test_a_changed_setting_gets_kafkas_error(
     both.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, alter(kind, name, op), codes)
 
 
+@pytest.mark.promise(
+    "protocol", "Requests for broker loggers and client metrics, which are not supported, get Kafka's errors"
+)
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -167,6 +177,11 @@ def synonyms(answer: Message) -> dict[str, list[tuple[str, str | None, int]]]:
     }
 
 
+@pytest.mark.promise(
+    "protocol",
+    "Settings are described as by Kafka: sources, synonyms of defaults, settings without effect; "
+    "`advertised.listeners` is the effective one",
+)
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "seen"), (GROUP, "g"), (BROKER, "1")])
 def test_the_synonyms_of_defaults_are_kafkas(both: Both, kind: int, name: str) -> None:
     kafka, ours = (
@@ -189,6 +204,11 @@ def test_the_synonyms_of_defaults_are_kafkas(both: Both, kind: int, name: str) -
     assert {name: ours[name] for name in names} == {name: kafka[name] for name in names}
 
 
+@pytest.mark.promise(
+    "protocol",
+    "Settings are described as by Kafka: sources, synonyms of defaults, settings without effect; "
+    "`advertised.listeners` is the effective one",
+)
 def test_altered_settings_are_described_as_by_kafka(both: Both) -> None:
     ops = {
         "": [
@@ -234,6 +254,7 @@ def test_the_resources_with_settings_are_listed_as_by_kafka(both: Both, kinds: l
 # ---- access control ----
 
 
+@pytest.mark.promise("protocol", "Without an authorizer the ACL APIs answer SECURITY_DISABLED, as Kafka's")
 def test_without_an_authorizer_acls_are_disabled_as_in_kafka(both: Both) -> None:
     entry = Message(
         resource_type=2, resource_name="seen", resource_pattern_type=3, principal="User:a", host="*",
@@ -330,6 +351,11 @@ def until(ask: Callable[[], Message]) -> None:
         assert time.monotonic() < deadline, answer
 
 
+@pytest.mark.promise(
+    "share groups",
+    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "partitions together",
+)
 @pytest.mark.parametrize(("max_records", "batch_size"), [(25, 5), (25, 10), (500, 500), (1, 1)])
 def test_a_share_fetch_acquires_the_batches_that_kafka_does(
     both: Both, max_records: int, batch_size: int
@@ -341,6 +367,11 @@ def test_a_share_fetch_acquires_the_batches_that_kafka_does(
     assert ours == kafka
 
 
+@pytest.mark.promise(
+    "share groups",
+    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "partitions together",
+)
 @pytest.mark.parametrize(
     ("layout", "max_records", "expected"),
     [([[50], [50]], 50, [50, 50]), ([[10] * 5, [10] * 5], 70, [70, 30]), ([[5], [5], [5]], 7, [10, 5])],
@@ -390,6 +421,11 @@ def assigned_by(port: int, group: str, topics: list[str], pattern: str) -> list[
         return seen
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "Topics that a member names are assigned at once, those that a new pattern matches with a later "
+    "heartbeat, as by Kafka",
+)
 @pytest.mark.parametrize("topics", [["seen"], []], ids=["with a named topic", "pattern alone"])
 def test_named_topics_are_assigned_before_those_of_a_pattern_as_by_kafka(
     both: Both, topics: list[str]

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.penstock(
 )
 
 
+@pytest.mark.promise(
+    "transactions", "Kafka's own producer does transactions of version 2, and its `kafka-transactions` works"
+)
 def test_kafkas_own_producer_does_transactions_of_version_2(
     kafka_tools: KafkaTools, penstock: PenstockBroker
 ) -> None:
@@ -38,6 +41,9 @@ def test_kafkas_own_producer_does_transactions_of_version_2(
         assert described(wire, "java").producer_epoch == 20
 
 
+@pytest.mark.promise(
+    "transactions", "Kafka's own producer does transactions of version 2, and its `kafka-transactions` works"
+)
 def test_kafka_transactions_lists_describes_finds_and_aborts(
     kafka_tools: KafkaTools, penstock: PenstockBroker
 ) -> None:
@@ -66,6 +72,7 @@ def test_kafka_transactions_lists_describes_finds_and_aborts(
         assert found.last_stable_offset == found.high_watermark == 2
 
 
+@pytest.mark.promise("transactions", "`__transaction_state` has Kafka's bytes, and Kafka reads it")
 def test_kafka_reads_our_transaction_state(kafka_tools: KafkaTools, penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     with WireClient(penstock.port) as wire:

@@ -22,7 +22,7 @@ EXTRAS = {
     "oauth": "jwt",
     "secure": "cryptography",
     "cluster": "penstock.metadata.zookeeper",
-    "spark": "penstock.spark.source",
+    "spark": "penstock.spark.source.data_source",
     "sql": "penstock.sql.server.http",
 }
 

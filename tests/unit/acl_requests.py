@@ -9,8 +9,8 @@ from uuid import UUID
 
 from penstock.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 
 TOPIC, GROUP, SHARE_GROUP, TRANSACTION = "t", "g", "g-share", "x"
 NEW = "t-new"

@@ -10,9 +10,9 @@ from typing import Any
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS, Fs
-from penstock.log.loading import open_log
 from penstock.log.partition_log import AppendInfo, PartitionLog
-from penstock.wire.records import Record, build_batch, control_marker, iter_records, read_header
+from penstock.log.recovery.loading import open_log
+from penstock.wire.batches.records import Record, build_batch, control_marker, iter_records, read_header
 
 TOPIC_ID = uuid.UUID(int=7)
 

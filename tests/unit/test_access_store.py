@@ -46,6 +46,9 @@ def with_controller(directory: Path, work: Callable[[Controller], Awaitable[None
     return asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "access", "ACLs and quotas are there after a restart; what means nothing is refused alone"
+)
 def test_acls_are_there_after_a_restart_and_one_that_is_there_already_is_no_error(tmp_path: Path) -> None:
     async def work(controller: Controller) -> None:
         assert await controller.create_acls([acl(), acl(), acl("u/ü:*")]) == [None, None, None]
@@ -78,6 +81,9 @@ def test_an_acl_that_means_nothing_is_refused_and_the_others_are_made(tmp_path: 
     assert set(with_controller(tmp_path, work).acls.values()) == {acl()}
 
 
+@pytest.mark.promise(
+    "access", "ACLs and quotas are there after a restart; what means nothing is refused alone"
+)
 def test_filters_delete_what_they_find_and_say_what_it_was(tmp_path: Path) -> None:
     async def work(controller: Controller) -> None:
         await controller.create_acls([acl("a"), acl("b"), acl("c")])
@@ -91,6 +97,9 @@ def test_filters_delete_what_they_find_and_say_what_it_was(tmp_path: Path) -> No
     assert {one.name for one in with_controller(tmp_path, work).acls.values()} == {"b", "c"}
 
 
+@pytest.mark.promise(
+    "access", "ACLs and quotas are there after a restart; what means nothing is refused alone"
+)
 def test_quotas_are_there_after_a_restart_under_any_name(tmp_path: Path) -> None:
     names = ["alice", "CN=a,O=b/c", "..", "ü=%", "client-id"]
 

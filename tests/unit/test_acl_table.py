@@ -14,10 +14,10 @@ from penstock.broker.api_table import load_apis
 from penstock.broker.broker import Broker
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.interceptor import Action
-from penstock.broker.security import docs
-from penstock.broker.security.checks import Free, InHandler, Operations
-from penstock.broker.security.principal import Principal
-from penstock.broker.security.rules import RULES
+from penstock.broker.security.authentication.principal import Principal
+from penstock.broker.security.authorization import docs
+from penstock.broker.security.authorization.checks import Free, InHandler, Operations
+from penstock.broker.security.authorization.rules import RULES
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicSpec
@@ -114,10 +114,20 @@ def without(grants: Iterable[Grant], missing: Grant | None) -> list[Acl]:
     return found
 
 
+@pytest.mark.promise(
+    "access",
+    "Each API checks what the table says, in its oldest and newest version; an API without a row is not "
+    "served",
+)
 def test_every_api_that_is_served_has_a_row_in_the_table() -> None:
     assert [api.key.name for api in load_apis().values() if api.key not in RULES] == []
 
 
+@pytest.mark.promise(
+    "access",
+    "Each API checks what the table says, in its oldest and newest version; an API without a row is not "
+    "served",
+)
 def test_every_row_of_the_table_has_a_case() -> None:
     tried: dict[ApiKey, set[tuple[int, int]]] = {}
     for case in CASES:
@@ -148,6 +158,11 @@ async def prepare(broker: Broker, client: As) -> None:
     assert not any(codes_in(await client.request("admin", ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alter)))
 
 
+@pytest.mark.promise(
+    "access",
+    "Each API checks what the table says, in its oldest and newest version; an API without a row is not "
+    "served",
+)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_without_one_of_its_permissions_a_request_is_denied_and_with_all_it_is_not(
     tmp_path: Path, case: Case
@@ -181,7 +196,7 @@ def test_without_one_of_its_permissions_a_request_is_denied_and_with_all_it_is_n
 def test_the_page_of_acls_is_made_from_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "security-acls.md"
     assert page.read_text() == docs.render(), (
-        "run: python -m penstock.broker.security.docs > docs/security-acls.md"
+        "run: python -m penstock.broker.security.authorization.docs > docs/security-acls.md"
     )
 
 
@@ -224,6 +239,10 @@ def named_case(key: ApiKey) -> Case:
     raise LookupError(key.name)
 
 
+@pytest.mark.promise(
+    "access",
+    "A denied topic is answered alike whether it exists or not, and the other topics of the request as ever",
+)
 @pytest.mark.parametrize("key", _BY_NAME, ids=lambda key: key.name.lower())
 def test_a_denied_topic_is_answered_alike_whether_it_exists_or_not_and_the_others_as_ever(
     tmp_path: Path, key: ApiKey
@@ -268,6 +287,7 @@ def fetch_in_session(session_id: int, epoch: int, *topics: str) -> Message:
     )  # fmt: skip
 
 
+@pytest.mark.promise("access", "What is revoked is denied in fetch and share sessions that are open")
 def test_what_is_revoked_is_denied_in_a_fetch_session_that_is_open(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarded_broker(tmp_path) as (broker, client):
@@ -282,6 +302,7 @@ def test_what_is_revoked_is_denied_in_a_fetch_session_that_is_open(tmp_path: Pat
     asyncio.run(main())
 
 
+@pytest.mark.promise("access", "What is revoked is denied in fetch and share sessions that are open")
 def test_what_is_revoked_is_denied_in_a_share_session_that_is_open(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarded_broker(tmp_path) as (broker, client):

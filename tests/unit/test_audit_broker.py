@@ -18,8 +18,8 @@ from penstock.clock import ManualClock
 from penstock.errors import KafkaStorageError, NotLeaderOrFollower
 from penstock.metadata.image import AUDIT_TOPIC
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.unit.acl_requests import CASES, DENIED, GROUP, TOPIC, codes_in
 from tests.unit.test_acl_table import As, guarded_broker, prepare
 
@@ -52,6 +52,11 @@ def scenario(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "access",
+    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
+    "on whichever broker; it has no secret",
+)
 def test_each_api_that_denies_records_what_it_has_denied(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
         topic_id = broker.image.topics[TOPIC].id
@@ -151,6 +156,11 @@ def _requests() -> dict[ApiKey, Message]:
     }  # fmt: skip
 
 
+@pytest.mark.promise(
+    "access",
+    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
+    "on whichever broker; it has no secret",
+)
 def test_each_administrative_api_is_recorded_with_its_outcome_and_without_secrets(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
         before = len(await recorded(broker))
@@ -190,6 +200,11 @@ def create(*names: str) -> Message:
     return Message(topics=topics, timeout_ms=1000, validate_only=False)
 
 
+@pytest.mark.promise(
+    "access",
+    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
+    "on whichever broker; it has no secret",
+)
 @pytest.mark.parametrize(
     ("events", "types"),
     [("denied", {"denied"}), ("admin", {"admin"}), ("denied,admin", {"denied", "admin"})],
@@ -209,6 +224,11 @@ def test_only_what_penstock_audit_events_names_is_recorded(
     scenario(tmp_path, work, {**ON, "penstock_audit_events": events})
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_a_flood_of_denied_requests_is_a_few_records(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
         describe = Message(topics=[Message(name=f"t{number}") for number in range(1000)])
@@ -227,6 +247,11 @@ def test_a_flood_of_denied_requests_is_a_few_records(tmp_path: Path) -> None:
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_requests_are_answered_while_the_topic_cannot_be_written_and_it_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +284,7 @@ def test_requests_are_answered_while_the_topic_cannot_be_written_and_it_is_writt
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise("access", "Only brokers write the audit topic; `penstock audit` reads it")
 def test_no_client_writes_the_topic_or_deletes_its_records(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
         end = len(await recorded(broker))
@@ -275,6 +301,11 @@ def test_no_client_writes_the_topic_or_deletes_its_records(tmp_path: Path) -> No
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_what_waits_is_written_before_the_broker_stops(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarded_broker(tmp_path, **ON) as (broker, client):
@@ -288,6 +319,11 @@ def test_what_waits_is_written_before_the_broker_stops(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "access",
+    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
+    "on whichever broker; it has no secret",
+)
 def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
         await client.request("alice", ApiKey.CREATE_TOPICS, 7, create("b"))
@@ -297,6 +333,11 @@ def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
     scenario(tmp_path, work, {"penstock_audit_enable": "false"})
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_a_missing_leader_is_no_error_for_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

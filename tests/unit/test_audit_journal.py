@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from penstock.broker.audit.event import Entry, Event, Kind, Source, encoded
 from penstock.broker.audit.journal import Journal
 
@@ -29,6 +31,11 @@ def taken(journal: Journal) -> list[Entry]:
     return found
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_the_first_of_equal_denials_is_written_at_once_and_the_rest_as_one_count() -> None:
     journal = Journal(window_ms=WINDOW)
     for number in range(1000):
@@ -46,6 +53,11 @@ def test_the_first_of_equal_denials_is_written_at_once_and_the_rest_as_one_count
     assert not journal.has_entries
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_of_a_sender_with_many_names_only_the_first_are_named() -> None:
     journal = Journal(window_ms=WINDOW, names=5)
     for number in range(10_000):
@@ -60,6 +72,11 @@ def test_of_a_sender_with_many_names_only_the_first_are_named() -> None:
     assert [one.event.name for one in taken(journal) if one.event] == ["t9"]  # names count anew
 
 
+@pytest.mark.promise(
+    "access",
+    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
+    "repetitions are folded, what does not fit is counted",
+)
 def test_what_does_not_fit_is_counted_and_the_count_is_recorded_when_there_is_room() -> None:
     journal = Journal(capacity=10, window_ms=WINDOW)
     for number in range(100):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.broker.security.authorizer import Authorizer
+from penstock.broker.security.authorization.authorizer import Authorizer
 from penstock.metadata.acls import (
     CLUSTER_NAME,
     Acl,
@@ -54,6 +54,11 @@ def test_without_an_acl_nothing_is_allowed_but_to_super_users() -> None:
     assert may(made, Operation.READ, "t", "User:admin")
 
 
+@pytest.mark.promise(
+    "access",
+    "Decisions over ACLs are Kafka's: deny wins, prefixes and wildcards, implied operations, super users, "
+    "deny by default",
+)
 def test_allow_everyone_counts_only_where_a_resource_has_no_acl_at_all() -> None:
     made = authorizer(acl("t", principal="User:bob"), allow_everyone=True)
     assert may(made, Operation.WRITE, "free")
@@ -76,6 +81,11 @@ def test_a_pattern_applies_to_the_names_that_it_means(
     assert [one for one in denied if may(made, Operation.READ, one)] == []
 
 
+@pytest.mark.promise(
+    "access",
+    "Decisions over ACLs are Kafka's: deny wins, prefixes and wildcards, implied operations, super users, "
+    "deny by default",
+)
 def test_deny_wins_wherever_it_stands() -> None:
     for deny in (acl("*", permission=DENY), acl("o", permission=DENY, pattern=PREFIXED)):
         assert not may(authorizer(acl("orders"), deny), Operation.READ, "orders")
@@ -181,6 +191,11 @@ def as_written(acls: Sequence[Acl], user: str, host: str, operation: int, name: 
     return any(one.permission == ALLOW and one.operation in also for one in mine)
 
 
+@pytest.mark.promise(
+    "access",
+    "Decisions over ACLs are Kafka's: deny wins, prefixes and wildcards, implied operations, super users, "
+    "deny by default",
+)
 @pytest.mark.parametrize("seed", range(30))
 def test_the_index_decides_as_the_whole_list_does(seed: int) -> None:
     rng = random.Random(seed)

@@ -183,6 +183,10 @@ def test_a_handler_that_fails_is_answered_and_the_connection_lives(
     assert "LIST_OFFSETS failed: api 2 v5 correlation 1" in caplog.text
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A wait or an answer that fails costs its own client the connection, and keeps no other request waiting",
+)
 def test_an_answer_that_cannot_be_encoded_ends_the_connection_and_not_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +206,10 @@ def test_an_answer_that_cannot_be_encoded_ends_the_connection_and_not_in_silence
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A wait or an answer that fails costs its own client the connection, and keeps no other request waiting",
+)
 def test_a_fetch_that_fails_at_the_end_of_its_wait_is_not_left_without_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

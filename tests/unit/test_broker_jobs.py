@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker.jobs import Jobs
+from penstock.broker.maintenance.jobs import Jobs
 from penstock.clock import ManualClock
 
 

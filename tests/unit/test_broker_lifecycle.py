@@ -30,10 +30,10 @@ from penstock.config import BrokerConfig
 from penstock.controller import TopicRef, TopicSpec
 from penstock.errors import ConfigError, KafkaStorageError, RequestTimedOut, UnknownTopicId
 from penstock.fs import REAL_FS, FaultyFs, Fs
-from penstock.log.scan import CorruptSegment
+from penstock.log.recovery.scan import CorruptSegment
 from penstock.wire import codec
 from penstock.wire.api_keys import ApiKey
-from penstock.wire.records import Record, build_batch, iter_records
+from penstock.wire.batches.records import Record, build_batch, iter_records
 
 DAY_MS = 86_400_000
 
@@ -319,13 +319,14 @@ def test_a_partition_whose_log_cannot_be_made_is_a_storage_error_until_it_can(tm
     asyncio.run(main())
 
 
+@pytest.mark.promise("reassignment", "A deleted topic's log does not stay in memory, nor its files open")
 @pytest.mark.unchecked_logs
 def test_nothing_keeps_the_log_of_a_topic_that_was_deleted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its files would stay open, and their blocks in use."""
     # A captured line would have the error of the child, and with it the frames that saw it.
-    caplog.set_level(logging.CRITICAL, "penstock.broker.maintenance")
+    caplog.set_level(logging.CRITICAL, "penstock.broker.maintenance.maintenance")
 
     async def run() -> None:
         async with running(tmp_path) as broker:
@@ -356,6 +357,10 @@ def _fail(reason: str) -> None:
     raise CorruptSegment("segment", 0, reason)
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "Metadata that a broker could not apply is applied again, without waiting for another change",
+)
 def test_metadata_that_could_not_be_applied_is_applied_without_another_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +388,11 @@ def test_metadata_that_could_not_be_applied_is_applied_without_another_change(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "log",
+    "The codec of an API is made in a thread when a client first asks for it, and only that client waits; "
+    "retention takes at most eight segments out of use in a turn of the loop",
+)
 def test_the_codec_of_an_api_is_made_off_the_loop_and_its_first_request_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

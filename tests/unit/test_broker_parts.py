@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from penstock.broker.data_directory import DataDirectoryError, DirectoryLocks, claim, read_properties
-from penstock.broker.flusher import Flusher
+from penstock.broker.maintenance.flusher import Flusher
 from penstock.broker.metadata_cache import MetadataCache
 from penstock.broker.net.budget import Budget
-from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.produce.producer_ids import ProducerIds
 from penstock.fs import REAL_FS
 from penstock.log.partition_log import PartitionLog
 
@@ -25,6 +25,7 @@ class Reader:
         self.grants += 1
 
 
+@pytest.mark.promise("hostile input", "Buffered bytes are bounded in all, and waiting readers get their turn")
 def test_a_spent_budget_gives_one_overdraft_and_lets_the_others_wait() -> None:
     budget, first, second, third = Budget(100), Reader(), Reader(), Reader()
     budget.charge(100)
@@ -152,6 +153,7 @@ def test_flushes_of_a_log_never_run_side_by_side_and_are_all_drained() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise("crashes", "A second broker cannot use a data directory that is in use")
 def test_a_second_broker_cannot_take_the_data_directory(tmp_path: Path) -> None:
     first, second = DirectoryLocks(), DirectoryLocks()
     first.acquire([str(tmp_path)])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.broker.fetch_sessions import FetchSession, FetchSessionCache, SessionKey
+from penstock.broker.fetch.sessions import FetchSession, FetchSessionCache, SessionKey
 from penstock.clock import ManualClock
 from penstock.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult, FetchRequest
@@ -36,6 +36,7 @@ def session(count: int = 2) -> FetchSession:
     return created
 
 
+@pytest.mark.promise("protocol", "A fetch session returns only partitions with new data")
 def test_epochs_go_up_by_one_with_each_request_and_others_are_refused() -> None:
     sessions, _ = cache()
     made = sessions.create(partitions(1), False, False)
@@ -145,6 +146,7 @@ def test_no_slots_mean_no_sessions() -> None:
     assert sessions.create(partitions(1), False, False) is None
 
 
+@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
 def test_the_partitions_of_all_sessions_are_limited_and_a_long_unused_one_makes_room() -> None:
     sessions, clock = cache(10, max_partitions=10)
     assert sessions.create(partitions(11), False, False) is None

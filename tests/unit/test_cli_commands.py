@@ -15,7 +15,7 @@ from penstock.cli.bench import percentile
 from penstock.cli.client import parse_bootstrap
 from penstock.cli.failure import CommandFailed, UnknownTopic, did_you_mean, reason
 from penstock.cli.main import COMMANDS, cli, run
-from penstock.cli.options import address_options, client_of
+from penstock.cli.options.shared import address_options, client_of
 from penstock.cli.reference import render
 
 NOWHERE = "127.0.0.1:1"
@@ -36,6 +36,9 @@ def every_command():
     return dict(walk(cli, ()))
 
 
+@pytest.mark.promise(
+    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+)
 def test_every_command_has_help():
     for path, command in every_command().items():
         result = invoke(*path, "--help")
@@ -52,21 +55,31 @@ def test_the_help_lines_of_the_lazy_table_are_those_of_the_commands():
             assert cli.get_command(context, name).get_short_help_str(limit=100) == line
 
 
+@pytest.mark.promise(
+    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+)
 def test_every_command_that_gives_data_has_json():
     for path, command in every_command().items():
         if not isinstance(command, click.Group) and path != ("completion",):
             assert any("--json" in parameter.opts for parameter in command.params), path
 
 
+@pytest.mark.promise(
+    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+)
 def test_help_documents_the_exit_codes():
     assert "0 done, 1 the operation failed, 2 wrong usage, 130" in " ".join(invoke("--help").output.split())
 
 
+@pytest.mark.promise("docs", "The reference pages match the code")
 def test_the_reference_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "cli.md"
     assert page.read_text() == render(), "run: python -m penstock.cli.reference > docs/cli.md"
 
 
+@pytest.mark.promise(
+    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -104,6 +117,7 @@ def test_a_wrong_command_gets_a_suggestion(capfd):
     assert "no command 'topcis'. Did you mean 'topics'?" in capfd.readouterr().err
 
 
+@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -165,6 +179,7 @@ def test_reasons_are_free_of_librdkafkas_states_and_prefixes():
     assert reason(Error("SSL handshake failed")) == "SSL handshake failed"
 
 
+@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
 def test_a_failure_is_always_one_line():
     assert CommandFailed("a\n  b\tc").message == "a b c"
 
@@ -192,6 +207,7 @@ def complete(*words, **environment):
     return [item.partition(",")[2] for item in found.stdout.splitlines() if item]
 
 
+@pytest.mark.promise("commands", "The shell completes commands, settings and topics")
 def test_completion_offers_commands_and_settings():
     assert complete("to") == ["topics"]
     assert "retention.ms=" in complete("topics", "create", "t", "--config", "retention")
@@ -201,6 +217,7 @@ def test_completion_is_quiet_when_the_cluster_cannot_be_reached():
     assert complete("consume", "x", PENSTOCK_BOOTSTRAP=NOWHERE) == []
 
 
+@pytest.mark.promise("commands", "Help and the broker load neither rich nor confluent-kafka")
 @pytest.mark.parametrize("arguments", [["--help"], ["consume", "--help"], ["broker", "--help"]])
 def test_help_imports_neither_rich_nor_confluent_kafka(arguments):
     check = (
@@ -211,6 +228,7 @@ def test_help_imports_neither_rich_nor_confluent_kafka(arguments):
     subprocess.run([sys.executable, "-c", check, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.promise("commands", "Help and the broker load neither rich nor confluent-kafka")
 def test_starting_a_broker_imports_neither_rich_nor_confluent_kafka():
     check = (
         "import sys, penstock.cli.up.commands, penstock.cli.broker, penstock.broker.main;"

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from penstock.cli.properties import key_values, parse_properties, read_properties, topic_settings
+from penstock.cli.options.properties import key_values, parse_properties, read_properties, topic_settings
 
 
 def test_a_properties_file_is_read_as_java_reads_it():

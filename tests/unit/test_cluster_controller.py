@@ -51,6 +51,11 @@ async def two() -> tuple[ClusterController, ClusterController]:
     return made[0], made[1]
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A broker with slightly old metadata handles topics that other brokers just created, deleted or "
+    "created again",
+)
 def test_what_another_broker_has_just_changed_is_heard_of_before_something_is_refused() -> None:
     async def run() -> None:
         one, other = await two()
@@ -92,6 +97,11 @@ def heard(controller: ClusterController, until: Callable[[], bool]) -> None:
         view.hear(1)
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A broker with slightly old metadata handles topics that other brokers just created, deleted or "
+    "created again",
+)
 def test_a_topic_made_again_by_who_has_heard_half_of_its_end_begins_above_its_epochs() -> None:
     """And can be deleted again: nothing of its forerunner stays in the store."""
 
@@ -113,6 +123,11 @@ def test_a_topic_made_again_by_who_has_heard_half_of_its_end_begins_above_its_ep
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "cluster",
+    "A broker with slightly old metadata handles topics that other brokers just created, deleted or "
+    "created again",
+)
 def test_settings_of_a_topic_do_not_outlive_it_whoever_deletes_and_whoever_alters_it() -> None:
     def retention(value: str) -> list[AlterResource]:
         return [AlterResource(ResourceType.TOPIC, "t", [ConfigOp("retention.ms", value)])]
@@ -190,6 +205,9 @@ async def replaced() -> tuple[ClusterController, ElectedController, ClusterContr
     return one, old, other, new
 
 
+@pytest.mark.promise(
+    "reassignment", "A controller that stops resigns only from its own epoch, and never deposes another"
+)
 def test_a_controller_that_stops_does_not_depose_another() -> None:
     async def run() -> None:
         _, old, other, new = await replaced()
@@ -202,6 +220,9 @@ def test_a_controller_that_stops_does_not_depose_another() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment", "A controller that stops resigns only from its own epoch, and never deposes another"
+)
 def test_a_controller_that_was_away_does_not_depose_another() -> None:
     """It finds its own node of its former session, in a mirror that is behind."""
 
@@ -227,6 +248,9 @@ def test_a_controller_that_was_away_does_not_depose_another() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment", "A controller that stops resigns only from its own epoch, and never deposes another"
+)
 def test_the_node_of_a_former_session_is_deleted_and_the_controller_elected_again() -> None:
     async def run() -> None:
         one, _ = await two()
@@ -260,6 +284,7 @@ def test_many_changes_are_stored_in_parts_that_are_small_enough() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.promise("cluster", "A broker that cannot apply one altered setting still applies later changes")
 def test_settings_that_contradict_one_brokers_own_do_not_make_it_deaf(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -288,5 +313,9 @@ def test_settings_that_contradict_one_brokers_own_do_not_make_it_deaf(
         assert strict.broker_config.log_cleaner_min_compaction_lag_ms == 500
 
     asyncio.run(run())
-    said = [record.getMessage() for record in caplog.records if "not in force" in record.getMessage()]
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if "could not apply the altered settings" in record.getMessage()
+    ]
     assert len(said) == 2 and "log.cleaner.max.compaction.lag.ms=1000" in said[0]

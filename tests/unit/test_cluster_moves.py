@@ -46,6 +46,10 @@ def clusters(draw: st.DrawFn) -> tuple[Placed, dict[int, str | None]]:
     return placed, racks
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A broker can be added, used for new partitions and on request for existing ones, and decommissioned",
+)
 @settings(deadline=None)
 @given(clusters())
 def test_any_cluster_is_evened_out_without_a_broker_twice_or_a_rack_lost(
@@ -113,6 +117,10 @@ def test_replicas_stay_in_as_many_racks_as_they_are() -> None:
     assert all(racks_of(replicas, racks) == 2 for replicas in then.values())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A broker can be added, used for new partitions and on request for existing ones, and decommissioned",
+)
 def test_a_broker_is_vacated_and_the_others_share_what_it_had() -> None:
     racks: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
     placed: Placed = {("t", index): (4, 1 + index % 3) for index in range(6)}

@@ -16,9 +16,9 @@ from penstock.fs import FaultyFs
 from penstock.log.cleaning.cleaner import clean
 from penstock.log.cleaning.compaction import CleanJob, LastBatch, SegmentFacts
 from penstock.log.index import AbortedTxn, TransactionIndex
-from penstock.log.scan import CorruptSegment, scan_batches, segment_path
+from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
 from penstock.log.tools.verify import verify_partition
-from penstock.wire.records import Record, build_batch, control_marker, iter_records
+from penstock.wire.batches.records import Record, build_batch, control_marker, iter_records
 
 NOW = 1_000_000
 
@@ -167,6 +167,7 @@ def transaction(directory: Directory, kind: str) -> None:
     directory.segment(4, batch(4, (b"a" if kind == "commit" else b"c", b"9")))
 
 
+@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
 @pytest.mark.parametrize("kind", ["commit", "abort"])
 def test_a_marker_goes_when_its_data_is_gone_and_its_horizon_has_passed(directory, kind):
     transaction(directory, kind)
@@ -196,6 +197,7 @@ def test_an_abort_whose_marker_lies_behind_the_cleaned_part_is_known(directory):
     assert [r.value for _, records, _ in directory.cleaned() for r in records] == [b"1"]
 
 
+@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
 def test_data_of_a_transaction_that_is_still_open_stays(directory):
     ids = {"producer_id": 5, "producer_epoch": 1, "base_sequence": 0, "transactional": True}
     directory.segment(0, batch(0, (b"a", b"1")), batch(1, (b"b", b"2"), **ids))

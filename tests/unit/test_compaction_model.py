@@ -17,11 +17,11 @@ from penstock.fs import REAL_FS, Fs
 from penstock.log.cleaning.cleaner import CleanResult, clean
 from penstock.log.cleaning.compaction import facts_of, plan_cleaning
 from penstock.log.cleaning.swap import swap_in
-from penstock.log.loading import open_log
 from penstock.log.partition_log import PartitionLog
-from penstock.log.scan import scan_batches
+from penstock.log.recovery.loading import open_log
+from penstock.log.recovery.scan import scan_batches
 from penstock.log.tools.verify import verify_partition
-from penstock.wire.records import (
+from penstock.wire.batches.records import (
     BatchHeader,
     Record,
     build_batch,
@@ -221,6 +221,7 @@ with_files = settings(
 )
 
 
+@pytest.mark.promise("log", "Compaction never changes an offset and keeps the last record of each key")
 @with_files
 @given(histories)
 def test_cleaning_keeps_offsets_and_the_last_record_of_each_key(fresh, history):
@@ -256,6 +257,7 @@ def test_only_one_record_of_a_key_is_left_in_the_cleaned_part(fresh, history):
     assert len({record.key for record in committed}) == len(committed)
 
 
+@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
 @with_files
 @given(histories)
 def test_no_aborted_record_is_left_on_disk_in_the_cleaned_part(fresh, history):
@@ -289,6 +291,7 @@ def test_a_small_map_cleans_the_log_in_several_passes_with_the_same_view(fresh, 
     bench.assert_sound()
 
 
+@pytest.mark.promise("log", "Tombstones are kept for `delete.retention.ms` and then removed")
 @with_files
 @given(histories)
 def test_tombstones_stay_until_their_horizon_and_then_go(fresh, history):
@@ -418,6 +421,7 @@ HISTORY = [
 ]
 
 
+@pytest.mark.promise("log", "A crash at any step of cleaning loses nothing")
 @pytest.mark.parametrize("segment_bytes", [1, 1 << 20], ids=["one swap for each segment", "one swap for all"])
 def test_a_crash_at_any_step_of_cleaning_and_swapping_loses_nothing(fresh, segment_bytes):
     steps = 0

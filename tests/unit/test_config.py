@@ -56,6 +56,7 @@ KAFKA_TOPIC_DEFAULTS = {
 }
 
 
+@pytest.mark.promise("topics", "Topic settings have Kafka's names and defaults")
 def test_topic_settings_have_kafkas_defaults() -> None:
     described = {entry.name: entry.value for entry in describe_topic(NOTHING_SET, {})}
     assert described.items() >= KAFKA_TOPIC_DEFAULTS.items()
@@ -112,6 +113,7 @@ def test_penstocks_own_settings_are_typed() -> None:
     assert config.retention_consumed_groups == ("a", "b")
 
 
+@pytest.mark.promise("topics", "The error for an invalid setting names it, its value and the allowed values")
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
@@ -144,6 +146,7 @@ def test_a_bad_value_is_refused_with_name_value_and_what_is_allowed(
     assert allowed in message
 
 
+@pytest.mark.promise("topics", "The error for an invalid setting names it, its value and the allowed values")
 def test_an_unknown_topic_setting_is_refused_with_the_name_that_was_meant() -> None:
     with pytest.raises(InvalidConfig, match=r"retention\.msec.*Did you mean retention\.ms\?"):
         validate_topic_override("retention.msec", "1")
@@ -174,6 +177,7 @@ def test_a_broker_config_can_be_copied_and_sent_to_another_process() -> None:
         assert (twin.node_id, twin.log_retention_ms, twin.values) == (7, 1, {"node.id": "7"})
 
 
+@pytest.mark.promise("topics", "The error for an invalid setting names it, its value and the allowed values")
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -210,6 +214,9 @@ def test_broker_id_and_log_dir_are_other_names_of_node_id_and_log_dirs() -> None
     assert BrokerConfig.parse({"log.dirs": "/a,/b"}).log_dirs == ("/a", "/b")
 
 
+@pytest.mark.promise(
+    "topics", "A topic's own value wins over the broker's, a broker's over the default of all"
+)
 def test_a_broker_setting_altered_for_one_broker_beats_all_brokers_beats_the_file() -> None:
     static = BrokerConfig.parse({"log.retention.ms": "1", "message.max.bytes": "11"})
     config = static.with_dynamic({"log.retention.ms": "2", "log.roll.ms": "22"}, {"log.retention.ms": "3"})
@@ -279,6 +286,10 @@ def test_an_alterable_broker_setting_is_still_validated() -> None:
         check_dynamic("log.retention.ms", "-7", for_all=True)
 
 
+@pytest.mark.promise(
+    "protocol",
+    "Unused and unknown broker settings are accepted or rejected as by Kafka, with a warning in the log",
+)
 def test_settings_of_kafka_that_are_not_used_and_unknown_ones_are_accepted_with_a_note() -> None:
     for name, value in (("log.cleaner.threads", "2"), ("num.io.threads", "8")):
         for for_all in (True, False):
@@ -335,12 +346,18 @@ def test_synonyms_begin_with_the_setting_that_is_asked_for() -> None:
     assert [synonym.name for synonym in retention.synonyms] == ["log.retention.ms", "log.retention.hours"]
 
 
+@pytest.mark.promise(
+    "protocol",
+    "Settings are described as by Kafka: sources, synonyms of defaults, settings without effect; "
+    "`advertised.listeners` is the effective one",
+)
 def test_the_advertised_listeners_are_the_effective_ones() -> None:
     for config in (NOTHING_SET, BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://h:0"})):
         (entry,) = describe_broker(config, ["advertised.listeners"], advertised="PLAINTEXT://h:4711")
         assert entry.value == "PLAINTEXT://h:4711"
 
 
+@pytest.mark.promise("docs", "The reference pages match the code")
 def test_the_configuration_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert page.read_text() == docs.render(), "run: python -m penstock.config.docs > docs/configuration.md"

@@ -85,6 +85,7 @@ def test_minus_one_means_the_brokers_default(tmp_path: Path) -> None:
     run(tmp_path, use, {"num.partitions": "4"})
 
 
+@pytest.mark.promise("topics", "Metadata changes are atomic and durable")
 def test_everything_survives_a_restart(tmp_path: Path) -> None:
     images: list[ClusterImage] = []
 

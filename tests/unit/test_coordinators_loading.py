@@ -18,8 +18,8 @@ from penstock.groups.classic import records as records_classic
 from penstock.groups.consumer import records as records_consumer
 from penstock.groups.offsets import records as records_offsets
 from penstock.log.partition_log import PartitionLog
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.sim.group_host import commit_request
 from tests.unit.test_transactions_broker import init, running
 
@@ -69,6 +69,11 @@ def committed(broker: Broker, group_id: str) -> int | None:
     return broker.groups.shard_for(group_id).committed_offset(group_id, "t", 0)
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "Only coordinators write to their topics, and one record that cannot be read keeps nobody's state out "
+    "of reach",
+)
 @pytest.mark.parametrize("what", BAD)
 def test_a_record_that_cannot_be_read_is_passed_over_and_the_groups_around_it_are_served(
     what: str, tmp_path: Path
@@ -105,6 +110,11 @@ def test_a_transaction_that_cannot_be_read_is_passed_over_and_the_others_are_ser
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "Only coordinators write to their topics, and one record that cannot be read keeps nobody's state out "
+    "of reach",
+)
 def test_a_partition_that_cannot_be_loaded_does_not_keep_others_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +135,9 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_others_from_it(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "log", "Of many coordinator shards that come at once, only a little is replayed on the loop"
+)
 def test_of_many_shards_that_come_at_once_only_a_little_is_replayed_on_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

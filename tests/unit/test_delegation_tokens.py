@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.security.principal import Principal
+from penstock.broker.security.authentication.principal import Principal
 from penstock.clock import ManualClock
 from penstock.controller.tokens import expired, expiry, new_token, renewal
+from penstock.credentials.scram import ClientScram
 from penstock.errors import DelegationTokenExpired, DelegationTokenOwnerMismatch, InvalidPrincipalType
 from penstock.metadata.acls import Acl, Operation, PatternType, Permission, ResourceType
 from penstock.metadata.tokens import DelegationToken
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from penstock.wire.scram import ClientScram
 from tests.unit.test_broker_connections import Client
 from tests.unit.test_sasl_server import (
     SCRAM,
@@ -54,6 +54,11 @@ def test_a_token_lives_as_long_as_asked_and_never_longer_than_the_broker_allows(
         new_token("i", "Group:a", "User:a", [], 0, asked_ms=-1, max_lifetime_ms=1, expiry_ms=1)
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 @pytest.mark.parametrize("principal", ["User:alice", "User:carol", "User:bob"])
 def test_owner_requester_and_renewers_renew_and_expire_it(principal: str) -> None:
     token = made()
@@ -68,6 +73,11 @@ def test_owner_requester_and_renewers_renew_and_expire_it(principal: str) -> Non
     assert expiry(principal, 2000, period_ms=-1)(token) is None
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 def test_others_change_nothing_and_an_expired_token_is_only_deleted() -> None:
     token = made()
     for change in (
@@ -161,6 +171,11 @@ def scenario(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_client_with_a_token_is_its_owner_and_makes_no_tokens(tmp_path: Path, mechanism: str) -> None:
     seen = Seen()
@@ -185,6 +200,11 @@ def test_a_client_with_a_token_is_its_owner_and_makes_no_tokens(tmp_path: Path, 
     scenario(tmp_path, work, seen=seen)
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 def test_wrong_unknown_and_expired_tokens_let_nobody_in(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
         alice = await logged_in(broker, "alice")
@@ -209,6 +229,11 @@ def test_wrong_unknown_and_expired_tokens_let_nobody_in(tmp_path: Path) -> None:
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 def test_tokens_are_renewed_expired_and_removed(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
         alice, bob, eve = [await logged_in(broker, user) for user in ("alice", "bob", "eve")]
@@ -236,6 +261,11 @@ def test_tokens_are_renewed_expired_and_removed(tmp_path: Path) -> None:
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
+    "change it, and who has logged in with one makes none",
+)
 def test_tokens_are_there_after_a_restart_and_void_with_another_secret(tmp_path: Path) -> None:
     found: list[Message] = []
 
@@ -262,6 +292,11 @@ def test_tokens_are_there_after_a_restart_and_void_with_another_secret(tmp_path:
     assert bytes(found[0].hmac) not in (tmp_path / "data" / "metadata.sqlite").read_bytes()
 
 
+@pytest.mark.promise(
+    "access",
+    "Delegation tokens for others and of others take ACLs; without a secret, and without a login, there "
+    "are none",
+)
 def test_tokens_for_others_and_of_others_take_acls(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
         alice, eve = await logged_in(broker, "alice"), await logged_in(broker, "eve")
@@ -296,6 +331,11 @@ def test_tokens_for_others_and_of_others_take_acls(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.promise(
+    "access",
+    "Delegation tokens for others and of others take ACLs; without a secret, and without a login, there "
+    "are none",
+)
 def test_without_a_secret_and_without_a_login_there_are_no_tokens(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, SCRAM) as broker:

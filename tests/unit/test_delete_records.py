@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker.api import delete_records, describe_producers, list_offsets, offset_for_leader_epoch
 from penstock.broker.broker import Broker
-from penstock.broker.fetch_lookup import find
+from penstock.broker.fetch.lookup import find
 from penstock.broker.net.context import RequestContext
 from penstock.errors import (
     ApiError,
@@ -62,6 +62,12 @@ async def waits(broker: Broker) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_records_are_deleted_when_the_follower_has_deleted_them_too(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_replicas(tmp_path) as (broker, one):
@@ -80,6 +86,12 @@ def test_records_are_deleted_when_the_follower_has_deleted_them_too(tmp_path: Pa
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_a_follower_that_does_not_delete_them_in_time_is_a_timeout(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_replicas(tmp_path) as (broker, one):
@@ -93,6 +105,12 @@ def test_a_follower_that_does_not_delete_them_in_time_is_a_timeout(tmp_path: Pat
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_a_replica_on_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_replicas(tmp_path) as (broker, _):
@@ -106,6 +124,12 @@ def test_a_replica_on_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) ->
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 @pytest.mark.parametrize("back", [False, True])
 def test_a_leader_that_is_replaced_meanwhile_does_not_say_that_they_are_deleted(
     tmp_path: Path, back: bool
@@ -123,6 +147,12 @@ def test_a_leader_that_is_replaced_meanwhile_does_not_say_that_they_are_deleted(
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_what_cannot_be_deleted_is_refused_as_kafka_does(tmp_path: Path) -> None:
     async def run() -> None:
         async with two_replicas(tmp_path) as (broker, _):
@@ -135,6 +165,11 @@ def test_what_cannot_be_deleted_is_refused_as_kafka_does(tmp_path: Path) -> None
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "topics",
+    "A broker without a replica answers NOT_LEADER_OR_FOLLOWER for a partition that others have, in every "
+    "API",
+)
 def test_a_partition_that_only_others_have_makes_a_client_look_for_them(tmp_path: Path) -> None:
     """NOT_LEADER_OR_FOLLOWER, as Kafka answers; an unknown partition is what the cluster does not have."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
 
 from penstock.cli.main import cli
+from tests.promises import PAGE, page_of, read_promises
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -30,11 +32,13 @@ def inline_commands(page: Path, program: str) -> list[str]:
     return re.findall(rf"`({program} [^`]+)`", page.read_text())
 
 
+@cache
 def functions_in(path: str) -> set[str]:
     tree = ast.parse(text_of(path))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
+@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     missing = [
@@ -43,14 +47,6 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
         if not (ROOT / path).exists() or name not in functions_in(path)
     ]
     assert not missing
-
-
-def test_every_row_of_the_behaviour_page_names_a_test() -> None:
-    rows = [line for line in text_of("docs/behaviour.md").splitlines() if line.startswith("| ")]
-    promises = [row for row in rows if not row.startswith(("| promise", "| ---"))]
-    assert promises
-    without = [row for row in promises if not TEST_NAME.search(row)]
-    assert not without
 
 
 def prose_of(page: Path) -> str:
@@ -66,22 +62,25 @@ def anchors_of(page: Path) -> set[str]:
     return {title.strip().replace(" ", "-") for title in plain}
 
 
+@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     wrong = []
-    for path, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", prose_of(page)):
+    for path, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?(?: \"[^\"]*\")?\)", prose_of(page)):
         target = (page.parent / path).resolve() if path else page
         if not target.exists() or (anchor and anchor not in anchors_of(target)):
             wrong.append(f"{path}#{anchor}")
     assert not wrong
 
 
+@pytest.mark.promise("docs", "Every page is in the site's navigation and in the index")
 def test_every_page_is_in_the_navigation_of_the_site_and_in_the_index() -> None:
     names = {page.name for page in (ROOT / "docs").glob("*.md")}
     assert names - set(re.findall(r"([\w-]+\.md)$", text_of("mkdocs.yml"), re.M)) == set()
     assert names - set(re.findall(r"\]\(([\w-]+\.md)\)", text_of("docs/index.md"))) == {"index.md"}
 
 
+@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
@@ -93,6 +92,7 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
         assert set(words) <= targets, command
 
 
+@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_penstock_command_that_a_page_names_exists(page: Path) -> None:
     # A line may be a pipe, of which any part may be ours.
@@ -118,3 +118,10 @@ def check_command(text: str) -> None:
     known |= {"--help"}
     options = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
     assert options <= known, f"{text!r}: no option {sorted(options - known)}"
+
+
+@pytest.mark.promise(
+    "docs", "This page is generated from the markers of the tests; a wrong marker is an error"
+)
+def test_the_page_of_promises_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page_of(read_promises()), "run: python -m tests.promises"

@@ -32,6 +32,7 @@ def source() -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
 
 
+@pytest.mark.promise("docs", "Every message that troubleshooting.md explains exists")
 @pytest.mark.parametrize("message", messages())
 def test_every_message_of_the_page_exists(message: str, source: str) -> None:
     if re.fullmatch(r"[A-Z][A-Z_]+", message) and message not in OF_OTHERS:

@@ -14,10 +14,10 @@ from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS
 from penstock.log.checkpoint import render_checkpoint
-from penstock.log.loading import open_log
-from penstock.log.scan import CorruptSegment
+from penstock.log.recovery.loading import open_log
+from penstock.log.recovery.scan import CorruptSegment
 from penstock.log.tools.dump import DumpError, dump_file, printable
-from penstock.wire.records import Record, build_batch, control_marker
+from penstock.wire.batches.records import Record, build_batch, control_marker
 
 
 @pytest.fixture
@@ -58,6 +58,9 @@ def first(directory: Path, kind: str) -> str:
     return str(directory / f"{0:020d}{kind}")
 
 
+@pytest.mark.promise(
+    "log", "`penstock log dump` and `penstock log verify` read it and say what is wrong where"
+)
 def test_a_log_is_dumped_batch_by_batch(directory):
     rows = list(dump_file(first(directory, ".log")))
     assert [(row["base_offset"], row["last_offset"], row["count"]) for row in rows] == [

@@ -16,6 +16,11 @@ from tests.unit.test_produce_wait import codes, produce, replicate, topic
 from tests.unit.test_transactions_broker import running
 
 
+@pytest.mark.promise(
+    "log",
+    "After a sync that failed, no later one acknowledges the records: the log takes none until it is "
+    "opened again",
+)
 def test_after_a_failed_sync_a_later_one_does_not_vouch_for_the_records(tmp_path: Path) -> None:
     """The kernel may have dropped the pages, and tells of it once."""
     fs = FaultyFs()
@@ -48,6 +53,11 @@ class _Held(FaultyFs):
         super().fsync(fd)
 
 
+@pytest.mark.promise(
+    "log",
+    "After a sync that failed, no later one acknowledges the records: the log takes none until it is "
+    "opened again",
+)
 def test_a_record_behind_a_failed_sync_is_not_acknowledged(tmp_path: Path) -> None:
     """flush.messages=1: it was appended while the sync was under way, and its own sync is the next."""
 

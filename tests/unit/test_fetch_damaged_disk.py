@@ -6,12 +6,14 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
+
 from penstock.broker.broker import Broker
 from penstock.errors import KafkaStorageError, UnknownServerError
 from penstock.fs import FaultyFs
 from penstock.replication.fetching import FetchParams, read
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
-from penstock.wire.records import Record, build_batch
 from tests.unit.test_produce_wait import topic
 from tests.unit.test_transactions_broker import running
 
@@ -27,6 +29,9 @@ def fetch(broker: Broker, replica_id: int) -> dict[int, FetchPartitionResult]:
     return results
 
 
+@pytest.mark.promise(
+    "log", "A file that cannot be read is KAFKA_STORAGE_ERROR for its partition; a fetch gets the others"
+)
 def test_a_follower_gets_the_other_partitions_of_a_leader_with_a_damaged_file(tmp_path: Path) -> None:
     async def main() -> None:
         fs = FaultyFs()

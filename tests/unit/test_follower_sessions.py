@@ -12,20 +12,21 @@ from typing import Any
 
 import pytest
 
+from penstock.broker import follower_sessions
 from penstock.broker.api import fetch
-from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.fetch.sessions import FetchSessionCache
 from penstock.broker.net.context import RequestContext
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig, resolve_topic
 from penstock.errors import FetchSessionIdNotFound
 from penstock.fs import REAL_FS
-from penstock.log.loading import open_log
+from penstock.log.recovery.loading import open_log
 from penstock.replication.delayed import DelayedOperations
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.wire import replica_fetch
 from penstock.wire.api_keys import ApiKey
-from penstock.wire.records import Record, build_batch
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.replica_fetch import ReplicaAnswer, ReplicaPartition
 from tests.unit.cluster_images import cluster
 from tests.unit.cluster_images import partition as image_of
@@ -92,7 +93,8 @@ class Follower:
     def send(self, max_wait_ms: int = LONG_MS, **more: Any) -> Any:
         """An answer, or a future of it."""
         named = [
-            ReplicaPartition(index, 5, self.ends[index], -1, 0, 1 << 20) for index in sorted(self._changed)
+            ReplicaPartition(index, 5, end := self.ends[index], 5 if end else -1, 0, 1 << 20)
+            for index in sorted(self._changed)
         ]
         self._changed.clear()
         body = bytearray(
@@ -130,16 +132,16 @@ class Follower:
 
 @contextmanager
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The partitions that were read, in order."""
+    """The partitions that were looked at, in order."""
     seen: list[int] = []
-    original = Partition.fetch
+    original = Partition.follower_fetched
 
     def noted(self: Partition, *args: Any, **more: Any) -> Any:
         seen.append(self.key[1])
         return original(self, *args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "fetch", noted)
+        patch.setattr(Partition, "follower_fetched", noted)
         yield seen
 
 
@@ -153,6 +155,9 @@ def both(path: Path, count: int) -> tuple[Leader, Follower, Follower]:
     return leader, one, other
 
 
+@pytest.mark.promise(
+    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+)
 def test_a_fetch_looks_only_at_partitions_in_which_something_has_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +173,9 @@ def test_a_fetch_looks_only_at_partitions_in_which_something_has_happened(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+)
 def test_an_append_ends_the_wait_and_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         leader, one, _ = both(tmp_path, 20)
@@ -218,6 +226,50 @@ def test_a_high_watermark_that_moves_ends_no_wait_and_comes_with_the_next_record
         assert leader.partitions["t", 0].log.high_watermark == 1
         await asyncio.sleep(0)
         assert not waiting.done()
+        leader.append(0)
+        one.take(await waiting)
+        assert one.high_watermarks[0] == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "topics",
+    "A high watermark comes to followers with the next records of its partition, or in about half a second",
+)
+def test_a_high_watermark_comes_at_the_end_of_the_wait_where_no_records_do(tmp_path: Path) -> None:
+    async def main() -> None:
+        leader, one, other = both(tmp_path, 3)
+        leader.append(0)
+        one.exchange()
+        waiting = one.send(10)
+        other.exchange()
+        other.exchange()
+        one.take(await waiting)
+        assert one.high_watermarks[0] == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "topics",
+    "A high watermark comes to followers with the next records of its partition, or in about half a second",
+)
+def test_a_high_watermark_comes_now_and_then_where_records_of_others_end_each_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        leader, one, other = both(tmp_path, 3)
+        leader.append(0)
+        one.exchange()
+        waiting = one.send()
+        other.exchange()
+        other.exchange()
+        leader.append(1)
+        one.take(await waiting)
+        assert one.high_watermarks[0] == 0
+        monkeypatch.setattr(follower_sessions, "_LOOK_AT_ALL_S", 0.0)
+        waiting = one.send()
         leader.append(1)
         one.take(await waiting)
         assert one.high_watermarks[0] == 1
@@ -225,6 +277,9 @@ def test_a_high_watermark_that_moves_ends_no_wait_and_comes_with_the_next_record
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+)
 def test_what_is_not_appended_by_the_follower_is_sent_again(tmp_path: Path) -> None:
     """Its next fetch asks for nothing else, and so names nothing."""
 
@@ -255,6 +310,9 @@ def test_what_does_not_fit_in_one_answer_comes_with_the_next(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+)
 def test_a_follower_that_fetched_without_anything_new_was_in_sync_all_the_while(tmp_path: Path) -> None:
     """Its lag counts from its last fetch, not from the last one that looked at the partition."""
 
@@ -274,6 +332,9 @@ def test_a_follower_that_fetched_without_anything_new_was_in_sync_all_the_while(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+)
 def test_a_new_leader_epoch_ends_the_wait_with_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         leader, one, _ = both(tmp_path, 3)

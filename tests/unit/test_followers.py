@@ -12,21 +12,21 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.fetch_lookup import forgotten, partitions_asked
-from penstock.broker.fetch_sessions import FetchSessionCache, SessionKey
-from penstock.broker.followers import Followed, Followers, LeaderFetcher
+from penstock.broker.fetch.lookup import forgotten, partitions_asked
+from penstock.broker.fetch.sessions import FetchSessionCache, SessionKey
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig, LogConfig
 from penstock.errors import ApiError, FetchSessionIdNotFound, KafkaStorageError
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
 from penstock.replication.fetching import failed
+from penstock.replication.followers import Followed, Followers, LeaderFetcher
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.wire import replica_fetch
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
 from penstock.wire.fetch import FetchPartitionResult, encode_fetch_response, parse_fetch
-from penstock.wire.records import Record, build_batch
 from tests.unit.cluster_images import partition as image_of
 from tests.unit.test_replication_partition import partition
 
@@ -142,6 +142,11 @@ def replica(path: Path, broker: int, index: int, epoch: int) -> Partition:
     return found
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A follower that waits after an error takes nothing of what the leader's session still has of it, and "
+    "asks again from its end",
+)
 def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_new_epoch(
     tmp_path: Path,
 ) -> None:
@@ -174,6 +179,11 @@ def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_ne
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A follower that waits after an error takes nothing of what the leader's session still has of it, and "
+    "asks again from its end",
+)
 def test_a_partition_that_waits_after_an_error_is_not_followed_by_what_its_session_still_has(
     tmp_path: Path,
 ) -> None:
@@ -238,6 +248,11 @@ def listed(offset: int, error: int = 0) -> Message:
     return Message(partition_index=0, error_code=error, timestamp=-1, offset=offset, leader_epoch=5)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "What a former leader, or a leader at a former epoch, answers changes no log: a follower that is made "
+    "leader while it waits for an answer keeps what it has acknowledged since",
+)
 @pytest.mark.parametrize("elected_during", [LATEST, EARLIEST])
 def test_a_broker_that_is_made_leader_while_it_asks_for_offsets_keeps_its_log(
     tmp_path: Path, elected_during: int
@@ -271,6 +286,11 @@ def test_a_broker_that_is_made_leader_while_it_asks_for_offsets_keeps_its_log(
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A follower that starts over inside a batch of its leader, where DeleteRecords left the start, takes "
+    "that batch",
+)
 def test_a_follower_that_starts_where_its_leader_starts_takes_the_batch_that_holds_that_offset(
     tmp_path: Path,
 ) -> None:
@@ -301,6 +321,11 @@ async def _saved() -> None:
     """Where logs start is on disk."""
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "What a former leader, or a leader at a former epoch, answers changes no log: a follower that is made "
+    "leader while it waits for an answer keeps what it has acknowledged since",
+)
 def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path: Path) -> None:
     """While it is on its way another broker leads, and cuts what it holds, and then the former leader leads
     again: the partition follows it as before, but that answer is of another log."""
@@ -332,6 +357,11 @@ def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "What a former leader, or a leader at a former epoch, answers changes no log: a follower that is made "
+    "leader while it waits for an answer keeps what it has acknowledged since",
+)
 def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(tmp_path: Path) -> None:
     """The leader's session remembers what it has told; what was told at the former epoch was not applied."""
 
@@ -359,6 +389,11 @@ def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A leader without room for fetch sessions is followed; its disk errors are not reported as the "
+    "follower's",
+)
 def test_a_follower_follows_a_leader_that_has_no_room_for_its_session(tmp_path: Path) -> None:
     async def run() -> None:
         leader = Leader({0: replica(tmp_path, 1, 0, 5)})
@@ -373,6 +408,11 @@ def test_a_follower_follows_a_leader_that_has_no_room_for_its_session(tmp_path: 
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A leader without room for fetch sessions is followed; its disk errors are not reported as the "
+    "follower's",
+)
 def test_a_disk_error_of_the_leader_is_not_reported_as_one_of_the_follower(tmp_path: Path) -> None:
     async def run() -> None:
         leader = Leader({0: replica(tmp_path, 1, 0, 5)})
@@ -388,6 +428,12 @@ def test_a_disk_error_of_the_leader_is_not_reported_as_one_of_the_follower(tmp_p
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
+    "timeout",
+)
 def test_a_follower_reports_where_its_log_starts_when_that_is_on_disk(tmp_path: Path) -> None:
     """Else DeleteRecords would be answered, and the records would be there again after a crash."""
 
@@ -419,6 +465,10 @@ def test_a_follower_reports_where_its_log_starts_when_that_is_on_disk(tmp_path: 
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "crashes",
+    "Truncation lowers the recovery point, in memory under a flush and on disk before the next append",
+)
 @pytest.mark.parametrize("cut", ["diverged", "out of range"])
 def test_recovery_does_not_trust_what_replaced_records_that_a_follower_has_cut(
     tmp_path: Path, cut: str
@@ -472,6 +522,9 @@ def test_recovery_does_not_trust_what_replaced_records_that_a_follower_has_cut(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "reassignment", "A broker that stops ends all that it fetches, and writes to no log that it has closed"
+)
 def test_nothing_is_followed_any_more_when_a_broker_stops(tmp_path: Path) -> None:
     """Images come in until the end: a fetcher of a new leader would write to logs that are closed."""
 

@@ -17,10 +17,11 @@ from penstock.errors import (
     InvalidRegularExpression,
     InvalidRequest,
 )
-from penstock.groups.consumer import levelling, regex
+from penstock.groups.consumer import levelling
 from penstock.groups.consumer.assignors import GroupSpec, MemberSpec, assign_uniform
-from penstock.groups.consumer.patterns import Patterns
-from penstock.groups.consumer.regex import Regex, Work
+from penstock.groups.consumer.regex import matching as regex
+from penstock.groups.consumer.regex.matching import Regex, Work
+from penstock.groups.consumer.regex.patterns import Patterns
 from penstock.groups.timers import Timer, Timers
 from penstock.wire.message import Message
 from tests.sim.group_host import Host, image, join_request
@@ -32,6 +33,11 @@ TOO_LONG = "x" * 40_000  # requests since JoinGroup 6 can carry it, records cann
 # lengths
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
+    "bounded",
+)
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -84,6 +90,11 @@ def test_the_offset_of_a_topic_whose_name_is_too_long_is_none_and_the_others_are
 # timers
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
+    "bounded",
+)
 def test_a_timer_that_fails_takes_nothing_with_it_that_others_decided() -> None:
     timers, out = Timers(), Outcome()
     tried = []
@@ -144,6 +155,11 @@ def test_a_pattern_that_is_too_large_is_refused(pattern: str) -> None:
     ConsumerHost({"t": 4}).refused(InvalidRegularExpression, "m1", 0, regex=pattern)
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
+    "bounded",
+)
 @pytest.mark.parametrize("pattern", ["(.?){990}", "([a-m]?[^a]?[^c]?){300}", ".*.{0,800}q.{0,800}z"])
 def test_the_work_for_a_name_is_bounded_whatever_the_pattern(pattern: str) -> None:
     rng = random.Random(1)
@@ -206,6 +222,11 @@ def test_a_pattern_that_nobody_has_any_more_is_forgotten() -> None:
 # assignments
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
+    "bounded",
+)
 def test_mixed_subscriptions_to_very_many_partitions_are_levelled(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
     search = levelling.Levels._search

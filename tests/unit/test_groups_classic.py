@@ -23,6 +23,9 @@ from penstock.wire.message import Message
 from tests.sim.group_host import Host, join_request
 
 
+@pytest.mark.promise(
+    "groups", "A new member is given its id first (KIP-394); clients from before that join at once"
+)
 def test_a_new_member_is_given_an_id_and_joins_with_it() -> None:
     host = Host()
     answer = host.answers[host.join("")]
@@ -37,6 +40,9 @@ def test_a_new_member_is_given_an_id_and_joins_with_it() -> None:
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
 
 
+@pytest.mark.promise(
+    "groups", "A new member is given its id first (KIP-394); clients from before that join at once"
+)
 def test_versions_before_4_join_at_once() -> None:
     host = Host()
     token = host.join("", version=3)
@@ -44,6 +50,7 @@ def test_versions_before_4_join_at_once() -> None:
     assert host.answers[token].error_code == 0
 
 
+@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
 def test_members_get_the_leaders_assignment() -> None:
     host = Host()
     first, a = host.join_new()
@@ -61,6 +68,7 @@ def test_members_get_the_leaders_assignment() -> None:
     assert host.heartbeat(a, 1) == host.heartbeat(b, 1) == 0
 
 
+@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
 def test_the_initial_delay_gathers_members_and_grows_with_each() -> None:
     host = Host(group_initial_rebalance_delay_ms=3000)
     first, _ = host.join_new()
@@ -72,6 +80,7 @@ def test_the_initial_delay_gathers_members_and_grows_with_each() -> None:
     assert host.answers[first].generation_id == host.answers[second].generation_id == 1
 
 
+@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
 def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     host = Host(group_initial_rebalance_delay_ms=3000)
     first, _ = host.join_new(rebalance_ms=5000)
@@ -93,6 +102,7 @@ def test_a_join_calls_the_others_to_rejoin() -> None:
     assert len(host.answers[rejoin].members) == 2
 
 
+@pytest.mark.promise("groups", "A leave takes effect immediately; many members can leave in one request")
 def test_a_leave_is_prompt_and_the_last_one_empties_the_group() -> None:
     host = Host()
     ids, generation = host.stable_group("a", "b")
@@ -104,6 +114,7 @@ def test_a_leave_is_prompt_and_the_last_one_empties_the_group() -> None:
     assert host.state() == "Empty"
 
 
+@pytest.mark.promise("groups", "A leave takes effect immediately; many members can leave in one request")
 def test_many_members_leave_in_one_request_and_each_is_answered() -> None:
     host = Host()
     ids, _ = host.stable_group("a", "b", "c")
@@ -122,6 +133,9 @@ def test_a_pending_member_that_leaves_does_not_hold_up_the_rebalance() -> None:
     assert host.answers[rejoin].generation_id == 2
 
 
+@pytest.mark.promise(
+    "groups", "A new member is given its id first (KIP-394); clients from before that join at once"
+)
 def test_an_unused_member_id_is_forgotten_after_a_session() -> None:
     host = Host()
     ids, _ = host.stable_group("a")
@@ -156,6 +170,7 @@ def test_waiting_requests_stand_for_heartbeats_but_not_those_of_a_new_member() -
     assert host.answers[rejoin].generation_id == 2
 
 
+@pytest.mark.promise("groups", "Who does not rejoin or sync in time is left behind, a leader too")
 def test_who_does_not_rejoin_in_time_is_left_behind() -> None:
     host = Host()
     ids, _ = host.stable_group("a", "b", rebalance_ms=30_000, session_ms=1_000_000)
@@ -166,6 +181,7 @@ def test_who_does_not_rejoin_in_time_is_left_behind() -> None:
     assert host.heartbeat(ids["b"], 2) == UnknownMemberId.code
 
 
+@pytest.mark.promise("groups", "Who does not rejoin or sync in time is left behind, a leader too")
 def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     host = Host()
     ids, generation = host.stable_group("a", "b", session_ms=1_000_000)
@@ -176,6 +192,7 @@ def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     assert host.answers[rejoin].leader == follower
 
 
+@pytest.mark.promise("groups", "Who does not rejoin or sync in time is left behind, a leader too")
 def test_members_that_do_not_sync_in_time_are_removed() -> None:
     host = Host()
     tokens = [host.join_new(rebalance_ms=20_000, session_ms=1_000_000) for _ in range(2)]
@@ -201,6 +218,7 @@ def test_a_change_while_the_leader_assigns_begins_anew() -> None:
     assert host.answers[host.sync(leader, 1, {})].error_code == RebalanceInProgress.code
 
 
+@pytest.mark.promise("groups", "A lost answer is given again")
 def test_a_lost_answer_to_a_join_is_given_again() -> None:
     host = Host()
     tokens = [host.join_new() for _ in range(2)]
@@ -213,6 +231,7 @@ def test_a_lost_answer_to_a_join_is_given_again() -> None:
     assert host.answers[host.sync(follower, 1)].assignment == b"F"
 
 
+@pytest.mark.promise("groups", "A lost answer is given again")
 def test_an_older_waiting_join_of_a_member_is_answered_too() -> None:
     host = Host()
     ids, _ = host.stable_group("a", "b")
@@ -261,6 +280,11 @@ def test_a_group_has_at_most_group_max_size_members() -> None:
     assert host.state() == "Stable"
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 def test_the_errors_for_bad_requests_are_kafkas() -> None:
     host = Host()
     ids, generation = host.stable_group("a")
@@ -366,6 +390,11 @@ def test_a_static_member_with_another_protocol_calls_for_a_rebalance() -> None:
     assert host.heartbeat(first, 1, instance="i1") == RebalanceInProgress.code
 
 
+@pytest.mark.promise(
+    "groups",
+    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
+    "fenced",
+)
 def test_an_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
     host = Host()
     first, _ = static_pair(host)
@@ -387,6 +416,9 @@ def test_an_administrator_removes_static_members_by_name() -> None:
 # crashes
 
 
+@pytest.mark.promise(
+    "groups", "After kill -9 of the broker, members continue in their generation without a rebalance"
+)
 def test_members_go_on_with_their_generation_after_a_crash() -> None:
     host = Host()
     ids, generation = host.stable_group("a", "b")
@@ -400,6 +432,11 @@ def test_members_go_on_with_their_generation_after_a_crash() -> None:
     assert host.heartbeat(ids["a"], generation) == UnknownMemberId.code
 
 
+@pytest.mark.promise(
+    "groups",
+    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
+    "fenced",
+)
 def test_a_static_replacement_survives_a_crash() -> None:
     host = Host()
     first, second = static_pair(host)
@@ -410,6 +447,9 @@ def test_a_static_replacement_survives_a_crash() -> None:
     assert host.answers[host.sync(new, 1, instance="i2")].assignment == b"2"
 
 
+@pytest.mark.promise(
+    "groups", "After kill -9 of the broker, members continue in their generation without a rebalance"
+)
 def test_the_next_generation_after_a_crash_is_higher() -> None:
     host = Host()
     ids, generation = host.stable_group("a")
@@ -441,6 +481,9 @@ def test_a_group_larger_than_the_limit_shrinks_after_a_restart() -> None:
     assert codes == [0, 0, GroupMaxSizeReached.code]
 
 
+@pytest.mark.promise(
+    "groups", "A write that fails leaves a group that goes on; a coordinator that moves answers all who wait"
+)
 def test_a_failed_write_leaves_a_group_that_goes_on() -> None:
     host = Host()
     tokens = [host.join_new() for _ in range(2)]
@@ -458,6 +501,9 @@ def test_a_failed_write_leaves_a_group_that_goes_on() -> None:
     assert host.state() == "Stable"
 
 
+@pytest.mark.promise(
+    "groups", "A write that fails leaves a group that goes on; a coordinator that moves answers all who wait"
+)
 def test_resigning_answers_every_waiting_request() -> None:
     host = Host()
     join, _ = host.join_new()
@@ -474,6 +520,7 @@ def test_resigning_answers_every_waiting_request() -> None:
 # listing, describing, deleting
 
 
+@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
 def test_groups_are_listed_by_state_and_type() -> None:
     host = Host()
     host.stable_group("a", group="s")
@@ -508,6 +555,7 @@ def test_an_unknown_group_is_dead_and_since_version_6_an_error() -> None:
     assert "x" in answer.error_message
 
 
+@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
 def test_only_empty_groups_are_deleted_with_their_offsets() -> None:
     host = Host()
     ids, generation = host.stable_group("a")

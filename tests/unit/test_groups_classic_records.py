@@ -16,6 +16,9 @@ def text(value: str) -> bytes:
     return struct.pack(">h", len(value)) + value.encode()
 
 
+@pytest.mark.promise(
+    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+)
 def test_the_key_of_an_offset() -> None:
     key = records_offsets.key_prefix("grp") + records_offsets.key_tail("topic", 7)
     assert key == bytes.fromhex("0001 0003 677270 0005 746f706963 00000007")
@@ -23,6 +26,9 @@ def test_the_key_of_an_offset() -> None:
     assert records_offsets.read_tail(key[7:]) == ("topic", 7)
 
 
+@pytest.mark.promise(
+    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+)
 def test_an_offset_is_written_in_version_3() -> None:
     value = records_offsets.encode_value(258, 5, "md", 1_700_000_000_000)
     assert value == bytes.fromhex("0003 0000000000000102 00000005 0002 6d64 0000018bcfe56800")
@@ -36,6 +42,9 @@ def test_an_offset_with_its_own_time_to_live_is_written_in_version_1() -> None:
     assert records_offsets.decode_value(value) == (258, -1, "md", 1000, 2000)
 
 
+@pytest.mark.promise(
+    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+)
 @pytest.mark.parametrize("version", [0, 2])
 def test_older_offsets_are_read(version: int) -> None:
     value = struct.pack(">hq", version, 9) + text("x") + struct.pack(">q", 77)
@@ -58,6 +67,9 @@ MEMBER = MemberMetadata("m", "i", "c", "/h", 3000, 1000, b"sub", b"asg")
 GROUP = GroupMetadata("consumer", 4, "range", "m", 99, (MEMBER,))
 
 
+@pytest.mark.promise(
+    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+)
 def test_a_group_is_written_in_version_3() -> None:
     expected = bytes.fromhex(
         "0003 0008 636f6e73756d6572 00000004 0005 72616e6765 0001 6d 0000000000000063 00000001"
@@ -74,6 +86,9 @@ def test_an_empty_group_has_no_protocol_and_no_leader() -> None:
     assert records_classic.decode_value(value) == empty
 
 
+@pytest.mark.promise(
+    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+)
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_older_groups_are_read(version: int) -> None:
     value = struct.pack(">h", version) + text("consumer") + struct.pack(">i", 4) + text("range") + text("m")
@@ -97,6 +112,9 @@ def test_flexible_groups_are_read() -> None:
     assert records_classic.decode_value(value) == GROUP
 
 
+@pytest.mark.promise(
+    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+)
 @pytest.mark.parametrize("value", [b"\x00\x05", b"\xff\xff" + bytes(40)])
 def test_unknown_versions_are_refused(value: bytes) -> None:
     with pytest.raises(WireError):
@@ -105,6 +123,11 @@ def test_unknown_versions_are_refused(value: bytes) -> None:
         records_offsets.decode_value(value + bytes(20))
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 @pytest.mark.parametrize(
     "raw",
     [

@@ -46,6 +46,10 @@ def test_the_first_member_gets_everything_in_epoch_1(host: ConsumerHost) -> None
     assert host.group().state_name == "Stable"
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+)
 def test_a_second_member_waits_until_the_first_has_given_up_its_part(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
     second = host.heartbeat("m2", 0, topics=["t"])
@@ -60,6 +64,10 @@ def test_a_second_member_waits_until_the_first_has_given_up_its_part(host: Consu
     assert host.group().state_name == "Stable"
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+)
 def test_partitions_still_named_as_owned_are_not_given_to_others(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
     host.heartbeat("m2", 0, topics=["t"])
@@ -105,6 +113,7 @@ def test_subscriptions_and_topics_that_change_raise_the_epoch(host: ConsumerHost
     assert host.heartbeat("m1", 5, owned={"new": [0]}).member_epoch == 6
 
 
+@pytest.mark.promise("consumer groups", "Added partitions are shared out; a topic made anew is another topic")
 def test_a_topic_that_is_made_anew_is_another_topic(host: ConsumerHost) -> None:
     host.settle("m1", topics=["u"])
     old = host.image.topics["u"]
@@ -121,6 +130,9 @@ def test_an_image_that_changes_elsewhere_changes_nothing(host: ConsumerHost) -> 
     assert host.heartbeat("m1", 1).member_epoch == 1
 
 
+@pytest.mark.promise(
+    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+)
 def test_the_assignor_that_most_members_ask_for_is_used(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t", "u"], assignor="range")
     host.heartbeat("m2", 0, topics=["t", "u"], assignor="range")
@@ -156,6 +168,11 @@ def test_names_and_a_pattern_add_up_and_an_empty_pattern_ends_it(host: ConsumerH
     assert host.group().regexes == {}
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "Topics that a member names are assigned at once, those that a new pattern matches with a later "
+    "heartbeat, as by Kafka",
+)
 def test_named_topics_are_assigned_at_once_and_those_of_a_new_pattern_with_a_later_heartbeat(
     host: ConsumerHost,
 ) -> None:
@@ -190,6 +207,9 @@ def test_a_bad_pattern_is_refused_and_the_group_goes_on(host: ConsumerHost) -> N
 # epochs
 
 
+@pytest.mark.promise(
+    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+)
 def test_an_epoch_that_was_never_given_is_fenced(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
     host.refused(FencedMemberEpoch, "m1", 2)
@@ -209,6 +229,9 @@ def test_the_epoch_before_is_accepted_from_who_owns_no_more_than_its_part(host: 
     assert (answer.member_epoch, host.assigned(answer)) == (2, {"u": [0, 1]})
 
 
+@pytest.mark.promise(
+    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+)
 def test_a_heartbeat_that_comes_twice_is_answered_with_the_assignment_twice(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
     host.heartbeat("m1", 1, topics=["u"])
@@ -217,12 +240,18 @@ def test_a_heartbeat_that_comes_twice_is_answered_with_the_assignment_twice(host
         assert (answer.member_epoch, host.assigned(answer)) == (2, {"u": [0, 1]})
 
 
+@pytest.mark.promise(
+    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+)
 def test_a_join_whose_answer_was_lost_can_be_sent_again(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
     again = host.heartbeat("m1", 0, topics=["t"])
     assert (again.member_epoch, host.assigned(again)) == (1, {"t": [0, 1, 2, 3]})
 
 
+@pytest.mark.promise(
+    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+)
 def test_commits_and_fetches_of_offsets_need_the_epoch_of_the_member(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
     assert host.commit(7, member_id="m1", generation=1) == 0
@@ -250,6 +279,9 @@ def test_a_member_that_leaves_gives_up_everything_at_once(host: ConsumerHost) ->
     host.refused(UnknownMemberId, "m2", -1)
 
 
+@pytest.mark.promise(
+    "consumer groups", "A rolling restart loses nothing; after kill -9 of a member the others take over"
+)
 def test_a_silent_member_is_taken_out_when_its_session_ends(host: ConsumerHost) -> None:
     host.pair()
     host.tick(30_000)
@@ -266,6 +298,10 @@ def test_members_whose_sessions_end_together_go_together(host: ConsumerHost) -> 
     assert (host.group().state_name, host.group().epoch) == ("Empty", epoch + 1)
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+)
 def test_a_member_that_does_not_give_up_partitions_in_time_is_fenced(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"], timeout=10_000)
     host.heartbeat("m2", 0, topics=["t"])
@@ -349,6 +385,10 @@ def test_an_instance_in_use_is_not_released_to_another_process(host: ConsumerHos
     assert host.heartbeat("m1", 1, instance="i").error_code == 0
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A static member comes back to its partitions; a second process with its name is refused",
+)
 def test_the_process_that_was_replaced_is_fenced(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"], instance="i")
     host.heartbeat("m1", -2, instance="i")
@@ -361,6 +401,9 @@ def test_the_process_that_was_replaced_is_fenced(host: ConsumerHost) -> None:
 # bad requests
 
 
+@pytest.mark.promise(
+    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+)
 @pytest.mark.parametrize(
     ("error", "fields"),
     [
@@ -395,6 +438,9 @@ def test_the_coordinator_makes_the_member_id_for_version_0(host: ConsumerHost) -
     assert host.heartbeat(answer.member_id, 1, version=0).error_code == 0
 
 
+@pytest.mark.promise(
+    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+)
 def test_hostile_owned_partitions_change_nothing(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
     strange = [
@@ -445,6 +491,7 @@ def test_groups_are_listed_with_type_and_state(host: ConsumerHost) -> None:
 # the log
 
 
+@pytest.mark.promise("consumer groups", "After kill -9 of the broker the group continues in its epoch")
 def test_a_coordinator_that_reads_the_log_goes_on_with_the_same_epochs(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"], instance="i")
     host.heartbeat("m2", 0, regex="t|u")
@@ -469,6 +516,7 @@ def test_after_a_crash_sessions_and_revocations_are_timed_again(host: ConsumerHo
     assert host.group().state_name == "Empty"
 
 
+@pytest.mark.promise("consumer groups", "After kill -9 of the broker the group continues in its epoch")
 def test_the_log_can_be_compacted_at_any_point(host: ConsumerHost) -> None:
     host.pair()
     host.heartbeat("m3", 0, regex="t")
@@ -492,6 +540,7 @@ def test_a_commit_before_the_group_does_not_make_it_a_classic_one(host: Consumer
     assert host.commit(4, member_id="m1", generation=0) == StaleMemberEpoch.code
 
 
+@pytest.mark.promise("consumer groups", "The records have Kafka's bytes")
 def test_the_partition_metadata_of_an_older_kafka_is_read_and_deleted(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
     old = StateRecord(b"\0\x04\0\x01g", b"\0\0\x01\0")

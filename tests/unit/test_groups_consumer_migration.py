@@ -111,6 +111,11 @@ def test_the_classic_member_is_led_to_its_part_by_rejoining(host: MigrationHost)
     assert host.group().state_name == "Stable"
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
+    "forbids it",
+)
 def test_an_eager_member_gives_up_everything_before_it_rejoins(host: MigrationHost) -> None:
     old = host.classic_group()
     host.heartbeat("n", 0, topics=["t"])
@@ -177,6 +182,11 @@ def test_an_empty_classic_group_makes_place_and_its_offsets_stay(host: Migration
     assert isinstance(host.shard.groups["g"], ConsumerGroup)
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
+    "forbids it",
+)
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_the_policy_can_forbid_upgrades(policy: str) -> None:
     host = MigrationHost({"t": 4}, group_consumer_migration_policy=policy)
@@ -260,6 +270,11 @@ def test_classic_static_members_are_replaced_and_fenced(host: MigrationHost) -> 
 # down
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
+    "forbids it",
+)
 def test_the_group_becomes_classic_when_the_last_new_member_leaves(host: MigrationHost) -> None:
     old = host.classic_group()
     host.heartbeat("n", 0, topics=["t"])
@@ -311,6 +326,11 @@ def test_a_classic_process_of_the_last_new_static_member_goes_on_without_a_rebal
     assert host.shard.groups["g"].state_name == "Stable"
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
+    "forbids it",
+)
 @pytest.mark.parametrize("policy", ["disabled", "upgrade"])
 def test_the_policy_can_forbid_downgrades(policy: str) -> None:
     host = MigrationHost({"t": 4}, group_consumer_migration_policy=policy)

@@ -16,7 +16,7 @@ from penstock.groups.consumer.assignors import GroupSpec, MemberSpec, Partitions
 from penstock.groups.consumer.member import ClassicMetadata, Member, MemberState
 from penstock.groups.consumer.reconcile import reconcile
 from penstock.groups.consumer.records import ResolvedRegex
-from penstock.groups.consumer.regex import Regex
+from penstock.groups.consumer.regex.matching import Regex
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 
@@ -43,6 +43,9 @@ def loads(assignment: dict[str, Partitions]) -> dict[str, int]:
 # assignors
 
 
+@pytest.mark.promise(
+    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+)
 def test_range_gives_contiguous_ranges_and_co_partitions_topics_of_the_same_size() -> None:
     assignment = assign_range(spec({"m1": "ab", "m2": "ab"}, a=3, b=3))
     assert assignment == {"m1": parts(a=[0, 1], b=[0, 1]), "m2": parts(a=[2], b=[2])}
@@ -61,6 +64,9 @@ def test_range_orders_static_members_by_their_names_before_the_others() -> None:
     }
 
 
+@pytest.mark.promise(
+    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+)
 def test_uniform_moves_no_more_than_it_has_to_when_a_member_comes() -> None:
     before = assign_uniform(spec({"m1": "a", "m2": "a"}, a=6))
     after = assign_uniform(spec({"m1": ("a", before["m1"]), "m2": ("a", before["m2"]), "m3": "a"}, a=6))
@@ -89,6 +95,9 @@ wants = st.dictionaries(
 )
 
 
+@pytest.mark.promise(
+    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+)
 @given(wants, wants, st.integers(0, 7), st.integers(0, 7), st.integers(1, 7))
 def test_assignors_give_every_partition_to_one_of_its_subscribers_and_uniform_evenly(
     first: dict[str, str], then: dict[str, str], a: int, b: int, c: int
@@ -112,6 +121,9 @@ def test_assignors_give_every_partition_to_one_of_its_subscribers_and_uniform_ev
                 assert count[giver] - count[taker] <= 1, "one that has two less could have had it"
 
 
+@pytest.mark.promise(
+    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+)
 def test_uniform_levels_mixed_subscriptions_of_a_hundred_members() -> None:
     rng = random.Random(1)
     topics = [UUID(int=number) for number in range(10)]
@@ -148,6 +160,10 @@ def test_a_member_stays_in_its_epoch_until_it_no_longer_names_what_it_has_to_giv
     assert led.pending_revocation == {}
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+)
 def test_a_member_gets_what_others_have_only_when_they_gave_it_up() -> None:
     held: dict[tuple[UUID, int], str] = {(A, 1): "other"}
     member = Member("m", epoch=3, assigned=parts(a=[0]))
@@ -175,6 +191,10 @@ PATTERNS = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+)
 @given(st.sampled_from(PATTERNS), st.text("abcdxyfo.-1A]{,2}", max_size=9))
 def test_patterns_match_whole_names_as_they_do_elsewhere(pattern: str, name: str) -> None:
     ours = Regex(pattern.replace(r"\Z", r"\z"))
@@ -189,6 +209,10 @@ def test_patterns_know_what_re2_knows_beyond_python() -> None:
     assert Regex(r"\x{61}b").matches("ab")
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+)
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -210,6 +234,10 @@ def test_any_text_is_a_pattern_or_refused(pattern: str, name: str) -> None:
         pass
 
 
+@pytest.mark.promise(
+    "consumer groups",
+    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+)
 def test_a_pattern_that_would_keep_backtracking_for_years_is_matched_at_once() -> None:
     assert not Regex("(a+)+(a|aa)*.*.*.*.*x").matches("a" * 249)
 
@@ -222,6 +250,7 @@ MEMBER = Member(
 )  # fmt: skip
 
 
+@pytest.mark.promise("consumer groups", "The records have Kafka's bytes")
 def test_records_have_kafkas_bytes() -> None:
     assert records.group_record("g", 5, 0) == (b"\0\x03\0\x01g", b"\0\0\0\0\0\x05\0")
     assert records.group_record("g", 5, 1).value == b"\0\0\0\0\0\x05\x01\0\x08\0\0\0\0\0\0\0\x01"
@@ -307,6 +336,9 @@ def test_assignments_are_written_in_the_version_of_the_member() -> None:
     assert embedded.read_assignment(b"") == {}
 
 
+@pytest.mark.promise(
+    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+)
 @given(st.binary(max_size=60))
 def test_hostile_bytes_of_the_embedded_protocol_are_refused_or_read(raw: bytes) -> None:
     for read in (embedded.read_subscription, embedded.read_assignment):

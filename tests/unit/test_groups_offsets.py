@@ -86,6 +86,11 @@ def test_a_generation_of_an_unknown_group_is_not_found_since_version_9() -> None
     assert host.shard.groups == {}
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 def test_bad_items_do_not_spoil_the_good_ones() -> None:
     host = Host()
     request = commit_request("g", {("t", 0): 1, ("nowhere", 0): 2, ("t", 99): 3, ("t", -1): 4, ("u", 1): 5})
@@ -95,6 +100,11 @@ def test_bad_items_do_not_spoil_the_good_ones() -> None:
     assert (host.committed("t", 0), host.committed("u", 1)) == (1, 5)
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 def test_metadata_has_a_limit_and_null_is_empty() -> None:
     host = Host(offset_metadata_max_bytes=10)
     assert host.commit(1, metadata="x" * 11) == OffsetMetadataTooLarge.code
@@ -107,6 +117,11 @@ def test_metadata_has_a_limit_and_null_is_empty() -> None:
     assert wide.commit(1, metadata="名" * 20_000) == OffsetMetadataTooLarge.code
 
 
+@pytest.mark.promise(
+    "groups",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors, and the group goes on",
+)
 def test_a_group_id_may_be_empty_but_not_longer_than_a_record_can_say() -> None:
     host = Host()
     assert host.commit(1, group="") == 0
@@ -115,6 +130,9 @@ def test_a_group_id_may_be_empty_but_not_longer_than_a_record_can_say() -> None:
     assert host.commit(1, group="g" * 32768) == InvalidGroupId.code
 
 
+@pytest.mark.promise(
+    "groups", "Offsets are committed by name or topic id, and fetched for many groups at once"
+)
 def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
     host = Host()
     topic_id = host.image.topics["t"].id
@@ -149,6 +167,9 @@ def _with_ids(request: Message, ids: dict[str, Any]) -> Message:
     return Message(**{**request.__dict__, "topics": topics})
 
 
+@pytest.mark.promise(
+    "groups", "Offsets are committed by name or topic id, and fetched for many groups at once"
+)
 def test_all_offsets_of_a_group_are_fetched_without_a_list() -> None:
     host = Host()
     host.ask("offset_commit", commit_request("g", {("t", 0): 1, ("t", 2): 2, ("u", 1): 3}))
@@ -183,6 +204,11 @@ def txn_commit(host: Host, producer: Producer, offset: int, partition: int = 0, 
     return code
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
+    "not know",
+)
 def test_an_offset_in_a_transaction_counts_when_it_commits() -> None:
     host = Host()
     host.commit(1)
@@ -199,6 +225,11 @@ def test_an_offset_in_a_transaction_counts_when_it_commits() -> None:
     assert host.committed() == 5
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
+    "not know",
+)
 def test_an_aborted_offset_is_forgotten() -> None:
     host = Host()
     producer = Producer(7, 0)
@@ -268,6 +299,7 @@ def expiring(**settings: Any) -> Host:
     return Host(offsets_retention_ms=7 * DAY, offsets_retention_check_interval_ms=DAY, **settings)
 
 
+@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
 def test_offsets_of_a_simple_group_expire_by_commit_time() -> None:
     host = expiring()
     host.commit(1)
@@ -282,6 +314,7 @@ def test_offsets_of_a_simple_group_expire_by_commit_time() -> None:
     assert host.shard.groups == {}
 
 
+@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
 def test_offsets_of_a_group_expire_when_it_has_been_empty_long_enough() -> None:
     host = expiring()
     ids, generation = host.stable_group("a", session_ms=1_800_000)
@@ -297,6 +330,7 @@ def test_offsets_of_a_group_expire_when_it_has_been_empty_long_enough() -> None:
     assert host.committed() == -1
 
 
+@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
 def test_a_group_with_members_loses_only_offsets_of_topics_it_no_longer_reads() -> None:
     host = expiring()
     ids, generation = host.stable_group("a", session_ms=1_800_000, protocols={"range": subscription("t")})
@@ -339,6 +373,7 @@ def test_expiry_of_very_many_offsets_goes_in_steps() -> None:
 # deletion
 
 
+@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
 def test_offset_delete_spares_what_the_group_reads() -> None:
     host = Host()
     ids, generation = host.stable_group("a", protocols={"range": subscription("t")})
@@ -379,11 +414,12 @@ def delete(host: Host, partitions: dict[str, list[int]], group: str = "g") -> An
     }
 
 
+@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
 def test_offsets_of_a_deleted_topic_are_deleted_in_every_group() -> None:
     host = Host()
     for group in ("g", "h"):
         host.ask("offset_commit", commit_request(group, {("t", 0): 1, ("u", 0): 2}))
-    host.apply(host.shard.topics_deleted({"t"}))
+    host.apply(host.shard.deleted_topics.deleted({host.shard.topics().topics["t"].id}))
     assert [host.committed("t", group=g) for g in "gh"] == [-1, -1]
     assert [host.committed("u", group=g) for g in "gh"] == [2, 2]
 

@@ -44,6 +44,11 @@ def append(to: Partition, count: int, timestamp: int = 1_700_000_000_000) -> Non
 # on disk
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
+    "within the bounds of the log",
+)
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_high_watermark_survives_a_restart(tmp_path: Path, clean: bool) -> None:
     logs = loaded(tmp_path)
@@ -58,6 +63,11 @@ def test_the_high_watermark_survives_a_restart(tmp_path: Path, clean: bool) -> N
     assert loaded(tmp_path).logs["t", 0].high_watermark == 3
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
+    "within the bounds of the log",
+)
 @pytest.mark.parametrize(("written", "expected"), [(1, 2), (99, 5), (-1, 2)])
 def test_the_high_watermark_of_the_file_counts_within_the_log_only(
     tmp_path: Path, written: int, expected: int
@@ -73,6 +83,11 @@ def test_the_high_watermark_of_the_file_counts_within_the_log_only(
     assert loaded(tmp_path).logs["t", 0].high_watermark == expected
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
+    "within the bounds of the log",
+)
 def test_a_transaction_that_ended_below_the_high_watermark_is_stable_after_a_restart(tmp_path: Path) -> None:
     logs = loaded(tmp_path)
     log = logs.create("t", 0, TOPIC_ID, LogConfig())
@@ -84,6 +99,11 @@ def test_a_transaction_that_ended_below_the_high_watermark_is_stable_after_a_res
     assert loaded(tmp_path).logs["t", 0].last_stable_offset == 2
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A topic that is deleted and created again with the same name does not take over offsets of the former "
+    "one after a crash",
+)
 def test_a_topic_that_is_made_again_does_not_begin_with_the_offsets_of_the_one_before(tmp_path: Path) -> None:
     """Else records that were acknowledged would lie before the start of the log after a crash."""
     logs = loaded(tmp_path)
@@ -101,6 +121,11 @@ def test_a_topic_that_is_made_again_does_not_begin_with_the_offsets_of_the_one_b
     assert (after.log_start_offset, after.high_watermark, after.log_end_offset) == (0, 0, 4)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
+    "within the bounds of the log",
+)
 def test_high_watermarks_are_written_every_few_seconds(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path, replica_high_watermark_checkpoint_interval_ms="5000") as broker:
@@ -117,6 +142,12 @@ def test_high_watermarks_are_written_every_few_seconds(tmp_path: Path) -> None:
 # a new leader (KIP-207)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have what it had when its epoch began, so that the latest offset never "
+    "goes back (KIP-207)",
+)
 def test_a_new_leader_does_not_know_the_end_until_its_followers_have_what_it_began_with(
     tmp_path: Path,
 ) -> None:
@@ -137,6 +168,12 @@ def test_a_new_leader_does_not_know_the_end_until_its_followers_have_what_it_beg
     assert one.log.high_watermark == 5
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have what it had when its epoch began, so that the latest offset never "
+    "goes back (KIP-207)",
+)
 def test_a_leader_without_followers_in_sync_knows_the_end_at_once(tmp_path: Path) -> None:
     one, _ = partition(tmp_path, image_of((1, 2), (2,), leader=2))
     data = batch([b"v"] * 5)
@@ -159,6 +196,12 @@ async def offsets(
     return found.error_code, found.offset
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have what it had when its epoch began, so that the latest offset never "
+    "goes back (KIP-207)",
+)
 def test_list_offsets_of_a_new_leader_says_so_until_it_knows_the_end(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as broker:
@@ -194,6 +237,11 @@ def test_list_offsets_of_a_new_leader_says_so_until_it_knows_the_end(tmp_path: P
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "log",
+    "Offsets by time are looked up in a thread; a leader change or truncation meanwhile is "
+    "NOT_LEADER_OR_FOLLOWER",
+)
 def test_offsets_by_time_are_looked_up_off_the_loop_and_void_when_the_leader_changes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

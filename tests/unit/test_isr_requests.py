@@ -13,8 +13,7 @@ import pytest
 
 from penstock.broker.cluster import alter_partition as module
 from penstock.broker.cluster.alter_partition import InSyncReplicas
-from penstock.broker.cluster.peers import PeerUnavailable
-from penstock.errors import InvalidUpdateVersion
+from penstock.errors import InvalidUpdateVersion, PeerUnavailable
 from penstock.replication.partition import Partition
 from penstock.wire.codec import Message
 from tests.unit.cluster_images import cluster

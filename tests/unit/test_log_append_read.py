@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from penstock import errors
 from penstock.clock import ManualClock
-from penstock.wire.records import iter_records, read_header
+from penstock.wire.batches.records import iter_records, read_header
 from tests.unit.log_helpers import append, batch, contents, make_log
 
 
+@pytest.mark.promise("log", "Offsets count up, and the bytes come back as they went in")
 def test_offsets_count_up_from_zero_and_the_bytes_come_back(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     sent = batch([b"a", b"b"])
@@ -25,6 +26,7 @@ def test_offsets_count_up_from_zero_and_the_bytes_come_back(tmp_path: Path) -> N
     assert contents(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
+@pytest.mark.promise("log", "Offsets count up, and the bytes come back as they went in")
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=40),
@@ -75,6 +77,7 @@ def test_a_read_stops_at_the_bound_and_says_when_an_offset_is_outside(tmp_path: 
     assert log.read(0, 10, 3, min_one=False) == []
 
 
+@pytest.mark.promise("log", "A segment ends by size, age or a full index")
 @pytest.mark.parametrize(
     ("settings", "appended"),
     [
@@ -148,6 +151,9 @@ def test_a_batch_that_breaks_a_rule_is_refused_and_changes_nothing(
     assert (log.log_end_offset, log.size) == (0, 0)
 
 
+@pytest.mark.promise(
+    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+)
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_compressed_batch_whose_count_lies_is_refused(tmp_path: Path, codec: int) -> None:
     from crc32c import crc32c
@@ -185,6 +191,11 @@ def test_a_follower_appends_what_the_leader_wrote(tmp_path: Path) -> None:
     assert follower.producers.producers[4].batches == leader.producers.producers[4].batches
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A follower that starts over inside a batch of its leader, where DeleteRecords left the start, takes "
+    "that batch",
+)
 def test_a_follower_that_is_empty_takes_the_batch_that_its_start_lies_in(tmp_path: Path) -> None:
     leader, follower = make_log(tmp_path / "a"), make_log(tmp_path / "b")
     append(leader, batch([b"%d" % i for i in range(10)], producer=(4, 0, 0)), epoch=3)

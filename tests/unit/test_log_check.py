@@ -29,6 +29,10 @@ def filled(path: Path) -> PartitionLog:
     return log
 
 
+@pytest.mark.promise(
+    "crashes",
+    "After every unit test each open log is consistent: segments, offsets, indexes, producers, leader epochs",
+)
 def test_a_log_that_was_written_cut_and_opened_again_is_sound(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.check()
@@ -90,6 +94,10 @@ def _retired(log: PartitionLog) -> None:
     log.segments[0].retired = True
 
 
+@pytest.mark.promise(
+    "crashes",
+    "After every unit test each open log is consistent: segments, offsets, indexes, producers, leader epochs",
+)
 @pytest.mark.parametrize(
     ("damage", "text"),
     [

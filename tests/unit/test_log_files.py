@@ -16,8 +16,8 @@ from penstock.log.cleaning.cleaner import clean
 from penstock.log.cleaning.compaction import facts_of, plan_cleaning
 from penstock.log.cleaning.swap import swap_in
 from penstock.log.files import FileSlice, LogFile
-from penstock.log.loading import open_log
 from penstock.log.partition_log import PartitionLog
+from penstock.log.recovery.loading import open_log
 from tests.unit.log_helpers import append, batch
 
 
@@ -43,6 +43,11 @@ def compact(log: PartitionLog) -> None:
     assert swap_in(log, clean(job))
 
 
+@pytest.mark.promise(
+    "crashes",
+    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
+    "never gets bytes of another file",
+)
 @pytest.mark.parametrize("purged", [False, True])
 def test_a_reader_goes_on_in_the_segments_that_it_holds_when_compaction_replaces_them(
     tmp_path: Path, purged: bool
@@ -60,6 +65,11 @@ def test_a_reader_goes_on_in_the_segments_that_it_holds_when_compaction_replaces
     assert all(b"value %d" % offset in data for offset, data in seen)
 
 
+@pytest.mark.promise(
+    "crashes",
+    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
+    "never gets bytes of another file",
+)
 def test_a_slice_of_a_replaced_file_still_has_its_bytes(tmp_path: Path) -> None:
     log = filled(tmp_path)
     (piece,) = log.read(0, 1 << 20, log.high_watermark)
@@ -69,6 +79,11 @@ def test_a_slice_of_a_replaced_file_still_has_its_bytes(tmp_path: Path) -> None:
     assert piece.read() == expected
 
 
+@pytest.mark.promise(
+    "crashes",
+    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
+    "never gets bytes of another file",
+)
 def test_a_replaced_segment_does_not_look_into_the_indexes_of_the_new_one_nor_change_them(
     tmp_path: Path,
 ) -> None:
@@ -86,6 +101,11 @@ def test_a_replaced_segment_does_not_look_into_the_indexes_of_the_new_one_nor_ch
     assert indexes == {path: path.read_bytes() for path in indexes}
 
 
+@pytest.mark.promise(
+    "crashes",
+    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
+    "never gets bytes of another file",
+)
 def test_a_file_whose_name_went_to_another_is_an_error_and_never_the_other(tmp_path: Path) -> None:
     """The descriptor could not be opened when it was time to keep it."""
     fs = FaultyFs()
@@ -103,6 +123,11 @@ def test_a_file_whose_name_went_to_another_is_an_error_and_never_the_other(tmp_p
     assert file.pread(4, 0) == b"mine"
 
 
+@pytest.mark.promise(
+    "crashes",
+    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
+    "never gets bytes of another file",
+)
 def test_a_descriptor_is_not_closed_under_who_reads_with_it(tmp_path: Path) -> None:
     """Else its number becomes that of the next file that is opened."""
     file = LogFile.create(str(tmp_path / "a.log"), REAL_FS)

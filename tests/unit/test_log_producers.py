@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from penstock.clock import ManualClock
 from penstock.fs import REAL_FS
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import SnapshotError, parse_snapshot, render_snapshot
-from penstock.wire.records import control_marker
+from penstock.log.recovery import producer_rebuild
+from penstock.wire.batches.records import control_marker
 from tests.unit.log_helpers import append, batch, contents, make_log, marker
 
 
@@ -20,6 +23,7 @@ def send(log: PartitionLog, sequence: int, epoch: int = 0, count: int = 1, produ
     return append(log, batch([b"v"] * count, producer=(producer, epoch, sequence))).base_offset
 
 
+@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
 def test_a_retry_of_any_of_the_last_five_batches_gets_its_first_offset_back(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     for i in range(7):
@@ -32,6 +36,7 @@ def test_a_retry_of_any_of_the_last_five_batches_gets_its_first_offset_back(tmp_
     assert log.log_end_offset == 14
 
 
+@pytest.mark.promise("log", "Sequence gaps and old producer epochs get Kafka's errors")
 def test_gaps_old_epochs_and_new_epochs_are_answered_as_kafka_does(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     send(log, 0)
@@ -81,6 +86,7 @@ def test_sequences_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     assert send(log, 20) == 20
 
 
+@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("count", range(5, 14))
 def test_the_last_five_batches_are_known_after_a_restart_wherever_segments_end(
@@ -100,6 +106,11 @@ def test_the_last_five_batches_are_known_after_a_restart_wherever_segments_end(
     assert send(log, count) == count
 
 
+@pytest.mark.promise(
+    "transactions",
+    "An entry of the transaction index that a crash has torn hides no aborted transaction; a retry is "
+    "known after DeleteRecords within its batch and a crash",
+)
 def test_the_sequences_of_a_batch_within_which_the_log_starts_survive_a_crash(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     send(log, 0, count=3)
@@ -109,6 +120,7 @@ def test_the_sequences_of_a_batch_within_which_the_log_starts_survive_a_crash(tm
     assert info.duplicate and info.base_offset == 0
 
 
+@pytest.mark.promise("crashes", "Missing, truncated and corrupt indexes are rebuilt")
 def test_a_damaged_snapshot_is_passed_over(tmp_path: Path) -> None:
     log = make_log(tmp_path, segment_bytes=300)
     for i in range(20):
@@ -142,6 +154,7 @@ def test_producers_are_forgotten_when_they_expire_but_not_in_a_transaction(tmp_p
     assert set(log.producers.producers) == {2}
 
 
+@pytest.mark.promise("log", "The last stable offset waits for open transactions")
 def test_the_last_stable_offset_waits_for_open_transactions(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     append(log, batch([b"a"], producer=(1, 0, 0), transactional=True))
@@ -161,7 +174,7 @@ def test_the_last_stable_offset_waits_until_a_marker_is_replicated(tmp_path: Pat
     data = batch([b"a"], producer=(1, 0, 0), transactional=True)
     log.append_as_leader(data, 0, len(data), 0)
     log.update_high_watermark(1)
-    from penstock.wire.records import control_marker
+    from penstock.wire.batches.records import control_marker
 
     end = bytearray(control_marker("commit", 0, 1, 0, 1))
     log.append_as_leader(end, 0, len(end), 0, origin="coordinator")
@@ -170,6 +183,7 @@ def test_the_last_stable_offset_waits_until_a_marker_is_replicated(tmp_path: Pat
     assert log.last_stable_offset == 2
 
 
+@pytest.mark.promise("log", "The last stable offset waits for open transactions")
 @pytest.mark.parametrize("clean", [True, False])
 def test_transactions_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     log = make_log(tmp_path, segment_bytes=250)
@@ -189,6 +203,7 @@ def test_transactions_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     assert again.last_stable_offset == again.log_end_offset
 
 
+@pytest.mark.promise("crashes", "Missing, truncated and corrupt indexes are rebuilt")
 def test_a_lost_transaction_index_comes_back_with_recovery(tmp_path: Path) -> None:
     log = make_log(tmp_path, segment_bytes=250)
     for producer in range(4):
@@ -200,6 +215,11 @@ def test_a_lost_transaction_index_comes_back_with_recovery(tmp_path: Path) -> No
     assert make_log(tmp_path, segment_bytes=250).aborted_transactions(0, 100) == expected
 
 
+@pytest.mark.promise(
+    "transactions",
+    "An entry of the transaction index that a crash has torn hides no aborted transaction; a retry is "
+    "known after DeleteRecords within its batch and a crash",
+)
 def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(tmp_path: Path) -> None:
     """Behind the rest of it the next entries were misread after a restart: aborted records became visible."""
     log = make_log(tmp_path)
@@ -217,7 +237,7 @@ def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(
 
 
 def test_markers_of_fenced_coordinators_and_producers_are_refused(tmp_path: Path) -> None:
-    from penstock.wire.records import control_marker
+    from penstock.wire.batches.records import control_marker
 
     log = make_log(tmp_path)
     append(log, batch([b"a"], producer=(1, 5, 0), transactional=True))
@@ -241,6 +261,7 @@ def test_truncation_takes_producer_state_back(tmp_path: Path) -> None:
     assert REAL_FS.exists(log.producers.snapshot_path(log.active.base_offset)) or len(log.segments) == 1
 
 
+@pytest.mark.promise("crashes", "A retried batch waits for the same flush as the first attempt")
 def test_a_retry_waits_for_the_flush_that_the_first_one_waits_for(tmp_path: Path) -> None:
     log = make_log(tmp_path, flush_messages=1)
     first = append(log, batch([b"v"], producer=(1, 0, 0)))
@@ -294,6 +315,10 @@ def state_of(log: PartitionLog) -> object:
     )
 
 
+@pytest.mark.promise(
+    "log",
+    "After a truncation the state of producers is read back in a thread; what needs it earlier waits for it",
+)
 @pytest.mark.parametrize("offset", range(1, 11))
 def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be_at_once(
     tmp_path: Path, offset: int
@@ -314,6 +339,10 @@ def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be
     log.check()
 
 
+@pytest.mark.promise(
+    "log",
+    "After a truncation the state of producers is read back in a thread; what needs it earlier waits for it",
+)
 def test_an_append_before_producers_are_read_back_waits_for_them(tmp_path: Path) -> None:
     log = with_transactions(tmp_path)
     log.truncate_to(3)
@@ -324,6 +353,34 @@ def test_an_append_before_producers_are_read_back_waits_for_them(tmp_path: Path)
     assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 3
     log.take_producers(rebuild)  # late: what was appended since stays known
     assert log.producers.producers[1].last_sequence == 3
+
+
+def test_who_needs_producers_at_once_does_not_wait_for_the_thread_that_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = with_transactions(tmp_path)
+    log.truncate_to(3)
+    rebuild = log.producer_rebuild()
+    assert rebuild is not None
+    reading, go_on = threading.Event(), threading.Event()
+    original = producer_rebuild.replay_producers
+
+    def held_up(*args: Any, **more: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            reading.set()
+            assert go_on.wait(60)
+        original(*args, **more)
+
+    monkeypatch.setattr(producer_rebuild, "replay_producers", held_up)
+    with ThreadPoolExecutor(1) as pool:
+        thread = pool.submit(rebuild.run)
+        assert reading.wait(60)
+        assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 3
+        go_on.set()
+        thread.result()
+    log.take_producers(rebuild)
+    assert log.producers.producers[1].last_sequence == 3
+    log.check()
 
 
 def test_producers_of_an_earlier_truncation_are_not_taken_over(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from penstock import errors
 from penstock.fs import FaultyFs, Fs
 from penstock.log import files
 from penstock.log.partition_log import PartitionLog
-from penstock.wire.records import read_header
+from penstock.wire.batches.records import read_header
 from tests.unit.log_helpers import append, batch, contents, make_log
 
 
@@ -43,6 +43,7 @@ def check_usable(log: PartitionLog, expected: list[tuple[int, bytes | None]]) ->
         assert header.base_offset <= offset <= header.last_offset
 
 
+@pytest.mark.promise("crashes", "A torn end of the log is truncated at the last complete batch")
 def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch(tmp_path: Path) -> None:
     source = filled(tmp_path / "source", 8)
     expected = contents(source)
@@ -62,6 +63,7 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch(tmp_path: Path) 
         assert contents(log) == expected[: len(expected) - in_active + whole]
 
 
+@pytest.mark.promise("crashes", "Missing, truncated and corrupt indexes are rebuilt")
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "garbage", "too long"])
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 @pytest.mark.parametrize("clean", [True, False])
@@ -97,6 +99,7 @@ def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(tmp_path: Pa
     check_usable(again, expected[: again.log_end_offset])
 
 
+@pytest.mark.promise("crashes", "What was flushed is not read again at start")
 def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.flush()
@@ -109,6 +112,7 @@ def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
     assert again.log_end_offset == 30, "a closed segment that was flushed is trusted"
 
 
+@pytest.mark.promise("crashes", "Missing, truncated and corrupt indexes are rebuilt")
 def test_a_lost_epoch_checkpoint_is_rebuilt_from_the_batches(tmp_path: Path) -> None:
     log = filled(tmp_path)
     entries = log.epochs.entries
@@ -132,6 +136,9 @@ def test_epochs_answer_where_each_ended(tmp_path: Path) -> None:
     assert log.epochs.entries[0] == (1, 12)
 
 
+@pytest.mark.promise(
+    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+)
 def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> None:
     fs = FaultyFs()
     log = make_log(tmp_path, fs=fs)
@@ -149,6 +156,9 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> Non
     assert [offset for offset, _ in contents(again)] == list(range(again.log_end_offset))
 
 
+@pytest.mark.promise(
+    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+)
 def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     fs = FaultyFs()
     log = make_log(tmp_path, fs=fs)
@@ -160,6 +170,7 @@ def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     assert contents(log) == [(0, b"a")]
 
 
+@pytest.mark.promise("crashes", "After an I/O error the partition takes no more writes")
 @pytest.mark.parametrize("op", ["write", "fsync"])
 def test_after_an_io_error_the_partition_takes_no_more_writes(tmp_path: Path, op: str) -> None:
     fs = FaultyFs()
@@ -176,6 +187,9 @@ def test_after_an_io_error_the_partition_takes_no_more_writes(tmp_path: Path, op
     assert contents(log) == [(0, b"a")]
 
 
+@pytest.mark.promise(
+    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+)
 def test_a_full_disk_while_rolling_keeps_the_old_segment(tmp_path: Path) -> None:
     fs = FaultyFs()
     log = make_log(tmp_path, fs=fs, segment_bytes=200)
@@ -204,6 +218,11 @@ def damage(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.promise(
+    "crashes",
+    "Flushed records are never truncated: a damaged record costs only its batch, and a broken structure is "
+    "an error, not a gap",
+)
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_damaged_record_in_a_flushed_segment_costs_only_its_batch(tmp_path: Path, clean: bool) -> None:
     """Even where the index has to be rebuilt too: nothing that was flushed is cut off."""
@@ -223,6 +242,11 @@ def test_a_damaged_record_in_a_flushed_segment_costs_only_its_batch(tmp_path: Pa
         assert [header.base_offset for _, _, header in again.headers(0)] == list(range(30))
 
 
+@pytest.mark.promise(
+    "crashes",
+    "Flushed records are never truncated: a damaged record costs only its batch, and a broken structure is "
+    "an error, not a gap",
+)
 @pytest.mark.unchecked_logs
 def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path: Path) -> None:
     log = filled(tmp_path)
@@ -241,6 +265,7 @@ def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path:
     assert read_header(again.read(29, 1, 30)[0].read()).base_offset == 29
 
 
+@pytest.mark.promise("crashes", "A wrong entry in an index hides no record")
 @pytest.mark.unchecked_logs
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_a_wrong_entry_in_the_middle_of_an_index_skips_no_record(tmp_path: Path, kind: str) -> None:
@@ -266,6 +291,7 @@ def test_a_wrong_entry_in_the_middle_of_an_index_skips_no_record(tmp_path: Path,
             assert found is not None and found.offset == offset
 
 
+@pytest.mark.promise("crashes", "A wrong entry in an index hides no record")
 def test_a_time_index_that_lost_its_end_is_rebuilt(tmp_path: Path) -> None:
     log = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100)
     for i in range(80):
@@ -281,6 +307,7 @@ def test_a_time_index_that_lost_its_end_is_rebuilt(tmp_path: Path) -> None:
         assert again.segments[0].max_timestamp == again.segments[1].first_timestamp - 1  # type: ignore[operator]
 
 
+@pytest.mark.promise("crashes", "A roll that fails anywhere leaves one active segment, and nothing is lost")
 @pytest.mark.parametrize("op", ["write", "rename", "open"])
 @pytest.mark.parametrize("after", range(4))
 def test_a_roll_that_fails_anywhere_leaves_one_active_segment(tmp_path: Path, op: str, after: int) -> None:
@@ -305,6 +332,7 @@ def test_a_roll_that_fails_anywhere_leaves_one_active_segment(tmp_path: Path, op
         expected = [*expected, (len(expected), b"end")]
 
 
+@pytest.mark.promise("crashes", "A broker can have more segments than file descriptors")
 def test_closed_segments_keep_one_descriptor_at_most(tmp_path: Path) -> None:
     def open_files() -> list[str]:
         found = []
@@ -324,6 +352,7 @@ def test_closed_segments_keep_one_descriptor_at_most(tmp_path: Path) -> None:
     assert len(open_files()) <= 3
 
 
+@pytest.mark.promise("crashes", "A broker can have more segments than file descriptors")
 def test_more_closed_segments_than_descriptors_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +367,7 @@ def test_more_closed_segments_than_descriptors_can_be_read(
     log.close()
 
 
+@pytest.mark.promise("crashes", "A crash in the middle of anything loses no acknowledged batch")
 @settings(max_examples=60, deadline=None)
 @given(
     crash_after=st.integers(0, 40),
@@ -381,6 +411,10 @@ class HookedFs(Fs):
             hook()
 
 
+@pytest.mark.promise(
+    "crashes",
+    "Truncation lowers the recovery point, in memory under a flush and on disk before the next append",
+)
 @pytest.mark.parametrize("regrown", [0, 20])
 def test_a_flush_that_a_truncation_overtakes_vouches_for_no_more_than_was_left(
     tmp_path: Path, regrown: int

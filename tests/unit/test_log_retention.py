@@ -12,9 +12,9 @@ import pytest
 from penstock import errors
 from penstock.clock import ManualClock
 from penstock.fs import FaultyFs
-from penstock.log.loading import read_partition_metadata
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
+from penstock.log.recovery.loading import read_partition_metadata
 from tests.unit.log_helpers import TOPIC_ID, append, batch, contents, make_log
 
 BATCH = len(batch([b"x" * 100]))
@@ -29,6 +29,7 @@ def filled(path: Path, clock: ManualClock, count: int = 10, **settings: object) 
     return log
 
 
+@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
 def test_time_counts_the_newest_record_of_a_segment(tmp_path: Path) -> None:
     clock = ManualClock()
     log = filled(tmp_path, clock, retention_ms=5_500)
@@ -45,12 +46,18 @@ def test_an_old_active_segment_is_rolled_and_then_goes(tmp_path: Path) -> None:
     assert append(log, batch([b"x"])).base_offset == 10
 
 
+@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
 def test_size_keeps_at_least_the_limit(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1, retention_bytes=3 * BATCH + 10)
     assert log.apply_retention() == 6
     assert log.size == 4 * BATCH
 
 
+@pytest.mark.promise(
+    "log",
+    "`penstock.retention.records`: the oldest segments go while at least this many records remain without "
+    "them",
+)
 def test_the_number_of_records_keeps_at_least_the_limit(tmp_path: Path) -> None:
     clock = ManualClock()
     log = make_log(tmp_path, clock, retention_ms=-1, retention_records=5, segment_bytes=3 * BATCH)
@@ -72,6 +79,7 @@ def test_no_records_are_kept_where_the_limit_is_zero(tmp_path: Path) -> None:
     assert append(log, batch([b"x"])).base_offset == 10
 
 
+@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
 def test_both_limits_hold(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=7_500, retention_bytes=3 * BATCH)
     log.apply_retention()
@@ -81,6 +89,7 @@ def test_both_limits_hold(tmp_path: Path) -> None:
     assert len(contents(log)) == 1
 
 
+@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
 def test_keep_everything(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1, retention_bytes=-1)
     log.clock.advance(10**12)  # type: ignore[attr-defined]
@@ -98,6 +107,7 @@ def test_a_compacted_topic_is_not_touched_by_time(tmp_path: Path) -> None:
     assert log.apply_retention() == 0
 
 
+@pytest.mark.promise("log", "Nothing above the high watermark is deleted")
 def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     log = make_log(tmp_path, segment_bytes=BATCH, retention_ms=-1, retention_bytes=0)
     for _ in range(4):
@@ -107,6 +117,7 @@ def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     assert log.apply_retention() == 2
 
 
+@pytest.mark.promise("log", "`penstock.retention.consumed.groups`: what all have consumed is deleted")
 def test_what_all_groups_have_consumed_is_deleted(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1)
     log.apply_retention(consumed_offset=4)
@@ -138,6 +149,7 @@ def test_files_go_after_the_delay(tmp_path: Path) -> None:
     assert sum(".deleted" in name for name in os.listdir(log.directory)) == 0
 
 
+@pytest.mark.promise("log", "A crash at any step of cleaning loses nothing")
 @pytest.mark.parametrize("crash_after", range(14))
 def test_a_swap_that_is_interrupted_is_completed_or_undone(tmp_path: Path, crash_after: int) -> None:
     """The cleaned segment holds the same records: whatever the moment of the crash, all are there once."""
@@ -222,3 +234,45 @@ def test_a_log_moves_between_data_directories_of_the_same_layout(tmp_path: Path)
     moved = make_log(tmp_path / "b")
     assert contents(moved) == expected
     assert read_partition_metadata(moved.directory, moved.fs) == TOPIC_ID
+
+
+def test_the_first_leader_epoch_starts_where_the_log_does_also_after_a_crash(tmp_path: Path) -> None:
+    """To write that down would hold the loop up: whoever opens the log does it again."""
+    clock = ManualClock()
+    log = make_log(tmp_path, clock, segment_bytes=BATCH, retention_ms=5_500)
+    for epoch in (0, 0, 0, 1, 1, 1, 2, 2, 2, 2):
+        append(log, batch([b"x" * 100], timestamp=clock.now_ms()), epoch)
+        clock.advance(1000)
+    before = Path(log.epochs.path).read_bytes()
+    assert log.apply_retention() == 5
+    assert log.epochs.entries == [(1, 5), (2, 6)]
+    assert Path(log.epochs.path).read_bytes() == before
+    crashed = make_log(tmp_path, clock, segment_bytes=BATCH)
+    assert crashed.epochs.entries == [(1, 5), (2, 6)]
+    crashed.close()
+    assert Path(log.epochs.path).read_bytes() != before
+    assert make_log(tmp_path, clock, segment_bytes=BATCH, clean=True).epochs.entries == [(1, 5), (2, 6)]
+
+
+def test_rolls_and_retention_do_not_list_the_directory(tmp_path: Path) -> None:
+    """It has the files of deleted segments for a minute: to list it would cost more with each of them."""
+
+    class Listing(FaultyFs):
+        lists = 0
+
+        def listdir(self, path: str) -> list[str]:
+            Listing.lists += 1
+            return super().listdir(path)
+
+    clock = ManualClock()
+    log = make_log(tmp_path, clock, Listing(), segment_bytes=BATCH, retention_ms=5_500)
+    append(log, batch([b"x" * 100], timestamp=clock.now_ms()))
+    append(log, batch([b"x" * 100], timestamp=clock.now_ms()))
+    before = Listing.lists
+    for _ in range(20):
+        append(log, batch([b"x" * 100], timestamp=clock.now_ms()))
+        clock.advance(1000)
+    assert log.apply_retention() == 17
+    assert Listing.lists == before
+    snapshots = {int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot")}
+    assert snapshots == {segment.base_offset for segment in log.segments}

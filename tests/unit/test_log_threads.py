@@ -31,6 +31,7 @@ class _Meanwhile(Fs):
         return super().open(path, flags, mode)
 
 
+@pytest.mark.promise("log", "A log that starts again at another offset has a segment at every moment")
 @pytest.mark.parametrize("work", ["checkpoint", "flush"])
 def test_a_log_that_starts_again_has_a_segment_at_every_moment(tmp_path: Path, work: str) -> None:
     fs = _Meanwhile()
@@ -43,6 +44,9 @@ def test_a_log_that_starts_again_has_a_segment_at_every_moment(tmp_path: Path, w
     log.check()
 
 
+@pytest.mark.promise(
+    "log", "A log that is truncated while rewritten segments are swapped in does not count as cleaned"
+)
 def test_a_log_that_is_cut_during_the_last_sync_of_a_swap_is_not_noted_as_cleaned(tmp_path: Path) -> None:
     """Else the cleaner's checkpoint lies above the cut, and what is written there is taken for cleaned."""
     log = filled(tmp_path)

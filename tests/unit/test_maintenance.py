@@ -20,10 +20,10 @@ from penstock.config import BrokerConfig
 from penstock.controller import TopicSpec
 from penstock.fs import REAL_FS, Fs
 from penstock.log.cleaning.compaction import facts_of, plan_cleaning
-from penstock.log.loading import open_log
 from penstock.log.partition_log import PartitionLog
-from penstock.log.scan import CorruptSegment
-from penstock.wire.records import Record, build_batch, iter_records
+from penstock.log.recovery.loading import open_log
+from penstock.log.recovery.scan import CorruptSegment
+from penstock.wire.batches.records import Record, build_batch, iter_records
 
 HOUR_MS = 3_600_000
 
@@ -91,6 +91,9 @@ async def filled(broker: Broker, clock: ManualClock) -> PartitionLog:
     return log
 
 
+@pytest.mark.promise(
+    "log", "A truncation during compaction or strict retention wins: nothing that was cut comes back"
+)
 @pytest.mark.parametrize("job", ["compaction", "retention"])
 def test_what_was_truncated_during_a_rewrite_does_not_come_back(tmp_path: Path, job: str) -> None:
     """The new records lie in segments of the same offsets and sizes: only the log knows that it was cut."""
@@ -130,6 +133,9 @@ def test_what_was_truncated_during_a_rewrite_does_not_come_back(tmp_path: Path, 
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "log", "A truncation during compaction or strict retention wins: nothing that was cut comes back"
+)
 def test_a_log_that_was_cut_under_the_cleaner_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()
@@ -177,6 +183,11 @@ class SyncedFs(Fs):
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
 
 
+@pytest.mark.promise(
+    "log",
+    "Rewritten segments are swapped in without a sync on the loop, and what happens to the log between the "
+    "steps wins, also after a crash",
+)
 @pytest.mark.parametrize("job", ["compaction", "retention"])
 def test_segments_are_swapped_in_without_a_sync_on_the_loop(tmp_path: Path, job: str) -> None:
     async def main() -> None:
@@ -196,6 +207,11 @@ def test_segments_are_swapped_in_without_a_sync_on_the_loop(tmp_path: Path, job:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "log",
+    "Rewritten segments are swapped in without a sync on the loop, and what happens to the log between the "
+    "steps wins, also after a crash",
+)
 @pytest.mark.parametrize("change", ["truncate_to", "delete_records_before"])
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
 def test_what_happens_to_the_log_between_the_steps_of_a_swap_wins_also_after_a_crash(
@@ -254,6 +270,11 @@ class _Renames(Fs):
         super().rename(source, target)
 
 
+@pytest.mark.promise(
+    "log",
+    "The codec of an API is made in a thread when a client first asks for it, and only that client waits; "
+    "retention takes at most eight segments out of use in a turn of the loop",
+)
 def test_retention_takes_a_few_segments_out_of_use_in_each_turn_of_the_loop(tmp_path: Path) -> None:
     """Each is several files to rename, which nobody's request should wait for."""
 

@@ -44,6 +44,7 @@ def test_a_value_is_read_back_with_its_version(tmp_path: Path) -> None:
     run(tmp_path, use)
 
 
+@pytest.mark.promise("topics", "Metadata changes are atomic and durable")
 def test_a_stale_version_changes_nothing(tmp_path: Path) -> None:
     async def use(store: LocalStore) -> None:
         await store.create("/a", b"one")
@@ -86,6 +87,7 @@ def test_list_gives_everything_below_and_nothing_beside(tmp_path: Path) -> None:
     run(tmp_path, use)
 
 
+@pytest.mark.promise("topics", "Metadata changes are atomic and durable")
 @pytest.mark.parametrize(
     ("failing", "error"),
     [

@@ -27,6 +27,11 @@ def leader(path: Path) -> Partition:
     return one
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "The state of a replica never contradicts itself: checked after every unit test and between the steps "
+    "of the simulators",
+)
 def test_a_replica_that_leads_and_then_follows_holds_together(tmp_path: Path) -> None:
     one = leader(tmp_path)
     one.check()
@@ -80,6 +85,11 @@ def _asks_for_what_is_not_pending(one: Partition) -> None:
     one.asked_isr = (1, 2, 3)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "The state of a replica never contradicts itself: checked after every unit test and between the steps "
+    "of the simulators",
+)
 @pytest.mark.parametrize(
     ("broken", "says"),
     [

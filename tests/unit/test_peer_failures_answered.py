@@ -17,6 +17,11 @@ from tests.unit.test_transactions_broker import init, running
 from tests.unit.test_transactions_shells import produce
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
+    "answer makes no sense",
+)
 @pytest.mark.parametrize(
     "failure", [WireError("an answer that is none"), ConfigError("no login for the others")]
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.cluster.peers import PeerConnection, Peers, PeerUnavailable
+from penstock.broker.cluster.peers import PeerConnection, Peers
+from penstock.errors import PeerUnavailable
 from penstock.wire.api_keys import ApiKey
 
 
@@ -24,6 +25,9 @@ class Connection:
         return self.answer
 
 
+@pytest.mark.promise(
+    "reassignment", "A broker that stops ends all that it fetches, and writes to no log that it has closed"
+)
 def test_a_cancellation_counts_when_it_comes_together_with_the_answer() -> None:
     """A broker that stops waits for its fetchers: one that forgot that it was cancelled never ended."""
 
@@ -91,6 +95,11 @@ def test_small_answers_that_come_together_take_one_read() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "An unanswered request to another broker closes the connection for all requests on it, and pipelined "
+    "responses are matched",
+)
 @pytest.mark.parametrize("most", [1, 3, 5, 1000, 1 << 14, 1 << 30])
 def test_answers_of_any_size_are_whole_however_they_come(most: int) -> None:
     async def main() -> None:
@@ -104,6 +113,11 @@ def test_answers_of_any_size_are_whole_however_they_come(most: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "An unanswered request to another broker closes the connection for all requests on it, and pipelined "
+    "responses are matched",
+)
 def test_an_answer_that_is_late_ends_the_connection_for_all_that_wait() -> None:
     async def main() -> None:
         wire = Transport()

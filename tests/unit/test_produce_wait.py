@@ -23,9 +23,9 @@ from penstock.errors import (
 from penstock.log.partition_log import PartitionLog
 from penstock.replication.partition import Partition
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import decode_response
 from penstock.wire.primitives import INT32, encode_compact_string, encode_uvarint
-from penstock.wire.records import Record, build_batch
 from tests.unit.test_transactions_broker import running
 
 VERSION = 10
@@ -76,6 +76,12 @@ def lose(broker: Broker, partition: Partition, leader: int = 2) -> None:
     broker.delayed.complete_all(partition.key)
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_replicas_that_are_quicker_than_fsync_are_not_missed(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -87,6 +93,12 @@ def test_replicas_that_are_quicker_than_fsync_are_not_missed(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_fsync_is_waited_for_though_the_replicas_have_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +118,12 @@ def test_fsync_is_waited_for_though_the_replicas_have_the_record(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 @pytest.mark.parametrize("failure", [KafkaStorageError("no"), OSError(5, "no"), RuntimeError("no thread")])
 def test_a_record_that_may_not_be_on_disk_is_not_acknowledged(
     failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +143,12 @@ def test_a_record_that_may_not_be_on_disk_is_not_acknowledged(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_what_is_replicated_when_the_time_is_over_is_acknowledged(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -137,6 +161,12 @@ def test_what_is_replicated_when_the_time_is_over_is_acknowledged(tmp_path: Path
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 @pytest.mark.parametrize("flush_messages", ["1", "1000"])
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_leader_epoch_that_ended_is_answered_at_once(
@@ -156,6 +186,12 @@ def test_a_leader_epoch_that_ended_is_answered_at_once(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_a_record_that_was_cut_is_not_acknowledged_for_another_at_its_offset(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -174,6 +210,12 @@ def test_a_record_that_was_cut_is_not_acknowledged_for_another_at_its_offset(tmp
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_a_partition_that_is_lost_does_not_end_the_wait_for_the_others(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -188,6 +230,12 @@ def test_a_partition_that_is_lost_does_not_end_the_wait_for_the_others(tmp_path:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_a_topic_that_is_deleted_ends_the_wait(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:

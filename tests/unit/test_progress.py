@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from penstock.replication.partition import Partition
 from penstock.replication.progress import Progress, has_caught_up, lagging
 from tests.unit.cluster_images import partition as image_of
@@ -88,6 +90,9 @@ def test_one_that_is_about_to_be_in_sync_counts_already(tmp_path: Path) -> None:
     assert one.log.high_watermark == 4
 
 
+@pytest.mark.promise(
+    "reassignment", "A leader whose request was not answered counts whom the controller may have let in"
+)
 def test_what_may_have_been_stored_counts_until_the_partition_has_another_epoch(tmp_path: Path) -> None:
     one = leader(tmp_path)
     one.fetch(wanted(3), 1 << 20, True, 0, 2)
@@ -115,6 +120,10 @@ def test_a_new_epoch_of_the_leader_forgets_what_followers_had(tmp_path: Path) ->
     assert one.wanted_isr(1000, {1, 2, 3}) is None
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A tail of an epoch that its leader never had is cut, also before that leader has written anything",
+)
 def test_an_epoch_that_was_never_written_here_ended_where_our_log_does(tmp_path: Path) -> None:
     """The follower has a record of a leader that nobody followed; this leader has written none of its own."""
     one = leader(tmp_path)

@@ -14,8 +14,8 @@ from penstock.broker.net.connection import Connection
 from penstock.clock import ManualClock
 from penstock.controller import TopicSpec
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.unit.test_broker_connections import Client, metadata, running, until_open
 
 TIME = 1_700_000_000_000
@@ -60,6 +60,11 @@ def muted(broker: Broker) -> list[Connection]:
     return [connection for connection in broker.server.connections if connection._muted is not None]
 
 
+@pytest.mark.promise(
+    "access",
+    "Past a quota the answer has its throttle time and the connection is muted; others go on, and "
+    "followers have no quota",
+)
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 def test_past_its_byte_rate_a_producer_is_told_how_long_it_is_left_unread_and_others_are_not(
     tmp_path: Path, version: int
@@ -120,6 +125,11 @@ def test_past_its_byte_rate_a_consumer_waits_and_gets_no_more_at_once_than_the_w
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "Past a quota the answer has its throttle time and the connection is muted; others go on, and "
+    "followers have no quota",
+)
 def test_followers_have_no_quota(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
@@ -135,6 +145,10 @@ def test_followers_have_no_quota(tmp_path: Path) -> None:
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "Changes of topics past their rate are THROTTLING_QUOTA_EXCEEDED; connections are limited by address",
+)
 def test_changes_of_topics_past_their_rate_are_refused_and_older_clients_are_slowed(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
         def create(name: str, partitions: int) -> Message:
@@ -162,6 +176,10 @@ def test_changes_of_topics_past_their_rate_are_refused_and_older_clients_are_slo
     scenario(tmp_path, work)
 
 
+@pytest.mark.promise(
+    "access",
+    "Changes of topics past their rate are THROTTLING_QUOTA_EXCEEDED; connections are limited by address",
+)
 def test_an_address_that_has_all_its_connections_gets_no_other(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
         first, second = await connect(), await connect()

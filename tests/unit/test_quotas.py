@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.security.quotas import (
+from penstock.broker.security.quotas.quotas import (
     CONNECTIONS,
     FETCH,
     MUTATION,
@@ -13,7 +13,7 @@ from penstock.broker.security.quotas import (
     ClientQuotas,
     ConnectionQuotas,
 )
-from penstock.broker.security.rates import SampledRate, TokenBucket
+from penstock.broker.security.quotas.rates import SampledRate, TokenBucket
 from penstock.metadata.image import QuotaEntity, Quotas
 
 
@@ -47,6 +47,11 @@ LEVELS = [
 ]
 
 
+@pytest.mark.promise(
+    "access",
+    "The most precise quota counts, in Kafka's order, and a client that waits as it is asked to gets its "
+    "quota and no more",
+)
 @pytest.mark.parametrize("first", range(len(LEVELS)))
 def test_the_most_precise_quota_counts(first: int) -> None:
     found: Quotas = {one: {PRODUCE: float(number)} for number, one in enumerate(LEVELS) if number >= first}
@@ -81,6 +86,11 @@ def test_a_window_after_the_throttle_time_the_rate_is_within_the_bound() -> None
         assert rate.throttle_ms(1000, wait + 1000) == 0
 
 
+@pytest.mark.promise(
+    "access",
+    "The most precise quota counts, in Kafka's order, and a client that waits as it is asked to gets its "
+    "quota and no more",
+)
 @pytest.mark.parametrize("size", [100, 3_000, 20_000])
 def test_a_client_that_waits_as_it_is_asked_to_gets_its_quota_and_no_more(size: int) -> None:
     time = Time()

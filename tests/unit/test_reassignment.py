@@ -52,6 +52,9 @@ def test_a_move_keeps_the_old_replicas_until_the_new_ones_are_in_sync() -> None:
     assert arrived(cluster(begun)) == []
 
 
+@pytest.mark.promise(
+    "reassignment", "Old replicas and their logs are removed when all target replicas are in sync"
+)
 def test_it_arrives_when_the_whole_target_is_in_sync_and_another_leads_if_the_leader_goes() -> None:
     moving = partition((4, 2, 1, 3), (1, 2, 3, 4), 1, adding=(4,), removing=(1, 3))
     (done,) = arrived(cluster(moving))
@@ -61,12 +64,18 @@ def test_it_arrives_when_the_whole_target_is_in_sync_and_another_leads_if_the_le
     assert arrived(cluster(missing)) == []
 
 
+@pytest.mark.promise(
+    "reassignment", "Old replicas and their logs are removed when all target replicas are in sync"
+)
 def test_a_leader_that_stays_gets_a_new_epoch_when_replicas_are_dropped() -> None:
     moving = partition((1, 2, 3), (1, 2, 3), 1, removing=(3,))
     (done,) = arrived(cluster(moving))
     assert (done.leader, done.leader_epoch, done.isr) == (1, 6, (1, 2))
 
 
+@pytest.mark.promise(
+    "reassignment", "Old replicas and their logs are removed when all target replicas are in sync"
+)
 def test_the_last_in_sync_copy_is_not_dropped() -> None:
     moving = partition((4, 1), (1,), 1, adding=(4,), removing=(1,))
     assert arrived(cluster(moving)) == []
@@ -81,6 +90,7 @@ def test_another_order_of_the_same_replicas_is_so_at_once() -> None:
     assert plan(cluster(partition()), (1, 2, 3)) is None
 
 
+@pytest.mark.promise("reassignment", "A reassignment can be listed, throttled, cancelled and redirected")
 def test_a_target_can_be_replaced_on_the_way() -> None:
     moving = partition((4, 2, 1), (1, 2), 1, adding=(4,), removing=(1,))
     begun = new(plan(cluster(moving), (3, 2)))
@@ -97,6 +107,7 @@ def test_a_move_that_is_called_back_leaves_what_was_there_before() -> None:
     assert (back.leader, back.isr, back.leader_epoch) == (2, (1, 2), 6)
 
 
+@pytest.mark.promise("reassignment", "A reassignment can be listed, throttled, cancelled and redirected")
 def test_nothing_is_called_back_where_only_new_replicas_have_it_all() -> None:
     moving = partition((4, 1), (4,), 4, adding=(4,), removing=(1,))
     assert isinstance(plan(cluster(moving), None), InvalidReplicaAssignment)
@@ -130,6 +141,7 @@ def test_the_factor_stays_where_it_has_to() -> None:
     assert new(plan(cluster(partition()), (1, 2, 4), other_factor=False)).adding == (4,)
 
 
+@pytest.mark.promise("reassignment", "An impossible reassignment is rejected with the reason")
 def test_topics_and_partitions_that_are_not_there_are_told_so_and_spoil_no_others() -> None:
     wanted = [Wanted("u", 0, (1,)), Wanted("t", 5, (1,)), Wanted("t", 0, (1, 2))]
     found = plan_reassignments(cluster(partition()), wanted, ())
@@ -175,6 +187,7 @@ def test_an_unclean_election_is_only_for_what_nobody_leads() -> None:
     assert all(isinstance(one, UnknownTopicOrPartition) for one in found.values())
 
 
+@pytest.mark.promise("reassignment", "The preferred replica becomes leader on request and automatically")
 def test_leaders_are_given_back_to_a_broker_that_leads_too_few_of_its_own() -> None:
     ten = [partition(index=index, leader=2 if index < 2 else 1) for index in range(10)]
     assert sorted(give_back(cluster(*ten), 10)) == [("t", 0), ("t", 1)]

@@ -9,11 +9,14 @@ from penstock.cli.main import cli
 from penstock.credentials.references import resolve, resolve_all
 from penstock.errors import ConfigError
 from penstock.spark.errors import BadOption
-from penstock.spark.options import resolved
+from penstock.spark.source.options import resolved
 
 SECRET = "planted-secret-1234"
 
 
+@pytest.mark.promise(
+    "access", "Secrets come from files and the environment, and are in no log, answer, topic or file of a run"
+)
 def test_references_to_the_environment_and_to_files_are_resolved(tmp_path):
     whole, properties = tmp_path / "password", tmp_path / "all.properties"
     whole.write_text(f"{SECRET}\n")
@@ -24,11 +27,13 @@ def test_references_to_the_environment_and_to_files_are_resolved(tmp_path):
         "c": f"${{file:{properties}:alice}}",
         "d": f'Module required username="u" password="${{file:{whole}}}" more="${{env:PASSWORD}}";',
         "e": "plain",
+        "g": f"${{directory:{tmp_path}:password}}",
         "f": "${other:x} $env ${",
     }
     found = resolve_all(settings, {"PASSWORD": SECRET})
     assert [found[name] for name in "abc"] == [SECRET] * 3
     assert found["d"] == f'Module required username="u" password="{SECRET}" more="{SECRET}";'
+    assert found["g"] == f"{SECRET}\n"  # as Kafka's DirectoryConfigProvider: the text as it is
     assert (found["e"], found["f"]) == ("plain", "${other:x} $env ${")
 
 
@@ -36,6 +41,9 @@ def test_a_secret_that_looks_like_a_reference_is_taken_as_it_is():
     assert resolve("a", "${env:X}", {"X": "${env:Y}", "Y": "no"}) == "${env:Y}"
 
 
+@pytest.mark.promise(
+    "access", "Secrets come from files and the environment, and are in no log, answer, topic or file of a run"
+)
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -43,6 +51,8 @@ def test_a_secret_that_looks_like_a_reference_is_taken_as_it_is():
         ("${file:/nowhere/at/all}", "No such file"),
         ("${file:DIR/all.properties:eve}", "has no 'eve'"),
         ("${file:DIR}", "Is a directory"),
+        ("${directory:DIR:eve}", "cannot be read: No such file"),
+        ("${directory:DIR}", "${directory:PATH:FILE}"),
         ("${file:DIR/binary}", "not text in UTF-8"),
     ],
 )

@@ -5,8 +5,8 @@ from uuid import uuid4
 import pytest
 
 from penstock.replication.ahead import next_wanted
-from penstock.wire.batch import stamp
-from penstock.wire.records import Record, build_batch
+from penstock.wire.batches.batch import stamp
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.replica_fetch import ReplicaPartition, ReplicaResult
 
 ASKED = ReplicaPartition(0, 7, 100, 6, 0, 1 << 20)
@@ -27,11 +27,19 @@ def answer(*batches: bytes, high_watermark: int, **more: object) -> tuple[Replic
     return result, bytearray(BEFORE) + data
 
 
+@pytest.mark.promise(
+    "topics",
+    "A follower that was down catches up, also when it is killed meanwhile, and its log equals the leader's",
+)
 def test_far_behind_the_offset_after_the_last_batch_is_next():
     result, frame = answer(batch(100, 3, 6), batch(103, 2, 7), high_watermark=1000)
     assert next_wanted(ASKED, result, frame) == ASKED._replace(fetch_offset=105, last_fetched_epoch=7)
 
 
+@pytest.mark.promise(
+    "topics",
+    "A follower that was down catches up, also when it is killed meanwhile, and its log equals the leader's",
+)
 @pytest.mark.parametrize("high_watermark", [105, 104, 0])
 def test_nothing_is_said_to_be_here_at_the_high_watermark_or_past_it(high_watermark):
     result, frame = answer(batch(100, 5, 7), high_watermark=high_watermark)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from penstock.replication.delayed import DelayedOperation, DelayedOperations, Key
 
 A: Key = ("a", 0)
@@ -120,6 +122,10 @@ class Broken(Waiter):
         raise ZeroDivisionError
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A wait or an answer that fails costs its own client the connection, and keeps no other request waiting",
+)
 def test_a_waiter_that_fails_keeps_no_other_from_being_woken() -> None:
     async def main() -> None:
         delayed = operations()

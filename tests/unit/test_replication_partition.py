@@ -18,11 +18,11 @@ from penstock.errors import (
     UnknownLeaderEpoch,
 )
 from penstock.fs import REAL_FS
-from penstock.log.loading import open_log
+from penstock.log.recovery.loading import open_log
 from penstock.metadata.image import PartitionImage
 from penstock.replication.partition import Partition, high_watermark
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.fetch import FetchPartition
-from penstock.wire.records import Record, build_batch
 
 CLOCK = ManualClock()
 
@@ -56,6 +56,12 @@ def test_the_high_watermark_is_the_least_end_of_the_in_sync_replicas() -> None:
     assert high_watermark((1, 2), {1: 10}) == 0
 
 
+@pytest.mark.promise(
+    "topics",
+    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
+    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
+    "leader",
+)
 def test_a_refused_change_of_the_in_sync_replicas_wakes_who_waited_for_it(tmp_path: Path) -> None:
     one, changes = partition(tmp_path, PartitionImage(0, 1, 5, (1, 2), (1,)))
     one.ask_for_isr((1, 2))  # it counts as soon as it is asked for
@@ -100,6 +106,9 @@ def test_a_broker_that_is_no_replica_may_not_follow(tmp_path: Path) -> None:
         one.fetch(wanted(0), 100, True, 0, 7)
 
 
+@pytest.mark.promise(
+    "protocol", "Clients with an older or newer leader epoch get FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH"
+)
 def test_clients_with_an_older_or_newer_epoch_are_told_so(tmp_path: Path) -> None:
     one, _ = partition(tmp_path)
     one.check_leader(5)

@@ -1,11 +1,18 @@
 """Which replica a consumer reads from, by its rack."""
 
+import pytest
+
 from penstock.replication.selector import Candidate, preferred_replica
 
 NEAR = Candidate(2, "a", 0, 100)
 FAR = Candidate(3, "b", 0, 100)
 
 
+@pytest.mark.promise(
+    "topics",
+    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
+    "(KIP-392)",
+)
 def test_a_follower_in_the_consumers_rack_is_preferred():
     assert preferred_replica("a", 50, "c", [NEAR, FAR]) == 2
     assert preferred_replica("b", 50, "c", [NEAR, FAR]) == 3

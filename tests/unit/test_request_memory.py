@@ -42,6 +42,12 @@ def waiting(broker: Broker) -> int:
     return sum(len(connection._slots) for connection in broker.server.connections)
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 @pytest.mark.parametrize("size", [LARGE, 3 * LARGE])
 def test_requests_that_wait_on_one_connection_hold_no_more_than_the_budget_and_a_frame(
     size: int, tmp_path: Path
@@ -66,6 +72,12 @@ def test_requests_that_wait_on_one_connection_hold_no_more_than_the_budget_and_a
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 def test_requests_that_wait_on_many_connections_hold_no_more_than_the_budget_and_two_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +109,12 @@ def _stuck(broker: Broker) -> int:
     return sum(connection._hungry for connection in broker.server.connections)
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 def test_an_answer_releases_what_its_request_held_and_the_next_is_handled(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **SETTINGS) as (broker, connect):
@@ -118,6 +136,12 @@ def test_an_answer_releases_what_its_request_held_and_the_next_is_handled(tmp_pa
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 def test_a_client_that_goes_away_leaves_nothing_charged(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **SETTINGS) as (broker, connect):
@@ -133,6 +157,12 @@ def test_a_client_that_goes_away_leaves_nothing_charged(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 def test_small_requests_go_on_while_the_budget_is_spent(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **SETTINGS) as (broker, connect):
@@ -156,6 +186,12 @@ class Taker:
         self.grants += 1
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 def test_the_overdraft_lasts_until_the_request_that_holds_the_frame_is_answered() -> None:
     budget, first, second, request = Budget(10), Taker(), Taker(), object()
     budget.charge(10)
@@ -168,6 +204,12 @@ def test_the_overdraft_lasts_until_the_request_that_holds_the_frame_is_answered(
     assert second.grants == 1
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
+    "crossed it and one more; small requests go on",
+)
 def test_who_waits_for_room_gets_no_overdraft() -> None:
     budget, taker = Budget(10), Taker()
     budget.charge(12)

@@ -25,11 +25,11 @@ from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.config.jaas import jaas_options
 from penstock.controller.credentials import CredentialChange
+from penstock.credentials.scram import ClientScram, salted_password
 from penstock.credentials.users_file import UsersFile, hashed
 from penstock.errors import ConfigError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from penstock.wire.scram import ClientScram, salted_password
 from tests.unit.test_broker_connections import Client, metadata
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -115,6 +115,7 @@ async def served(client: Client) -> bool:
     return True
 
 
+@pytest.mark.promise("protocol", "Before the login, only requests needed for the login are served")
 def test_before_a_login_only_what_a_login_needs_is_served(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, {**PLAIN, "sasl.server.max.receive.size": "200"}) as broker:
@@ -187,6 +188,7 @@ def test_scram_lets_in_who_knows_the_password_also_after_a_restart(tmp_path: Pat
     assert seen.principals == ["User:b=o,b ü"]
 
 
+@pytest.mark.promise("protocol", "A wrong user and a wrong password get the same error")
 def test_a_wrong_user_and_a_wrong_password_cannot_be_told_apart(tmp_path: Path) -> None:
     async def scenario() -> None:
         shapes: dict[str, list[Any]] = {}
@@ -226,6 +228,9 @@ def test_a_deleted_user_cannot_log_in_again(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.promise(
+    "protocol", "A login ends after `connections.max.reauth.ms` unless it is renewed (KIP-368)"
+)
 def test_an_expired_login_is_closed_unless_it_was_renewed(tmp_path: Path) -> None:
     clock = ManualClock()
 
@@ -289,6 +294,7 @@ def test_a_listener_without_sasl_says_so(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.promise("protocol", "Before the login, only requests needed for the login are served")
 def test_a_login_that_does_not_come_is_closed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, {**PLAIN, "penstock.authentication.timeout.ms": "50"}) as broker:
@@ -298,6 +304,9 @@ def test_a_login_that_does_not_come_is_closed(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.promise(
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+)
 def test_users_of_plain_may_be_in_a_file_that_changes(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text(f"# people\nalice: wonder\nbob: {hashed('builder', 10)}\n")
@@ -357,6 +366,9 @@ async def bearer(broker: Broker, text: str) -> tuple[Message, Message | None, Cl
     return answer, last, client
 
 
+@pytest.mark.promise(
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+)
 def test_a_token_of_the_issuer_lets_its_user_in_and_others_do_not(tmp_path: Path) -> None:
     one, two, foreign = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     seen = Seen()
@@ -404,6 +416,7 @@ def test_a_token_of_the_issuer_lets_its_user_in_and_others_do_not(tmp_path: Path
 # requests about credentials
 
 
+@pytest.mark.promise("protocol", "SCRAM credentials are altered and described as by Kafka")
 def test_credentials_are_altered_and_described_as_kafka_does(tmp_path: Path) -> None:
     def upsert(name: str, mechanism: int = 1, iterations: int = 4096) -> Message:
         return Message(
@@ -455,6 +468,7 @@ def test_credentials_are_altered_and_described_as_kafka_does(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
+@pytest.mark.promise("protocol", "Before the login, only requests needed for the login are served")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     frames=st.lists(

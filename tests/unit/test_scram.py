@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.scram import (
+from penstock.credentials.scram import (
     ClientScram,
     ScramCredential,
     ScramFailed,
@@ -37,6 +37,9 @@ def server(mechanism: str = "SCRAM-SHA-256", **users: ScramCredential) -> Server
     return ServerScram(mechanism, users.get, lambda user: (b"imagined", 4096), NONCE)
 
 
+@pytest.mark.promise(
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+)
 def test_the_server_says_what_the_rfcs_example_says() -> None:
     exchange = server(user=made("SCRAM-SHA-256", "pencil"))
     assert exchange.first(CLIENT_FIRST) == SERVER_FIRST
@@ -70,6 +73,7 @@ def test_client_and_server_agree_for_any_name_and_password(mechanism: str, user:
     assert exchange.user == user
 
 
+@pytest.mark.promise("protocol", "A wrong user and a wrong password get the same error")
 @pytest.mark.parametrize("users", [{}, {"user": made("SCRAM-SHA-256", "other", b"imagined")}])
 def test_a_wrong_user_and_a_wrong_password_are_answered_alike(users: dict[str, ScramCredential]) -> None:
     exchange = server(**users)
@@ -82,6 +86,7 @@ def test_a_wrong_user_and_a_wrong_password_are_answered_alike(users: dict[str, S
         exchange.final(client.proof(first))
 
 
+@pytest.mark.promise("protocol", "A wrong user and a wrong password get the same error")
 def test_the_keys_of_an_unknown_user_let_nobody_in() -> None:
     """With the zeros that stand for them, a client that knows so can make a proof that would hold."""
     exchange = server()

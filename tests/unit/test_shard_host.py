@@ -16,10 +16,12 @@ from penstock.clock import ManualClock
 from penstock.coordinator import Outcome, Reply, StateRecord
 from penstock.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, UnknownServerError
 from penstock.groups import Caller
+from penstock.replication.delayed import Watcher
 from penstock.replication.partition import Partition
+from penstock.transactions.records import encode_key
 from penstock.transactions.state import State
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.sim.group_host import commit_request, join_request, sync_request
 from tests.unit.test_transactions_broker import KEY, end, init, running, state, write
 
@@ -69,6 +71,11 @@ async def until_done(*waiting: Message | asyncio.Future[Message]) -> list[Messag
     return await asyncio.wait_for(asyncio.gather(*waiting), 30)  # type: ignore[arg-type]
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
+    "markers wait too",
+)
 def test_an_answer_without_records_waits_for_the_records_it_rests_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -94,6 +101,9 @@ def test_an_answer_without_records_waits_for_the_records_it_rests_on(tmp_path: P
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input", "Deadlines of coordinators come in time when the clock of the machine is set back"
+)
 def test_deadlines_come_in_time_when_the_clock_of_the_machine_is_set_back(tmp_path: Path) -> None:
     """A member that joins while the clock is an hour ahead is gone after its session, not an hour later."""
 
@@ -113,6 +123,11 @@ def test_deadlines_come_in_time_when_the_clock_of_the_machine_is_set_back(tmp_pa
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
+    "markers wait too",
+)
 def test_what_was_loaded_and_is_not_replicated_is_not_answered_either(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD) as broker:
@@ -131,6 +146,11 @@ def test_what_was_loaded_and_is_not_replicated_is_not_answered_either(tmp_path: 
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
+    "markers wait too",
+)
 def test_answers_of_a_shard_keep_their_order(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD) as broker:
@@ -150,6 +170,11 @@ def test_answers_of_a_shard_keep_their_order(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
+    "markers wait too",
+)
 def test_markers_are_not_sent_again_before_the_decision_is_replicated(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -172,6 +197,11 @@ def test_markers_are_not_sent_again_before_the_decision_is_replicated(tmp_path: 
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "
+    "once, never a success",
+)
 def test_a_commit_whose_record_was_cut_is_not_answered_with_success(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD) as broker:
@@ -198,6 +228,11 @@ def test_a_commit_whose_record_was_cut_is_not_answered_with_success(tmp_path: Pa
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "
+    "once, never a success",
+)
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_new_leader_epoch_ends_the_wait_at_once(tmp_path: Path, leader: int) -> None:
     """Before the image is applied as a whole, which may take the making of other logs."""
@@ -217,6 +252,11 @@ def test_a_new_leader_epoch_ends_the_wait_at_once(tmp_path: Path, leader: int) -
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "
+    "once, never a success",
+)
 def test_a_shard_of_a_deleted_partition_decides_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD) as broker:
@@ -232,6 +272,11 @@ def test_a_shard_of_a_deleted_partition_decides_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
+    "markers wait too",
+)
 def test_what_an_action_decides_comes_after_what_is_being_written(tmp_path: Path) -> None:
     """The high watermark may move while a record is appended: what waited is answered after the record is
     replayed, so that whatever its actions decide rests on the state that the log has."""
@@ -285,6 +330,9 @@ def next_load(monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> asyncio.Eve
     return loaded
 
 
+@pytest.mark.promise(
+    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+)
 def test_a_shard_that_could_not_be_loaded_is_loaded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +352,9 @@ def test_a_shard_that_could_not_be_loaded_is_loaded_again(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+)
 def test_a_shard_whose_log_is_made_later_is_loaded_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +373,9 @@ def test_a_shard_whose_log_is_made_later_is_loaded_then(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+)
 def test_a_load_is_not_tried_again_where_another_broker_leads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +397,9 @@ def test_a_load_is_not_tried_again_where_another_broker_leads(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+)
 def test_a_record_that_was_written_and_cannot_be_replayed_reloads_the_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +428,58 @@ def test_a_record_that_was_written_and_cannot_be_replayed_reloads_the_shard(
 # deadlines
 
 
+class _Heard(Watcher):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def changed(self, key: tuple[str, int]) -> None:
+        self.calls.append("changed")
+
+    def grew(self, key: tuple[str, int]) -> None:
+        self.calls.append("grew")
+
+
+def test_records_that_nobody_waits_for_wake_the_followers_later_or_with_the_next_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a transaction is such a record: it goes with what is replicated next."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await init(broker)
+            partition = transactions(broker)
+            replicate(partition)
+            heard = _Heard()
+            broker.delayed.add_watcher(partition.key, heard)
+
+            def step(shard: Any, now: int) -> Outcome:
+                return Outcome([StateRecord(encode_key("y"), None)], is_urgent=False)
+
+            end_offset = partition.log.log_end_offset
+            broker.transactions.decide("x", step)
+            assert partition.log.log_end_offset == end_offset + 1
+            assert heard.calls == ["grew"]
+            read = asyncio.ensure_future(broker.transactions.read("x", lambda shard: len(shard.transactions)))
+            await asyncio.sleep(0)
+            assert heard.calls == ["grew", "changed"], "an answer rests on it: the followers are to fetch it"
+            replicate(partition)
+            assert await asyncio.wait_for(read, 30) == 1
+
+            monkeypatch.setattr(shard_host, "_ANNOUNCE_WITHIN_S", 0.0)
+            heard.calls.clear()
+            broker.transactions.decide("x", step)
+            while heard.calls != ["grew", "changed"]:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "hostile input",
+    "What is not replicated within `offsets.commit.timeout.ms` (groups), "
+    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) is answered "
+    "COORDINATOR_NOT_AVAILABLE; it may still count later, as in Kafka",
+)
 def test_a_commit_that_is_not_replicated_in_time_is_answered_and_still_counts_later(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD, offsets_commit_timeout_ms="50") as broker:
@@ -388,6 +497,12 @@ def test_a_commit_that_is_not_replicated_in_time_is_answered_and_still_counts_la
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What is not replicated within `offsets.commit.timeout.ms` (groups), "
+    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) is answered "
+    "COORDINATOR_NOT_AVAILABLE; it may still count later, as in Kafka",
+)
 def test_an_end_that_is_not_replicated_in_time_is_done_when_it_is(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -406,6 +521,11 @@ def test_an_end_that_is_not_replicated_in_time_is_done_when_it_is(tmp_path: Path
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
+    "markers wait too",
+)
 def test_what_is_read_for_the_broker_itself_is_replicated_too(tmp_path: Path) -> None:
     """By a commit that is lost later, records that its group has not consumed must not be deleted."""
 
@@ -430,6 +550,11 @@ def largest_batch(partition: Partition) -> int:
     return max(header.size for _, _, header in log.headers(log.log_start_offset))
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
+    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+)
 def test_a_group_that_cannot_be_written_is_refused_and_goes_on(tmp_path: Path) -> None:
     """As in Kafka: UNKNOWN_SERVER_ERROR where the record of a group is larger than max.message.bytes."""
 
@@ -472,6 +597,11 @@ def test_a_group_that_cannot_be_written_is_refused_and_goes_on(tmp_path: Path) -
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
+    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+)
 def test_a_commit_that_is_too_large_writes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD, message_max_bytes="2000") as broker:
@@ -489,6 +619,11 @@ def test_a_commit_that_is_too_large_writes_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
+    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+)
 def test_many_deletions_are_written_in_batches_that_fit(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **ONE_SHARD, message_max_bytes="2000") as broker:
@@ -497,7 +632,8 @@ def test_many_deletions_are_written_in_batches_that_fit(tmp_path: Path) -> None:
             for number in range(100):
                 assert isinstance(commit(broker, 7, f"group-{number}"), Message)
             before = partition.log.log_end_offset
-            broker.groups.run_all(lambda shard: shard.topics_deleted(["t"]))
+            topic_id = broker.image.topics["t"].id
+            broker.groups.run_all(lambda shard: shard.deleted_topics.deleted({topic_id}))
             assert partition.log.log_end_offset == before + 100
             assert largest_batch(partition) <= 2000
             shard = broker.groups.shard_for("group-0")
@@ -506,6 +642,11 @@ def test_many_deletions_are_written_in_batches_that_fit(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "hostile input",
+    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
+    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+)
 def test_what_belongs_together_is_not_divided() -> None:
     def some(*sizes: int) -> Outcome:
         return Outcome(records=[StateRecord(b"k", b"v" * size) for size in sizes])

@@ -12,6 +12,9 @@ from penstock.metadata import layout
 BROKER = BrokerConfig.parse({"group.share.heartbeat.interval.ms": "6000"})
 
 
+@pytest.mark.promise(
+    "share groups", "A new group begins at the end unless it says otherwise; its settings last"
+)
 def test_a_groups_setting_is_its_own_or_else_the_brokers() -> None:
     assert group_setting(BROKER, {}, "share.heartbeat.interval.ms") == 6000
     own = {"share.heartbeat.interval.ms": "7000"}
@@ -64,6 +67,9 @@ def test_durations_are_read_as_java_does(text: str, ms: int | None) -> None:
     assert duration_ms(text) == ms
 
 
+@pytest.mark.promise(
+    "share groups", "A new group begins at the end unless it says otherwise; its settings last"
+)
 @pytest.mark.parametrize("group_id", ["g", ".", "a/b", "ä %"])
 def test_settings_of_a_group_of_any_name_are_found_again(group_id: str) -> None:
     path = layout.group_config_path(group_id)

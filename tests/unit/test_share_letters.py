@@ -11,8 +11,8 @@ from crc32c import crc32c
 from penstock.broker.share.dead_letters import send
 from penstock.broker.share.reading import UNREADABLE
 from penstock.groups.share.partition import DeadLetter
-from penstock.wire.compression import GZIP
-from penstock.wire.records import HEADER_SIZE, Record, build_batch, iter_records
+from penstock.wire.batches.compression import GZIP
+from penstock.wire.batches.records import HEADER_SIZE, Record, build_batch, iter_records
 from tests.unit.test_transactions_broker import running
 
 

@@ -19,9 +19,9 @@ from penstock.controller import TopicSpec
 from penstock.controller.requests import TopicRef
 from penstock.fs import FaultyFs
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import decode_response
 from penstock.wire.primitives import INT32, encode_uvarint
-from penstock.wire.records import Record, build_batch
 from tests.unit.test_transactions_broker import running
 
 VERSION = 13
@@ -69,6 +69,11 @@ def produce(broker: Broker, topic_id: UUID) -> int:
     return code
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A record for a deleted topic is not written to a new topic with that name, and no log is created for "
+    "a topic that was deleted in the meantime",
+)
 def test_a_record_for_a_deleted_topic_is_not_written_to_the_one_that_has_its_name_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +100,11 @@ def test_a_record_for_a_deleted_topic_is_not_written_to_the_one_that_has_its_nam
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "protocol",
+    "A record for a deleted topic is not written to a new topic with that name, and no log is created for "
+    "a topic that was deleted in the meantime",
+)
 def test_a_log_that_could_be_made_at_last_is_not_there_when_its_topic_was_deleted_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_empty_ids_are_refused_everywhere(host: TxnHost) -> None:
             attempt()
 
 
+@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
 def test_an_id_that_no_record_can_hold_is_refused(host: TxnHost) -> None:
     assert host.init("x" * 32767)[1] == 0
     with pytest.raises(InvalidRequest):
@@ -111,6 +112,10 @@ def test_a_producer_that_names_its_epoch_gets_the_next_one(host: TxnHost) -> Non
     assert host.init("t", producer=producer) == (producer[0], 1)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+)
 def test_a_retry_of_a_named_epoch_gets_the_same_answer(host: TxnHost) -> None:
     producer = host.init("t")
     again = host.init("t", producer=producer)
@@ -126,6 +131,7 @@ def test_a_fenced_producer_that_names_its_epoch_stays_fenced(host: TxnHost) -> N
         host.init("t", producer=(producer[0] + 99, 0))
 
 
+@pytest.mark.promise("transactions", "A newer producer fences the older one")
 def test_an_old_producer_cannot_abort_the_transaction_of_a_newer_one(host: TxnHost) -> None:
     old = host.init("t")
     new = host.init("t")
@@ -171,6 +177,11 @@ def test_while_a_transaction_ends_everybody_waits() -> None:
         host.end("t", producer, False)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
+    "across a new producer id",
+)
 @pytest.mark.parametrize("commit", [True, False])
 def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commit: bool) -> None:
     host, markers = deferred()
@@ -189,6 +200,11 @@ def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commi
     host.end("t", following, commit, V2)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
+    "across a new producer id",
+)
 def test_the_first_transaction_of_a_new_producer_id_waits_for_the_last_of_the_old() -> None:
     host, markers = deferred()
     producer = exhaust(host)
@@ -205,6 +221,10 @@ def test_the_first_transaction_of_a_new_producer_id_waits_for_the_last_of_the_ol
     host.add("t", following, B, client_version=2)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A commit that overtakes its own first batch (Java's client does that) is asked to try again, once",
+)
 def test_a_commit_that_overtakes_its_batch_is_asked_to_try_again_once(host: TxnHost) -> None:
     producer = host.init("t")
     for _ in range(2):  # once for each transaction
@@ -218,6 +238,10 @@ def test_a_commit_that_overtakes_its_batch_is_asked_to_try_again_once(host: TxnH
         host.end("t", producer, True, V2)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+)
 def test_when_the_epochs_are_used_up_there_is_a_new_producer_id(host: TxnHost) -> None:
     producer = exhaust(host)
     rotated = host.init("t")
@@ -286,6 +310,7 @@ def test_the_end_is_marked_on_every_partition(host: TxnHost, commit: bool) -> No
     assert [model.entries[-1].kind for model in host.partitions.values()] == [kind, kind]
 
 
+@pytest.mark.promise("transactions", "A commit whose answer was lost is retried to the same end")
 def test_a_retry_of_the_end_is_answered_and_the_opposite_is_refused(host: TxnHost) -> None:
     producer = host.init("t")
     host.add("t", producer, A)
@@ -340,6 +365,10 @@ def test_an_abort_without_a_transaction_gives_a_new_epoch_with_version_2(host: T
     assert state(host) == State.COMPLETE_ABORT
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+)
 def test_the_last_epoch_ends_in_a_new_producer_id_with_version_2() -> None:
     host, markers = deferred()
     producer = exhaust(host)
@@ -371,6 +400,10 @@ def test_without_a_producer_id_at_hand_the_last_epoch_is_ended_later(host: TxnHo
 # markers
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+)
 def test_markers_are_sent_again_until_every_partition_has_one() -> None:
     host, markers = deferred()
     producer = host.init("t")
@@ -384,6 +417,10 @@ def test_markers_are_sent_again_until_every_partition_has_one() -> None:
     assert state(host) == State.COMPLETE_COMMIT
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+)
 def test_a_new_coordinator_sends_all_markers_at_once_and_in_its_own_epoch() -> None:
     host, markers = deferred()
     producer = host.init("t")
@@ -397,6 +434,7 @@ def test_a_new_coordinator_sends_all_markers_at_once_and_in_its_own_epoch() -> N
     assert not markers[1].commit
 
 
+@pytest.mark.promise("transactions", "A decision that was not written is none")
 def test_a_decision_that_was_not_written_is_no_decision() -> None:
     host = TxnHost([A, B])
     producer = host.init("t")
@@ -440,6 +478,10 @@ def test_a_transaction_that_nobody_ends_is_aborted_and_its_producer_fenced(host:
     assert host.init("t") == (producer[0], 2)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+)
 def test_the_time_goes_on_while_no_coordinator_is_there(host: TxnHost) -> None:
     producer = host.init("t", timeout_ms=1_000)
     host.add("t", producer, A)
@@ -487,6 +529,7 @@ def test_a_transaction_that_ended_in_time_is_left_alone(host: TxnHost) -> None:
     assert state(host) == State.COMPLETE_COMMIT
 
 
+@pytest.mark.promise("transactions", "Ids that are not used expire")
 def test_ids_expire_when_they_are_at_rest() -> None:
     host = TxnHost([A], TransactionSettings(transactional_id_expiration_ms=5_000))
     idle = host.init("idle")
@@ -537,6 +580,9 @@ def test_deadlines_come_up_once_and_at_their_earliest() -> None:
 # DescribeTransactions, ListTransactions
 
 
+@pytest.mark.promise(
+    "transactions", "Transactions are listed and described (KIP-664), and one that hangs is ended by a marker"
+)
 def test_a_transaction_is_described(host: TxnHost) -> None:
     producer = host.init("t", timeout_ms=5_000)
     host.add("t", producer, B, A, ("a", 3))

@@ -27,8 +27,8 @@ from penstock.errors import (
 from penstock.fs import REAL_FS, FaultyFs, Fs
 from penstock.replication.delayed import Key
 from penstock.transactions.state import State
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 
 KEY = ("t", 0)
 
@@ -110,6 +110,10 @@ def is_open(broker: Broker) -> bool:
     return log.last_stable_offset < log.log_end_offset
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+)
 def test_markers_that_could_not_be_written_are_written_after_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         fs = FaultyFs()
@@ -128,6 +132,7 @@ def test_markers_that_could_not_be_written_are_written_after_a_restart(tmp_path:
     asyncio.run(main())
 
 
+@pytest.mark.promise("transactions", "A decision that was not written is none")
 def test_a_decision_that_cannot_be_written_leaves_no_marker(tmp_path: Path) -> None:
     async def main() -> None:
         fs = FaultyFs()

@@ -43,6 +43,10 @@ def elect_again(broker: Broker) -> None:
     broker.coordinators.on_image(broker.topics.image)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A late answer to a coordinator's request of before a failover does not end the next transaction",
+)
 def test_a_late_answer_of_a_former_coordinator_does_not_end_the_next_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,11 @@ def produce(broker: Broker, producer: Producer, version: int, *topics: str) -> A
     return produce_api.handle(broker, context, bytearray(body), 0, len(body))
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A partition that a broker begins to lead while others of the request are verified is not written to "
+    "unverified",
+)
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_partition_that_comes_here_while_others_are_verified_is_not_written_to_unverified(
     tmp_path: Path, version: int

@@ -15,12 +15,11 @@ import pytest
 from penstock.broker.api import end_txn as end_txn_api
 from penstock.broker.api import produce as produce_api
 from penstock.broker.broker import Broker
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.server import Server
 from penstock.broker.transactions.markers import Marker, MarkerWriter, write_marker
 from penstock.broker.transactions.peer_batches import PeerBatches
-from penstock.broker.transactions.verification import Refused, Verification
+from penstock.broker.transactions.verification import Refused, Verification, for_producers
 from penstock.coordinator import Producer
 from penstock.errors import (
     ApiError,
@@ -29,16 +28,18 @@ from penstock.errors import (
     InvalidTxnState,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    OperationNotAttempted,
     OutOfOrderSequenceNumber,
+    PeerUnavailable,
     TransactionAbortable,
 )
 from penstock.replication.delayed import Key
 from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_0, TV_2, State
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
 from penstock.wire.primitives import INT32, encode_compact_string, encode_uvarint
-from penstock.wire.records import Record, build_batch
 from tests.unit.test_transactions_broker import KEY, end, init, is_open, running, state, write
 
 
@@ -88,6 +89,11 @@ def sequences(broker: Broker) -> list[int]:
     return [header.base_sequence for _, _, header in log.headers(0) if not header.is_control]
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
+    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+)
 def test_a_produce_does_not_pass_an_earlier_one_that_waits_for_the_coordinator(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -105,6 +111,11 @@ def test_a_produce_does_not_pass_an_earlier_one_that_waits_for_the_coordinator(t
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
+    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+)
 def test_those_behind_a_produce_whose_client_is_gone_are_appended(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -121,6 +132,11 @@ def test_those_behind_a_produce_whose_client_is_gone_are_appended(tmp_path: Path
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A producer that a partition does not know begins with no sequence above that of a batch whose "
+    "verification failed: the client sends that one again (KIP-890)",
+)
 def test_behind_a_batch_that_could_not_be_verified_none_begins_the_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +154,10 @@ def test_behind_a_batch_that_could_not_be_verified_none_begins_the_partition(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+)
 @pytest.mark.parametrize(("abortable", "error"), [(True, TransactionAbortable), (False, InvalidTxnState)])
 def test_a_produce_that_was_verified_before_the_marker_came_is_refused(
     tmp_path: Path, abortable: bool, error: type[ApiError]
@@ -157,6 +177,10 @@ def test_a_produce_that_was_verified_before_the_marker_came_is_refused(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+)
 def test_a_marker_right_after_the_verification_leaves_no_open_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +201,10 @@ def test_a_marker_right_after_the_verification_leaves_no_open_transaction(
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+)
 def test_a_transaction_that_ends_in_one_partition_while_another_is_verified_takes_no_more_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +227,10 @@ def test_a_transaction_that_ends_in_one_partition_while_another_is_verified_take
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+)
 def test_a_guard_lasts_while_nothing_ends_and_is_not_kept_longer(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -219,6 +251,11 @@ def test_a_guard_lasts_while_nothing_ends_and_is_not_kept_longer(tmp_path: Path)
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
 def test_a_marker_that_comes_twice_is_written_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -236,6 +273,11 @@ def test_a_marker_that_comes_twice_is_written_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
 def test_with_version_2_a_late_marker_does_not_end_the_next_transaction(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -252,6 +294,11 @@ def test_with_version_2_a_late_marker_does_not_end_the_next_transaction(tmp_path
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
+    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+)
 def test_with_version_2_the_first_sequence_of_an_epoch_is_0(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -268,6 +315,11 @@ def test_with_version_2_the_first_sequence_of_an_epoch_is_0(tmp_path: Path) -> N
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
+    "across a new producer id",
+)
 def test_a_transaction_does_not_begin_where_the_last_one_has_not_ended(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
@@ -297,6 +349,11 @@ async def ending(broker: Broker) -> tuple[Producer, asyncio.Future[Message]]:
     return producer, asyncio.ensure_future(answer)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
+    "`add.partitions.to.txn.retry.backoff.max.ms` at most",
+)
 def test_the_end_is_answered_with_its_markers_and_the_next_produce_waits_for_them(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **{"add_partitions_to_txn_retry_backoff_max_ms": "60000"}) as broker:
@@ -318,6 +375,11 @@ def test_the_end_is_answered_with_its_markers_and_the_next_produce_waits_for_the
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
+    "`add.partitions.to.txn.retry.backoff.max.ms` at most",
+)
 def test_the_end_is_answered_also_where_its_markers_take_long(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, **{"add_partitions_to_txn_retry_backoff_max_ms": "1"}) as broker:
@@ -393,6 +455,11 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
 @pytest.mark.parametrize("version", [TV_0, TV_2])
 def test_there_are_never_two_markers_under_way_for_one(version: int) -> None:
     async def main() -> None:
@@ -412,6 +479,10 @@ def test_there_are_never_two_markers_under_way_for_one(version: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Requests to one broker that are made together go together, and a slow broker gets larger ones, not more",
+)
 def test_markers_of_many_transactions_to_one_broker_go_in_one_request() -> None:
     async def main() -> None:
         cluster = Cluster()
@@ -423,6 +494,11 @@ def test_markers_of_many_transactions_to_one_broker_go_in_one_request() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
 @pytest.mark.parametrize(("version", "next_broker"), [(TV_0, 2), (TV_2, 3)])
 def test_before_version_2_no_other_broker_gets_a_marker_that_may_still_arrive(
     version: int, next_broker: int
@@ -441,7 +517,12 @@ def test_before_version_2_no_other_broker_gets_a_marker_that_may_still_arrive(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("gone", ["never sent", "left", "came back"])
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
+@pytest.mark.parametrize("gone", ["never sent", "left"])
 def test_a_marker_goes_to_the_new_leader_when_the_old_one_can_no_longer_get_it(gone: str) -> None:
     async def main() -> None:
         cluster = Cluster()
@@ -450,14 +531,40 @@ def test_a_marker_goes_to_the_new_leader_when_the_old_one_can_no_longer_get_it(g
         await cluster.answer(0, PeerUnavailable(2, "cut", sent=gone != "never sent"))
         if gone == "left":
             del cluster.brokers[2]
-        if gone == "came back":
-            cluster.brokers[2] = SimpleNamespace(epoch=2)
         await cluster.ask(TV_0)
         assert cluster.requests[1][0] == 3
 
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
+def test_a_broker_that_was_started_again_is_asked_before_another_gets_its_marker() -> None:
+    """The image is late: the request may have reached the process that is registered only now."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.ask(TV_0)
+        cluster.leader = 3
+        cluster.brokers[2] = SimpleNamespace(epoch=2)
+        await cluster.answer(0, PeerUnavailable(2, "cut", sent=True))
+        await cluster.ask(TV_0)
+        assert cluster.requests[1][0] == 2
+        await cluster.answer(1, NotLeaderOrFollower.code)
+        await cluster.ask(TV_0)
+        assert cluster.requests[2][0] == 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "transactions",
+    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
+    "replaced is not heard, and epochs are checked here and on other brokers",
+)
 def test_requests_of_a_connection_that_was_replaced_are_late() -> None:
     server = Server.__new__(Server)
     server._newest = {}
@@ -472,6 +579,10 @@ def test_requests_of_a_connection_that_was_replaced_are_late() -> None:
     assert not late("broker-1-markers", 6)
 
 
+@pytest.mark.promise(
+    "transactions",
+    "Requests to one broker that are made together go together, and a slow broker gets larger ones, not more",
+)
 def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
     async def main() -> None:
         sent: list[tuple[list[int], asyncio.Future[None]]] = []
@@ -497,3 +608,9 @@ def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
         assert await asyncio.gather(*answers) == [number * 10 for number in range(8)]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_partitions_that_were_not_added_because_of_another_one_are_tried_again(version_2: bool) -> None:
+    """The coordinator has not heard of a new topic, and adds none of the partitions of the request."""
+    assert isinstance(for_producers(OperationNotAttempted(), version_2), NotEnoughReplicas)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from penstock.controller import TopicRef
 from penstock.errors import UnknownTopicOrPartition
 from penstock.wire.api_keys import ApiKey
@@ -13,6 +15,11 @@ from tests.unit.test_transactions_broker import init, running
 from tests.unit.test_transactions_shells import hold_replication, produce
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
+    "answer makes no sense",
+)
 def test_produces_that_wait_in_line_are_answered_when_their_topic_is_deleted(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:

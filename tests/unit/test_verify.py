@@ -19,10 +19,10 @@ from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.fs import REAL_FS, Fs
 from penstock.log.checkpoint import render_checkpoint
-from penstock.log.loading import open_log
+from penstock.log.recovery.loading import open_log
 from penstock.log.tools.verify import NotALogDirectory, verify, verify_partition
 from penstock.log.tools.verify_segment import Problem
-from penstock.wire.records import Record, build_batch, control_marker
+from penstock.wire.batches.records import Record, build_batch, control_marker
 
 NOW = 1_700_000_000_000
 SECOND = 12  # base offset of the active segment
@@ -93,6 +93,9 @@ def test_a_sound_partition_has_no_problems(partition):
     assert report.bytes == sum(path.stat().st_size for path in partition.glob("*.log"))
 
 
+@pytest.mark.promise(
+    "log", "`penstock log dump` and `penstock log verify` read it and say what is wrong where"
+)
 def test_a_wrong_crc_is_found_and_the_rest_is_still_read(partition):
     path = path_of(partition, ".log")
     positions = batch_positions(path)
@@ -371,7 +374,7 @@ def test_strange_names_and_indexes_without_a_log_are_found_but_not_what_a_pass_l
         path_of(partition, suffix).write_bytes(b"")
     assert {(Path(p.path).name, p.what) for p in check(partition)} == {
         ("notes.txt", "is not a name that a log has"),
-        (f"{99:020d}.index", "there is no segment of this name"),
+        (f"{99:020d}.index", "no segment of this name exists"),
     }
 
 
@@ -413,6 +416,9 @@ def test_a_directory_that_is_no_log_is_refused(tmp_path):
         verify(str(tmp_path))
 
 
+@pytest.mark.promise(
+    "log", "`penstock log dump` and `penstock log verify` read it and say what is wrong where"
+)
 def test_the_command_tells_people_and_programs_and_exits_by_what_it_found(partition):
     runner = CliRunner()
     good = runner.invoke(cli, ["log", "verify", str(partition)])

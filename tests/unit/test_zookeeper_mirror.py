@@ -12,7 +12,8 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from penstock.metadata.store import StoreUnavailable
-from penstock.metadata.zookeeper import DIRECTORIES, SessionState, ZooKeeperStore
+from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
+from penstock.metadata.zookeeper_mirror import DIRECTORIES
 
 Watch = Callable[[WatchedEvent], None]
 
@@ -129,14 +130,14 @@ class Mirror:
 
 def with_mirror(work: Callable[[Server, Mirror], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        monkeypatch.setattr("penstock.metadata.zookeeper._RETRY_SECONDS", 0.01, raising=False)
+        monkeypatch.setattr("penstock.metadata.zookeeper._RETRY_SECONDS", 0.01)
+        monkeypatch.setattr("penstock.metadata.zookeeper_mirror._RETRY_SECONDS", 0.01)
         server = Server()
         for name in DIRECTORIES:
             server.nodes[f"/{name}/first"] = (b"1", 0)
+        monkeypatch.setattr("penstock.metadata.zookeeper.KazooClient", lambda hosts, **options: server)
         store = ZooKeeperStore("127.0.0.1:1", connection_timeout_ms=50)
-        store._client = server  # type: ignore[assignment]
-        store._loop = asyncio.get_running_loop()
-        await store._mirror()
+        await store._walk()
         store._state, store._opened = SessionState.CONNECTED, True
         mirror = Mirror(store)
         await store.watch("/", mirror.changed)
@@ -148,6 +149,11 @@ def with_mirror(work: Callable[[Server, Mirror], Awaitable[None]], monkeypatch: 
     asyncio.run(run())
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
 def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
         server.lose = ["/topics/first"] * 3
@@ -159,6 +165,11 @@ def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.Mo
     with_mirror(run, monkeypatch)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
 def test_a_new_node_is_found_when_the_reads_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
         server.lose = ["/topics", "/topics/second", "/topics"]
@@ -175,6 +186,11 @@ def test_a_new_node_is_found_when_the_reads_get_no_answer(monkeypatch: pytest.Mo
     with_mirror(run, monkeypatch)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
 def test_what_was_read_is_announced_though_another_read_got_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -189,6 +205,11 @@ def test_what_was_read_is_announced_though_another_read_got_no_answer(
     with_mirror(run, monkeypatch)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
 def test_after_a_reconnection_the_tree_is_read_until_all_of_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -213,6 +234,11 @@ def test_after_a_reconnection_the_tree_is_read_until_all_of_it_is_known(
     with_mirror(run, monkeypatch)
 
 
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
 def test_what_was_read_when_the_connection_was_lost_again_is_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

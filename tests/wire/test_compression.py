@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from kafka import codec as kp
 
 from penstock.errors import InvalidRecord, UnsupportedCompressionType
-from penstock.wire import compression
-from penstock.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from penstock.wire.batches import compression
+from penstock.wire.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 THEIRS = {
@@ -93,12 +93,14 @@ def peak_of(codec: int, packed: bytes, limit: int) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.promise("hostile input", "Compression bombs cost little more than the limit")
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_bomb_costs_little_more_than_the_limit(codec: int) -> None:
     bomb = compress(codec, bytes(64 * MEGABYTE))
     assert peak_of(codec, bomb, MEGABYTE) < 8 * MEGABYTE + 3 * len(bomb)
 
 
+@pytest.mark.promise("hostile input", "Compression bombs cost little more than the limit")
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_bomb_in_a_bomb_is_unpacked_once(codec: int) -> None:
     inner = compress(codec, bytes(8 * MEGABYTE))

@@ -188,6 +188,7 @@ def as_message(topics, throttle_ms: int, error_code: int, session_id: int, nodes
     )
 
 
+@pytest.mark.promise("protocol", "Every message in every version has the bytes of an independent codec")
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=40)
 @given(

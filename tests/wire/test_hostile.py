@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from penstock.errors import ApiError, WireError
 from penstock.wire import codec, schema
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch, check_batch, check_compressed, iter_records
 from penstock.wire.fetch import parse_fetch
 from penstock.wire.frame import parse_request_header
 from penstock.wire.primitives import encode_uvarint
 from penstock.wire.produce import parse_produce
-from penstock.wire.records import Record, build_batch, check_batch, check_compressed, iter_records
 from tests.wire.messages import random_message
 
 pytestmark = pytest.mark.fuzz
@@ -61,6 +61,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name.lower())
 def test_a_broken_request_of_any_api_is_a_wire_error(key: ApiKey) -> None:
     rng = random.Random(int(key))
@@ -76,6 +77,7 @@ def test_a_broken_request_of_any_api_is_a_wire_error(key: ApiKey) -> None:
                 survives(lambda v=version, b=bad: parse_fetch(b, 0, len(b), v))
 
 
+@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
 @given(pair=st.sampled_from(PAIRS), junk=st.binary(max_size=200))
 @settings(max_examples=500)
 def test_junk_is_no_request(pair: tuple[ApiKey, int], junk: bytes) -> None:
@@ -84,6 +86,7 @@ def test_junk_is_no_request(pair: tuple[ApiKey, int], junk: bytes) -> None:
     survives(lambda: codec.decode_response(key, version, junk))
 
 
+@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
 @given(
     version=st.integers(0, 13),
     junk=st.binary(max_size=100),
@@ -101,6 +104,7 @@ def test_junk_is_no_produce(version: int, junk: bytes, before: bytes, after: byt
             assert start == end == -1 or len(before) <= start <= end <= len(before) + len(junk)
 
 
+@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
 @given(version=st.integers(4, 18), junk=st.binary(max_size=100), after=st.binary(max_size=50))
 def test_junk_is_no_fetch(version: int, junk: bytes, after: bytes) -> None:
     survives(lambda: parse_fetch(junk + after, 0, len(junk), version))
@@ -153,6 +157,7 @@ def peak(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.promise("hostile input", "Lengths and counts cannot make memory out of nothing")
 @pytest.mark.parametrize(
     "filling", [b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff", b"\x00\x00\x00\x7f", b"\xff\xff\xff\x7f"]
 )
@@ -168,6 +173,7 @@ def test_lengths_cannot_make_memory_out_of_nothing(filling: bytes) -> None:
         assert peak(lambda v=version: parse_fetch(body, 0, len(body), v)) < MEGABYTE
 
 
+@pytest.mark.promise("hostile input", "Lengths and counts cannot make memory out of nothing")
 def test_an_array_of_the_largest_length_is_refused_before_it_is_made() -> None:
     body = b"\x7f\xff\xff\xff" + bytes(100)
     assert peak(lambda: codec.decode_request(ApiKey.METADATA, 1, body)) < 100_000
@@ -178,6 +184,7 @@ def test_an_array_of_the_largest_length_is_refused_before_it_is_made() -> None:
         codec.decode_request(ApiKey.METADATA, 12, body)
 
 
+@pytest.mark.promise("hostile input", "Lengths and counts cannot make memory out of nothing")
 def test_more_items_than_one_request_may_hold_are_refused() -> None:
     """Empty topics of three bytes would be objects of a hundred."""
     number = 1_100_000
@@ -193,6 +200,7 @@ def test_more_items_than_one_request_may_hold_are_refused() -> None:
         codec.decode_request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users)
 
 
+@pytest.mark.promise("hostile input", "Compression bombs cost little more than the limit")
 @pytest.mark.parametrize("codec_number", range(1, 5))
 def test_a_compressed_bomb_in_a_batch_is_an_invalid_record(codec_number: int) -> None:
     bomb = build_batch([Record(0, 0, None, bytes(32 * MEGABYTE))], codec=codec_number)

@@ -23,8 +23,8 @@ import pytest
 
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message, decode_response, encode_request
-from penstock.wire.records import Record, build_batch
 
 TOPIC = "hostile"
 # An idle broker has about 40 MiB; whatever a test does may cost this much on top, and no more.
@@ -32,13 +32,14 @@ MAX_GROWTH = 64 << 20
 
 
 class BrokerProcess:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str) -> None:
         ready = directory / "ready.json"
         settings = [
             "listeners=PLAINTEXT://127.0.0.1:0",
             f"log.dirs={directory / 'data'}",
             "queued.max.request.bytes=33554432",
             "socket.request.max.bytes=16777216",
+            *more,
         ]
         arguments = [part for setting in settings for part in ("--set", setting)]
         self._errors = (directory / "stderr").open("w+")

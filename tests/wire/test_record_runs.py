@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ApiError, InvalidRecord
-from penstock.wire.records import HEADER_SIZE, Record, build_batch, check_batch, iter_records
+from penstock.wire.batches.records import HEADER_SIZE, Record, build_batch, check_batch, iter_records
 
 runs = st.lists(
     st.tuples(st.sampled_from([0, 1, 50, 56, 57, 58, 120, 1024, 9000]), st.integers(1, 70)),
@@ -32,6 +32,9 @@ def is_sound(batch: bytearray, count: int) -> bool:
         return False
 
 
+@pytest.mark.promise(
+    "hostile input", "Every record of a produced batch is checked; many at once, judged as one by one"
+)
 @settings(max_examples=300, deadline=None)
 @given(
     runs=runs,
@@ -63,6 +66,9 @@ def test_runs_of_records_of_one_shape_are_judged_as_one_by_one(
             check_batch(batch, 0, len(batch))
 
 
+@pytest.mark.promise(
+    "hostile input", "Every record of a produced batch is checked; many at once, judged as one by one"
+)
 @settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -101,6 +107,9 @@ def test_records_of_many_lengths_are_judged_as_one_by_one(
             check_batch(batch, 0, len(batch))
 
 
+@pytest.mark.promise(
+    "hostile input", "Every record of a produced batch is checked; many at once, judged as one by one"
+)
 @pytest.mark.parametrize("lie", [-1, 1, 40])
 def test_a_wrong_count_in_a_long_run_is_seen(lie: int) -> None:
     batch = bytearray(build_batch([Record(0, 0, None, b"x" * 100)] * 60))

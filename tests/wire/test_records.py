@@ -18,8 +18,8 @@ from penstock.errors import (
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
-from penstock.wire import compression
-from penstock.wire.records import (
+from penstock.wire.batches import compression
+from penstock.wire.batches.records import (
     HEADER_SIZE,
     Record,
     build_batch,
@@ -212,6 +212,9 @@ def test_a_control_record_without_a_type_is_invalid(key: bytes | None) -> None:
 # -- what must be refused
 
 
+@pytest.mark.promise(
+    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+)
 def test_a_flipped_bit_anywhere_under_the_crc_is_corrupt() -> None:
     batch = simple()
     for position in range(21, len(batch)):
@@ -258,6 +261,9 @@ def test_unknown_codecs_are_refused(codec: int) -> None:
         check_batch(batch, 0, len(batch))
 
 
+@pytest.mark.promise(
+    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+)
 @pytest.mark.parametrize("count", [-(2**31), -1, 0, 2, 4, 2**31 - 1])
 @pytest.mark.parametrize("delta_too", [False, True])
 def test_wrong_counts_are_invalid(count: int, delta_too: bool) -> None:

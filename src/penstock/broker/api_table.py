@@ -9,9 +9,18 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.wire.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.net.context import RequestContext
+    from penstock.wire.message import Message
+
+    # mypy checks here that a broker has all the parts that a handler names.
+    MessageHandler = Callable[[Broker, RequestContext, Message], Any]
+    InPlaceHandler = Callable[[Broker, RequestContext, bytearray, int, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +48,12 @@ APIS: dict[int, Api] = {}
 def register(
     key: ApiKey,
     versions: range,
-    handle: Callable[..., Any],
+    handle: MessageHandler | InPlaceHandler,
     error_response: Callable[..., Any],
     *,
     parse: Callable[[Any, int, int, int], Any] | None = None,
     concurrent: bool = False,
-    handle_message: Callable[..., Any] | None = None,
+    handle_message: MessageHandler | None = None,
 ) -> Api:
     api = Api(key, versions, handle, error_response, parse, concurrent, handle_message)
     if APIS.setdefault(int(key), api) is not api:

@@ -22,19 +22,19 @@ from penstock.broker.coordinators.coordinators import Coordinators
 from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.data_directory import DirectoryLocks, claim, known_cluster_id
 from penstock.broker.delegation.tokens import DelegationTokens
-from penstock.broker.fetch_sessions import FetchSessionCache
-from penstock.broker.flusher import Flusher
-from penstock.broker.jobs import Jobs
-from penstock.broker.maintenance import Maintenance
+from penstock.broker.fetch.sessions import FetchSessionCache
+from penstock.broker.maintenance.flusher import Flusher
+from penstock.broker.maintenance.jobs import Jobs
+from penstock.broker.maintenance.maintenance import Maintenance
 from penstock.broker.metadata_cache import MetadataCache
 from penstock.broker.net.dispatch import Dispatcher
 from penstock.broker.net.interceptor import Interceptor
 from penstock.broker.net.server import Server
-from penstock.broker.producer_ids import ProducerIds
-from penstock.broker.security.authorizer import Authorizer
-from penstock.broker.security.listener import ListenerSecurity
-from penstock.broker.security.own_users import missing_users
-from penstock.broker.security.quotas import ClientQuotas
+from penstock.broker.produce.producer_ids import ProducerIds
+from penstock.broker.security.authentication.listener import ListenerSecurity
+from penstock.broker.security.authentication.own_users import missing_users
+from penstock.broker.security.authorization.authorizer import Authorizer
+from penstock.broker.security.quotas.quotas import ClientQuotas
 from penstock.broker.share.admin import prune
 from penstock.broker.share.groups import Sharing
 from penstock.broker.topics import Topics
@@ -44,7 +44,7 @@ from penstock.config import BrokerConfig, LogConfig, resolve_topic
 from penstock.config.access import overrides, principals
 from penstock.config.listeners import Listener
 from penstock.controller import Controller, TopicSpec
-from penstock.controller.topics import check_topic_name
+from penstock.credentials.scram import ScramCredential
 from penstock.errors import TopicAlreadyExists
 from penstock.fs import REAL_FS, Fs
 from penstock.groups.shard import GroupShard
@@ -56,7 +56,6 @@ from penstock.metadata.store import Create
 from penstock.replication.delayed import DelayedOperations, Key
 from penstock.replication.partition import Partition
 from penstock.wire.produce import NodeEndpoint
-from penstock.wire.scram import ScramCredential
 
 if TYPE_CHECKING:
     from penstock.broker.cluster.membership import Membership
@@ -97,7 +96,6 @@ class Broker:
         self.sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, self.clock, random.Random()
         )
-        self.check_topic_name = check_topic_name
         self.quotas = ClientQuotas(
             lambda: self.clock.monotonic() * 1000,
             samples=config.quota_window_num,
@@ -111,7 +109,7 @@ class Broker:
                 principals(config.super_users), allow_everyone=config.allow_everyone_if_no_acl_found
             )
         self.tokens = DelegationTokens(self)
-        self.audit = Audit(self, config.audit_events) if config.audit_enable else None
+        self.audit: Audit | None = Audit(self, config.audit_events) if config.audit_enable else None
 
     # -- start and stop
 
@@ -123,7 +121,7 @@ class Broker:
         self.membership: Membership | None = None
         self.controller: Controller
         if self.config.zookeeper_connect:
-            # Only here: a broker alone does not load a ZooKeeper client.
+            # Only here: a single broker does not load a ZooKeeper client.
             from penstock.broker.cluster.membership import Membership
 
             self.membership = Membership(self)
@@ -157,8 +155,9 @@ class Broker:
         await self._secure()
         await self.with_logs(self.logs.load, self._config_of, self._id_of)
         if self.membership is None:
-            image = await self._adopt(image)
-        await self.with_logs(adopt.drop_strays, self.logs, image, self.id)
+            await self._adopt(image)
+        # By the image of now: recovery may have taken long.
+        await self.with_logs(adopt.drop_strays, self.logs, self.controller.image, self.id)
         if self.membership is not None:
             await self.membership.return_to_cluster()
         elif not self.logs.clean:
@@ -177,8 +176,14 @@ class Broker:
         if new.quotas is not old.quotas and hasattr(self, "server"):
             self.server.connection_quotas.update(new.quotas)
 
+    def set_config(self, config: BrokerConfig) -> None:
+        """The settings as they are from now on."""
+        self.config = config
+
     def apply_limits(self, config: BrokerConfig) -> None:
-        """What limits connections, as it is set now."""
+        """What limits connections, as it is set now. A server that is not yet made begins with it."""
+        if not hasattr(self, "server"):
+            return
         self.server.max_connections = self.most_connections(config)
         quotas = self.server.connection_quotas
         quotas.most = config.max_connections_per_ip
@@ -197,13 +202,13 @@ class Broker:
                 ]
             )
 
-    async def _adopt(self, image: ClusterImage) -> ClusterImage:
+    async def _adopt(self, image: ClusterImage) -> None:
         if not self.logs.logs or not adopt.is_new(image):
-            return image
+            return
         known = await self._store.get(layout.PRODUCER_IDS)
         assert known is not None
         await self._store.multi(adopt.adoption(self.logs.logs.values(), self.id, known[1]))
-        return await self.controller.load()
+        await self.controller.load()
 
     def _config_of(self, topic: str) -> LogConfig:
         image = self.controller.image.topics.get(topic)
@@ -333,7 +338,7 @@ class Broker:
 
     @property
     def peers(self) -> Peers:
-        assert self.membership is not None, "a broker alone has no peers"
+        assert self.membership is not None, "a single broker has no peers"
         return self.membership.peers
 
     @property

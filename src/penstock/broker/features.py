@@ -1,4 +1,4 @@
-"""The features that ApiVersions tells (KIP-584): which versions this broker knows, and which are in force.
+"""The features that ApiVersions shows (KIP-584): which versions this broker knows, and which are in force.
 
 Clients decide by them how they do transactions (KIP-890) and whether they may use the newer group protocols.
 """

@@ -1,20 +1,21 @@
 """The fetch session of a follower: a fetch looks only at the partitions in which something has happened.
 
 A follower has all the partitions that it copies from this broker in one session, and fetches after each
-record. A partition rests while the follower is at its end, in sync, and knows its high watermark and log
-start offset; whatever happens to it makes it due again. A fetch also says of the resting partitions that
-the follower is at their ends: that is noted when their rest is over. All are looked at again now and then,
-since retention moves the start of a log without anything else happening to it.
+record. A partition rests while the follower is at its end, in sync, and knows its log start offset; whatever
+else happens to it makes it due again. A fetch also says of the resting partitions that the follower is at
+their ends: that is noted when their rest is over. All are looked at again now and then: then the follower
+hears of high watermarks that have moved since the last records (at once where it serves consumers), and of
+logs that start later because of retention.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.broker.fetch_lookup import Find, Results, encode, find
-from penstock.broker.fetch_sessions import FetchSession, SessionKey
+from penstock.broker.fetch.lookup import Find, Results, encode, find
+from penstock.broker.fetch.sessions import FetchSession, SessionKey
 from penstock.broker.net.writer import Chunk
 from penstock.errors import ApiError
 from penstock.replication.delayed import Key, Watcher
@@ -23,7 +24,13 @@ from penstock.replication.partition import Partition
 from penstock.wire.fetch import FetchPartition
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.fetch.lookup import FetchLookupParts
+    from penstock.broker.parts import HasClock, HasConfig, HasDelayed, HasLoop, HasMembership
+
+    class FollowerSessionsParts(
+        FetchLookupParts, HasClock, HasConfig, HasDelayed, HasLoop, HasMembership, Protocol
+    ): ...
+
 
 _LOOK_AT_ALL_S = 0.5
 """A follower that has nothing to fetch waits so long by default (replica.fetch.wait.max.ms)."""
@@ -42,16 +49,21 @@ class _Waiting(NamedTuple):
 class FollowerSession(Watcher):
     __slots__ = (
         "_broker", "_due", "_fetched_ms", "_looked_at_all", "_names", "_replica_epoch", "_resting",
-        "_scheduled", "_session", "_timer", "_waiting", "_woken", "replica_id",
+        "_scheduled", "_session", "_tells_all", "_tells_high_watermarks", "_timer",
+        "_waiting", "_woken", "replica_id",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, session: FetchSession, replica_id: int, replica_epoch: int) -> None:
+    def __init__(
+        self, broker: FollowerSessionsParts, session: FetchSession, replica_id: int, replica_epoch: int
+    ) -> None:
         self._broker = broker
         self._session = session
         self.replica_id = replica_id
         self._replica_epoch = replica_epoch
         self._fetched_ms = broker.clock.now_ms()
         self._looked_at_all = broker.loop.time()
+        self._tells_all = True  # the next answer has all that the follower was not sent yet
+        self._tells_high_watermarks = False  # each answer does
         self._due: dict[SessionKey, None] = {}  # read in this order; what gave records goes to the end
         self._resting: dict[SessionKey, Partition] = {}
         self._names: dict[Key, SessionKey] = {}  # that are watched
@@ -98,13 +110,31 @@ class FollowerSession(Watcher):
 
     def changed(self, key: Key) -> None:
         name = self._names.get(key)
-        if name is None:
+        if name is None or self._goes_on_resting(name):
             return
         self._rested(name)
         self._due[name] = None
         self._woken.add(name)
         if self._waiting is not None:
             self._check_soon()
+
+    def grew(self, key: Key) -> None:
+        name = self._names.get(key)
+        if name is not None:
+            self._rested(name)
+            self._due[name] = None
+
+    def _goes_on_resting(self, key: SessionKey) -> bool:
+        """Whether nothing has happened to a partition but that its high watermark has moved."""
+        partition = self._resting.get(key)
+        if partition is None or self._tells_all:
+            return False
+        cached = self._session.partitions[key]
+        return (
+            partition.is_all(cached.wanted, self.replica_id)
+            and partition.is_at_end(self.replica_id, cached.wanted.fetch_offset)
+            and partition.log.log_start_offset == cached.log_start_offset
+        )
 
     def lost(self, key: Key) -> None:
         name = self._names.get(key)
@@ -131,15 +161,17 @@ class FollowerSession(Watcher):
         self.forget(forgotten)
         now = broker.loop.time()
         if params.replica_epoch != self._replica_epoch or now - self._looked_at_all >= _LOOK_AT_ALL_S:
-            self._replica_epoch, self._looked_at_all = params.replica_epoch, now
-            self._due.update(dict.fromkeys(self._session.partitions))
+            self._replica_epoch = params.replica_epoch
+            self._look_at_all()
+        self._tells_high_watermarks = params.tell_high_watermark
+        self._tells_all |= params.tell_high_watermark
         self._fetched_ms = broker.clock.now_ms()
         self._woken.clear()  # all of it is due, and read now
         results: Results = {}
         outcome, wanted = self._read(find, params, results)
         if broker.membership is not None:
-            for _, found, _ in wanted:
-                if isinstance(found, Partition):
+            for found in wanted:
+                if isinstance(found, Partition) and self.replica_id not in found.image.isr:
                     broker.membership.isr.follower_fetched(found, self.replica_id)
         if (
             outcome.urgent
@@ -156,17 +188,43 @@ class FollowerSession(Watcher):
         self._waiting = _Waiting(answer, find, params, version, deadline)
         if self._timer is None or self._timer.when() > deadline:
             self._arm(deadline)
-        if self._woken:
+        if not self._due.keys().isdisjoint(self._woken):
             # What this fetch has shown to be replicated was followed by another append, after it was read.
             self._check_soon()
         return answer
 
+    def _look_at_all(self) -> None:
+        self._looked_at_all = self._broker.loop.time()
+        self._tells_all = True
+        self._due.update(dict.fromkeys(self._session.partitions))
+
     def _read(
         self, find: Find, params: FetchParams, results: Results
-    ) -> tuple[ReadOutcome, list[tuple[SessionKey, Partition | ApiError, FetchPartition]]]:
+    ) -> tuple[ReadOutcome, list[Partition | ApiError]]:
+        """What is due. A partition that the follower has completely is noted and not sent."""
         partitions = self._session.partitions
-        wanted = [(key, find(key), partitions[key].wanted) for key in self._due]
-        return read(params, wanted, results), wanted
+        replica_id, tells_all = self.replica_id, self._tells_all
+        looked_at: list[Partition | ApiError] = []
+        wanted: list[tuple[SessionKey, Partition | ApiError, FetchPartition]] = []
+        for key in list(self._due):
+            found, cached = find(key), partitions[key]
+            asked = cached.wanted
+            looked_at.append(found)
+            if (
+                not tells_all
+                and isinstance(found, Partition)
+                and found.is_all(asked, replica_id)
+                and found.log.log_start_offset == cached.log_start_offset
+            ):
+                found.follower_fetched(
+                    replica_id, asked.fetch_offset, asked.log_start_offset, params.replica_epoch
+                )
+                if found.is_at_end(replica_id, asked.fetch_offset):
+                    self._due.pop(key, None)
+                    self._resting[key] = found
+            else:
+                wanted.append((key, found, asked))
+        return read(params, wanted, results), looked_at
 
     def _rest(self, results: Results) -> None:
         """Those of which the follower has all, and knows all, are not looked at until something happens."""
@@ -187,6 +245,7 @@ class FollowerSession(Watcher):
     def _respond(self, version: int, results: Results) -> list[Chunk]:
         session = self._session
         told = session.tell(results)
+        self._tells_all = self._tells_high_watermarks
         self._rest(results)
         listener = self._broker.config.inter_broker_listener or ""
         return encode(self._broker, version, listener, 0, session.id if session.partitions else 0, told)
@@ -203,6 +262,12 @@ class FollowerSession(Watcher):
         woken, self._woken = self._woken, set()
         waiting = self._waiting
         if waiting is not None and any(self._is_over(waiting.params, key) for key in woken):
+            # Not before what lies in sockets by now is handled: what that appends goes along, and need not
+            # wait until the follower has fetched again.
+            self._broker.loop.call_soon(self._complete_this, waiting)
+
+    def _complete_this(self, waiting: _Waiting) -> None:
+        if self._waiting is waiting:
             self._complete()
 
     def _is_over(self, params: FetchParams, key: SessionKey) -> bool:
@@ -243,8 +308,7 @@ class FollowerSession(Watcher):
         if self._broker.loop.time() < self._waiting.deadline:
             self._arm(self._waiting.deadline)
             return
-        self._due.update(dict.fromkeys(self._session.partitions))
-        self._looked_at_all = self._broker.loop.time()
+        self._look_at_all()
         self._complete()
 
     def _complete(self) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from penstock.broker.authorized import NOT_ASKED
+from penstock.broker.security.authorization.operations import NOT_ASKED
+from penstock.controller.topics import check_topic_name
 from penstock.errors import ApiError, LeaderNotAvailable, ListenerNotFound, UnknownTopicOrPartition
 from penstock.metadata.image import INTERNAL_TOPICS, TopicImage
 from penstock.wire.codec import Message
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
-
-def why_unknown(broker: Broker, name: str) -> int:
+def why_unknown(name: str) -> int:
     try:
-        broker.check_topic_name(name)
+        check_topic_name(name)
     except ApiError as error:
         return error.code
     return UnknownTopicOrPartition.code

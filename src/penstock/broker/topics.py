@@ -1,4 +1,4 @@
-"""The partitions of this broker, kept as the cluster's image says: logs are made, altered and taken away.
+"""The partitions of this broker, kept as the cluster's image says: logs are made, altered and removed.
 
 Images are applied in order, one at a time; directory work happens in a thread. `image` is the last one
 that is applied as a whole, so what it shows is there.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.config import BrokerConfig, resolve_topic
 from penstock.errors import ApiError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -18,7 +18,37 @@ from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        CanApplyLimits,
+        CanChangeLogs,
+        CanSetConfig,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasCoordinators,
+        HasDelayed,
+        HasId,
+        HasLogs,
+        HasLoop,
+        HasMembership,
+    )
+
+    class TopicsParts(
+        CanApplyLimits,
+        CanChangeLogs,
+        CanSetConfig,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasCoordinators,
+        HasDelayed,
+        HasId,
+        HasLogs,
+        HasLoop,
+        HasMembership,
+        Protocol,
+    ): ...
+
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +56,7 @@ _AGAIN_S = 1.0
 
 
 class Topics:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TopicsParts) -> None:
         self._broker = broker
         self.image = ClusterImage(cluster_id="", controller_id=broker.id)
         self.partitions: dict[Key, Partition] = {}
@@ -58,7 +88,7 @@ class Topics:
                     await self.apply(image)
                 except Exception:
                     # Nobody sends this image again: leaders and coordinators would stay as they were.
-                    log.exception("the new metadata could not be applied, and is tried again")
+                    log.exception("could not apply the new metadata; retrying")
                     self._wanted = self._wanted or image
                     self.close()
                     self._again = self._broker.loop.call_later(_AGAIN_S, self._resume)
@@ -73,7 +103,8 @@ class Topics:
 
     async def apply(self, image: ClusterImage) -> None:
         broker, old = self._broker, self.image
-        broker.config = config = broker.controller.broker_config
+        config = broker.controller.broker_config
+        broker.set_config(config)
         config_changed = config is not self._config
         gone = [topic for topic in old.topics.values() if topic.id not in image.topics_by_id]
         if gone:
@@ -82,7 +113,7 @@ class Topics:
             if topic is not old.topics.get(topic.name) or config_changed:
                 await self._update(topic, config)
         self._config = config
-        if config_changed and hasattr(broker, "server"):
+        if config_changed:
             broker.apply_limits(config)
         self.image = image
         if broker.membership is not None:
@@ -149,7 +180,7 @@ class Topics:
                 try:
                     broker.logs.delete(*key)
                 except OSError as error:
-                    log.error("%s-%d is deleted, but its directory stays: %s", *key, error)
+                    log.error("%s-%d was deleted, but its directory could not be removed: %s", *key, error)
 
         await broker.with_logs(delete)
         self._dropped += keys

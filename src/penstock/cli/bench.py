@@ -16,7 +16,7 @@ import click
 
 from penstock.cli.client import Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed, reason
-from penstock.cli.options import cluster_options, complete_topics, json_option
+from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, human_bytes, progress, table
 from penstock.cli.records.positions import Position, find_range
 from penstock.cli.records.produce import COMPRESSIONS
@@ -35,7 +35,7 @@ topic_option = click.option(
     default="bench",
     show_default=True,
     shell_complete=complete_topics,
-    help="It is kept afterwards.",
+    help="The topic; it is not deleted afterwards.",
 )
 partitions_option = click.option(
     "--partitions",
@@ -43,7 +43,7 @@ partitions_option = click.option(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="If the topic is to be created.",
+    help="Partitions of the topic, if it does not exist.",
 )
 size_option = click.option(
     "--size",
@@ -115,7 +115,7 @@ def produce(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Write records as fast as they go; rate, and latency from send to acknowledgement."""
+    """Write records as fast as possible; measures rate, and latency from send to acknowledgement."""
     _ensure_topic(cluster, topic, partitions)
     producer = cluster.producer(
         {
@@ -157,12 +157,12 @@ def produce(
     "-n",
     metavar="N",
     type=click.IntRange(min=1),
-    help="At most this many. Default: all there are now.",
+    help="At most this many. Default: all current records.",
 )
 @json_option
 @cluster_options
 def consume(topic: str, records: int | None, as_json: bool, cluster: Cluster) -> None:
-    """Read a topic from its beginning as fast as it comes."""
+    """Read a topic from its beginning as fast as possible."""
     partitions = choose_partitions(cluster.topic(topic), [])
     starts, ends = find_range(cluster, topic, partitions, Position("earliest"), read_committed=False)
     total = sum(ends[p] - starts[p] for p in partitions)
@@ -197,7 +197,7 @@ def consume(topic: str, records: int | None, as_json: bool, cluster: Cluster) ->
 @json_option
 @cluster_options
 def latency(topic: str, records: int, size: int, acks: str, as_json: bool, cluster: Cluster) -> None:
-    """Send one record at a time and wait until a consumer has it: latency from end to end."""
+    """Send one record at a time and wait until a consumer has it; measures end-to-end latency."""
     _ensure_topic(cluster, topic, 1)
     _, ends = find_range(cluster, topic, [0], Position("latest"), read_committed=False)
     producer = cluster.producer(

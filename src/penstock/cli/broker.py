@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from penstock.cli.options import json_option
+from penstock.cli.options.properties import key_values, read_properties, resolved
+from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
-from penstock.cli.properties import key_values, read_properties, resolved
 from penstock.cli.up.commands import run_broker
 
 
@@ -25,7 +25,7 @@ from penstock.cli.up.commands import run_broker
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting over those of the file (repeatable).",
+    help="A setting that overrides the file (repeatable).",
 )
 @click.option(
     "--ready-file",

@@ -32,7 +32,7 @@ _CONNECT_TIMEOUT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition as Metadata tells it; `leader` is -1 when there is none."""
+    """One partition as Metadata reports it; `leader` is -1 when there is none."""
 
     index: int
     leader: int
@@ -42,7 +42,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic as Metadata tells it."""
+    """One topic as Metadata reports it."""
 
     name: str
     partitions: tuple[PartitionInfo, ...]
@@ -124,6 +124,9 @@ class Cluster:
     def _new(self, kind: Any, settings: Mapping[str, object]) -> Any:
         from confluent_kafka import KafkaException
 
+        from penstock.client.errors import BadClientSetting
+        from penstock.client.librdkafka import with_login
+
         config = {
             "client.id": "penstock-cli",
             "socket.timeout.ms": max(1000, int(self.timeout * 1000)),
@@ -133,9 +136,11 @@ class Cluster:
             "error_cb": self._on_error,
         }
         try:
-            return kind(config, logger=_librdkafka_log(self.verbose))
+            return kind(with_login(config), logger=_librdkafka_log(self.verbose))
         except KafkaException as error:
             raise click.UsageError(f"client settings: {reason(error.args[0])}") from error
+        except BadClientSetting as error:
+            raise click.UsageError(f"client settings: {error}") from error
 
     def _on_error(self, error: KafkaError) -> None:
         # "all brokers down" says less than the error that came before it, such as a failed handshake.

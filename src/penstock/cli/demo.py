@@ -14,7 +14,7 @@ import click
 
 from penstock.cli.client import kafka_exception
 from penstock.cli.failure import FAILED, CommandFailed, reason
-from penstock.cli.options import json_option
+from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json, note
 from penstock.errors import PenstockError
 
@@ -33,7 +33,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     show_envvar=True,
     default="data",
     show_default=True,
-    help="Where everything is kept; a replay that is there goes on.",
+    help="Directory for all data. An earlier replay in it continues.",
 )
 @click.option(
     "--port",
@@ -49,7 +49,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     type=click.FloatRange(min=1),
     envvar="RUN_SECONDS",
     show_envvar=True,
-    help="End by itself after about so long, with a summary.",
+    help="Stop after about this many seconds, with a summary.",
 )
 @click.option(
     "--speed",
@@ -57,7 +57,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     type=click.FloatRange(min=1, max=86_400),
     default=3600.0,
     show_default=True,
-    help="Seconds of the year 2013 in each second.",
+    help="How many seconds of 2013 to replay each second.",
 )
 @click.option(
     "--from",
@@ -65,12 +65,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     metavar="DATE",
     default="2013-02-07",
     show_default=True,
-    help="The day to begin with. (A blizzard comes on 8 February.)",
+    help="The first day of the replay. (A blizzard comes on 8 February.)",
 )
 @click.option(
-    "--seed", metavar="N", type=int, default=2013, show_default=True, help="Which flights go wrong."
+    "--seed",
+    metavar="N",
+    type=int,
+    default=2013,
+    show_default=True,
+    help="Seed that decides which flights are late or broken.",
 )
-@click.option("--fresh", is_flag=True, help="Delete the demonstration's topics and tables first.")
+@click.option("--fresh", is_flag=True, help="Delete the demo's topics and tables first.")
 @click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
 @json_option
 def demo(
@@ -86,9 +91,9 @@ def demo(
 ) -> None:
     """Stream real flights through Penstock and Spark.
 
-    Flights and weather of 2013 are replayed into topics, some late and some broken; the pipeline sets the
-    broken ones apart, joins the others with the weather, keeps them in a Delta table, counts delays by
-    airport and hour, and raises alerts. What comes out is shown as it changes.
+    Flights and weather of 2013 are replayed into topics, some late and some broken; the pipeline sends the
+    broken ones to a dead-letter topic, joins the others with the weather, keeps them in a Delta table, counts
+    delays by airport and hour, and raises alerts. What comes out is shown as it changes.
 
     \b
       penstock demo

@@ -23,7 +23,7 @@ _LONG_WORK_BYTES = 64 << 20
 
 @click.group()
 def log() -> None:
-    """Look into the files of a log, and check them."""
+    """Show and check the files of a log."""
 
 
 @log.command()
@@ -34,9 +34,9 @@ def log() -> None:
 @click.option("--deep", is_flag=True, help="Show each record, without its contents.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each line.")
 def dump(files: tuple[str, ...], records: bool, deep: bool, as_json: bool) -> None:
-    """Show what FILE holds: a .log, .index, .timeindex, .txnindex or .snapshot file, a checkpoint,
+    """Show the contents of FILE: a .log, .index, .timeindex, .txnindex or .snapshot file, a checkpoint,
     partition.metadata or meta.properties."""
-    from penstock.log.scan import CorruptSegment
+    from penstock.log.recovery.scan import CorruptSegment
     from penstock.log.tools.dump import DumpError, dump_file
 
     failures = []
@@ -70,8 +70,8 @@ def verify(directories: tuple[str, ...], transaction_version: int | None, as_jso
     """Check DIR, a partition's directory or a data directory: every batch, record, index and snapshot, and
     whether each transaction marker ended a transaction.
 
-    Exits with 1 when something is wrong, and says in which file, where, and what to do. Warnings, about what
-    the log alone cannot decide, do not count.
+    Exits with 1 when something is wrong, and names the file, the position, and what to do. Warnings do not
+    count: they concern what the log files cannot decide.
     """
     from penstock.log.tools.verify import NotALogDirectory, Report, total_bytes
     from penstock.log.tools.verify import verify as check

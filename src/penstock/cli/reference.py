@@ -13,7 +13,7 @@ _WIDTH: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
 _INTRODUCTION = f"""\
 # The command line
 
-Made from the commands themselves by `python -m penstock.cli.reference > docs/cli.md`; a test keeps it true.
+Generated from the commands by `python -m penstock.cli.reference > docs/cli.md`; a test compares the two.
 
 Every command but `up`, `broker` and `log` is a Kafka client and works with any Kafka cluster (`--bootstrap`).
 {EPILOG} A broken pipe (`| head`) is not a failure.

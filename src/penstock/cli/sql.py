@@ -20,12 +20,12 @@ import click
 from click.core import ParameterSource
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import FILE, address_options, client_of, json_option, options
+from penstock.cli.options.properties import key_values
+from penstock.cli.options.secret_files import write_secret
+from penstock.cli.options.serving import access_of, serving_options
+from penstock.cli.options.shared import FILE, address_options, client_of, json_option, options
 from penstock.cli.output import emit_json, note
-from penstock.cli.properties import key_values
 from penstock.cli.schemas.registry_options import registry_address
-from penstock.cli.secret_files import write_secret
-from penstock.cli.serving_options import access_of, serving_options
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Where:
 
         Cluster(self._given["bootstrap"], translate(self._kafka), timeout=_REACH_SECONDS).topics()
 
-    def settings(self, *, python_functions: bool) -> EngineSettings:
+    def settings(self, *, python_functions: bool, as_user: bool) -> EngineSettings:
         from penstock.client.settings import kafka_names
         from penstock.sql.settings import EngineSettings
 
@@ -89,13 +89,14 @@ class _Where:
             master=given["master"],
             conf=key_values(given["conf"], "--conf"),
             python_functions=python_functions,
+            as_user=as_user,
         )
 
 
 _WHERE = options(
     address_options("client"),
-    registry_address("The schema registry that types topics."),
-    click.option("--no-registry", is_flag=True, help="There is none: only declared streams and tables."),
+    registry_address("The schema registry with the types of topics."),
+    click.option("--no-registry", is_flag=True, help="Use no registry: only declared streams and tables."),
     click.option(
         "--data",
         metavar="DIR",
@@ -164,10 +165,21 @@ def _needs_extra() -> Iterator[None]:
     help="The authority of the server's certificate, PEM.",
 )
 @click.option(
-    "--execute", "-e", "statements", metavar="SQL", multiple=True, help="Run this and end (repeatable)."
+    "--execute",
+    "-e",
+    "statements",
+    metavar="SQL",
+    multiple=True,
+    help="Run this statement and exit (repeatable).",
 )
 @click.option(
-    "--file", "-f", "files", metavar="FILE", multiple=True, type=FILE, help="Run a file first (repeatable)."
+    "--file",
+    "-f",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=FILE,
+    help="Run the statements of a file first (repeatable).",
 )
 @click.option(
     "--set", "properties", metavar="KEY=VALUE", multiple=True, help="As SET: a property (repeatable)."
@@ -179,7 +191,7 @@ def _needs_extra() -> Iterator[None]:
     "--history",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the prompt keeps what was typed.  [default: ~/.penstock_sql_history]",
+    help="File for the prompt's history.  [default: ~/.penstock_sql_history]",
 )
 @_where_options
 @json_option
@@ -199,8 +211,8 @@ def sql(
 ) -> None:
     """Query topics in SQL, continuously or once.
 
-    A prompt on a terminal; otherwise what comes on stdin is run. Files come before -e, the first error is the
-    end. With --json each line of the server's answer is printed as it is.
+    Opens a prompt on a terminal; otherwise runs the statements on stdin. Files run before -e, and the first
+    error ends the run. With --json each line of the server's answer is printed as it is.
 
     \b
       penstock sql
@@ -263,7 +275,14 @@ def _server(
         # Who runs the server is who types the statements: nobody else on this machine has the password.
         password = secrets.token_urlsafe(24)
         write_secret(Path(directory) / "users", f"shell: {password}\n")
-        words += ["--allow-python-functions", "--auth-file", str(Path(directory) / "users")]
+        # The server's own login at the cluster is that of who uses the shell.
+        words += [
+            "--allow-python-functions",
+            "--run-as",
+            "server",
+            "--auth-file",
+            str(Path(directory) / "users"),
+        ]
         with log.open("wb") as out:
             # In a session of its own a Ctrl-C does not reach it: it is stopped by the pipe.
             process = subprocess.Popen(
@@ -326,7 +345,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     topic="the topic __penstock_sql",
     port=PORT,
     group="penstock-sql",
-    ready="(sql, pid, leads) when statements are taken",
+    ready="(sql, pid, leads) when the server accepts statements",
 )
 @click.option(
     "--max-requests",
@@ -334,12 +353,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="How many requests, push queries too, may run at once.",
+    help="How many requests, including push queries, may run at the same time.",
 )
 @click.option(
     "--allow-python-functions",
     is_flag=True,
-    help="Take CREATE FUNCTION … LANGUAGE PYTHON: whoever can send statements can then run code here.",
+    help="Allow CREATE FUNCTION … LANGUAGE PYTHON. Anyone who can send statements can then run code here.",
+)
+@click.option(
+    "--run-as",
+    type=click.Choice(("user", "server")),
+    default="user",
+    show_default=True,
+    help="Whose ACLs at the cluster count for statements: the logged-in user's, or the server's.",
 )
 @click.option("--from-parent", is_flag=True, hidden=True, help="Of the shell: ends when stdin is closed.")
 @json_option
@@ -347,14 +373,16 @@ def serve(
     where: _Where,
     ready_file: str | None,
     allow_python_functions: bool,
+    run_as: str,
     from_parent: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Run a SQL server: statements over HTTP, continuous queries on Spark.
 
-    Queries are kept in the topic __penstock_sql, and go on where they were when a server starts again. Start
-    several on one cluster: one leads and runs them, the others pass statements on and take over when it dies.
+    Queries are kept in the topic __penstock_sql, and continue where they stopped when a server restarts.
+    Start several on one cluster: one leads and runs them, the others forward statements and take over when
+    it dies.
     It runs until Ctrl-C or SIGTERM, which stop it cleanly.
 
     \b
@@ -373,7 +401,7 @@ def serve(
             )
 
     access = access_of(given)
-    engine = where.settings(python_functions=allow_python_functions)
+    engine = where.settings(python_functions=allow_python_functions, as_user=run_as == "user")
     settings = server.ServerSettings(engine=engine, **access, **given)
     parent = sys.stdin.fileno() if from_parent else None
     try:

@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import json_option
+from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
 from penstock.ensemble import Member, ServerSpec, ZooKeeperProcess, free_port
 from penstock.errors import PenstockError
@@ -68,7 +68,7 @@ def start(
 ) -> None:
     """Run a ZooKeeper server until Ctrl-C.
 
-    It is the one inside the PySpark package, run with the Java of this machine.
+    Uses the ZooKeeper in the PySpark package, and the Java of this machine.
 
     \b
       penstock zookeeper start --data /var/lib/zk

@@ -32,7 +32,7 @@ CONTROL, FETCH = "control", "fetch"  # what a connection is for: records do not 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as Metadata tells it. A cluster older than Kafka 2.8 gives it the zero id."""
+    """A topic as Metadata reports it. A cluster older than Kafka 2.8 gives it the zero id."""
 
     name: str
     id: UUID
@@ -186,7 +186,7 @@ class Brokers:
             return known[1]
         found = self.metadata([name])
         if name not in found:
-            raise UnknownTopicOrPartition(f"there is no topic {name}")
+            raise UnknownTopicOrPartition(f"topic {name} does not exist")
         return found[name]
 
     def remembered(self, name: str) -> TopicInfo | None:

@@ -60,7 +60,7 @@ class Cluster:
         self._brokers.close()
 
     def id(self) -> str | None:
-        """The cluster's own id; None from brokers that do not tell it."""
+        """The cluster's own id; None from brokers that do not report it."""
         self._brokers.retry("asking for the cluster's id", lambda: self._brokers.metadata([]))
         return self._brokers.cluster_id
 
@@ -236,7 +236,7 @@ class Cluster:
 
         def ask() -> None:
             coordinator = self._brokers.coordinator(transactional_id, transactional=True)
-            # Up to here ending twice, as after a lost answer, is the same as once; later the epoch goes on.
+            # Up to here ending twice, as after a lost answer, is the same as once; later the epoch continues.
             answer = coordinator.request(ApiKey.END_TXN, request, at_most=_SAME_EPOCH_END)
             check(answer.error_code, f"transactional id {transactional_id}")
 

@@ -83,7 +83,7 @@ class Connection:
     def _authenticate(self) -> None:
         """SaslHandshake and SaslAuthenticate (KIP-43, KIP-152)."""
         security = self._settings.security
-        who = f"{security.mechanism} as {security.username}"
+        who = f"{security.mechanism} as {security.username}" if security.username else security.mechanism
         answer = self.request(ApiKey.SASL_HANDSHAKE, Message(mechanism=security.mechanism))
         if answer.error_code:
             raise AuthenticationFailed(
@@ -95,6 +95,8 @@ class Connection:
         while True:
             answer = self.request(ApiKey.SASL_AUTHENTICATE, Message(auth_bytes=message))
             if answer.error_code:
+                if not mechanism.done and security.tokens is not None:
+                    mechanism.respond(b"refused")
                 reason = answer.error_message or error_for_code(answer.error_code).kafka_name
                 raise AuthenticationFailed(f"the broker at {self.address} refused {who}: {reason}")
             if not mechanism.done:

@@ -1,24 +1,19 @@
-"""SASL from the client's side, without a socket: PLAIN (RFC 4616) and SCRAM (RFC 5802, 7677).
+"""SASL of the client, without a socket: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677), OAUTHBEARER (RFC 7628).
 
-A mechanism says its first message and answers each of the server's; `done` tells whether the server has shown
+A mechanism says its first message and answers each of the server's; `done` shows whether the server has shown
 what it must. SCRAM checks the server as well: one that does not know the password is not believed.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import secrets
 from collections.abc import Callable
 from typing import Protocol
 
 from penstock.client.errors import AuthenticationFailed
+from penstock.client.oauth import Token, TokenSource, current, forget
 from penstock.client.security import Security
-
-# More than this takes a client many seconds: a server that asks for it means no good.
-_MOST_ITERATIONS = 10_000_000
+from penstock.credentials.scram import ClientScram, ScramFailed
 
 
 class Mechanism(Protocol):
@@ -31,9 +26,13 @@ class Mechanism(Protocol):
 
 def mechanism(security: Security, nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> Mechanism:
     """The mechanism of these settings; `nonce` gives a text that was never used before."""
+    if security.tokens is not None:
+        return OAuthBearer(security.tokens)
     if security.mechanism == "PLAIN":
         return Plain(security.username, security.password)
-    return Scram(security.mechanism, security.username, security.password, nonce())
+    return Scram(
+        security.mechanism, security.username, security.password, nonce(), is_token=security.is_token
+    )
 
 
 class Plain:
@@ -50,68 +49,58 @@ class Plain:
         raise AuthenticationFailed("the broker asked for more than PLAIN has")
 
 
+class OAuthBearer:
+    """One bearer token; what the broker has against it comes as a challenge."""
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, source: TokenSource) -> None:
+        self.done = False
+        self._source = source
+        self._token: Token | None = None
+        self._refused = False
+
+    def first(self) -> bytes:
+        self._token = current(self._source)
+        more = "".join(f"\x01{name}={value}" for name, value in self._source.extensions)
+        return f"n,,\x01auth=Bearer {self._token.value}{more}\x01\x01".encode()
+
+    def respond(self, challenge: bytes) -> bytes:
+        if not challenge:
+            self.done = True
+            return b""
+        if self._token is not None:
+            forget(self._source, self._token)
+        if self._refused:
+            raise AuthenticationFailed("the broker refused the token")
+        self._refused = True
+        return b"\x01"  # RFC 7628, 3.2.3: the error is acknowledged, and the broker fails the login
+
+
 class Scram:
     """SCRAM-SHA-256 or SCRAM-SHA-512, without channel binding, as Kafka's brokers speak it."""
 
-    def __init__(self, name: str, username: str, password: str, nonce: str) -> None:
+    def __init__(
+        self, name: str, username: str, password: str, nonce: str, *, is_token: bool = False
+    ) -> None:
         self.name = name
         self.done = False
-        self._hash = "sha" + name.rpartition("-")[2]
-        self._password = password.encode()
-        self._nonce = nonce
-        escaped = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={escaped},r={nonce}"
-        self._server_signature = b""
+        self._proved = False
+        self._scram = ClientScram(name, username, password, nonce, is_token=is_token)
 
     def first(self) -> bytes:
-        return f"n,,{self._first_bare}".encode()
+        return self._scram.first()
 
     def respond(self, challenge: bytes) -> bytes:
-        fields = self._fields(challenge)
-        if "e" in fields:
-            raise AuthenticationFailed(f"the broker refused {self.name}: {fields['e']}")
-        if self._server_signature:
-            self._check(fields)
-            return b""
-        return self._proof(challenge.decode(), fields)
-
-    def _proof(self, server_first: str, fields: dict[str, str]) -> bytes:
-        nonce = fields.get("r", "")
+        if challenge.startswith(b"e="):
+            reason = challenge[2:].decode(errors="replace")
+            raise AuthenticationFailed(f"the broker refused {self.name}: {reason}")
         try:
-            salt = base64.b64decode(fields["s"], validate=True)
-            iterations = int(fields["i"])
-        except (KeyError, ValueError, binascii.Error):
-            raise self._garbled() from None
-        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise AuthenticationFailed(f"the broker's {self.name} nonce does not continue ours")
-        if not 0 < iterations <= _MOST_ITERATIONS:
-            raise AuthenticationFailed(f"the broker asks for {iterations} iterations of {self.name}")
-        final = f"c=biws,r={nonce}"
-        signed = f"{self._first_bare},{server_first},{final}".encode()
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
-        client_key = self._hmac(salted, b"Client Key")
-        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), signed)
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
-        return f"{final},p={base64.b64encode(proof).decode()}".encode()
-
-    def _check(self, fields: dict[str, str]) -> None:
-        try:
-            shown = base64.b64decode(fields["v"], validate=True)
-        except (KeyError, binascii.Error):
-            raise self._garbled() from None
-        if not hmac.compare_digest(shown, self._server_signature):
-            raise AuthenticationFailed("the broker does not know the password either: it may be an impostor")
+            if not self._proved:
+                self._proved = True
+                return self._scram.proof(challenge)
+            self._scram.check(challenge)
+        except ScramFailed as error:
+            raise AuthenticationFailed(f"{self.name} with the broker failed: {error}") from None
         self.done = True
-
-    def _hmac(self, key: bytes, data: bytes) -> bytes:
-        return hmac.digest(key, data, self._hash)
-
-    def _fields(self, message: bytes) -> dict[str, str]:
-        try:
-            return dict(part.split("=", 1) for part in message.decode().split(","))
-        except (UnicodeDecodeError, ValueError):
-            raise self._garbled() from None
-
-    def _garbled(self) -> AuthenticationFailed:
-        return AuthenticationFailed(f"the broker's {self.name} message cannot be read")
+        return b""

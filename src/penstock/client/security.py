@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.client.errors import BadClientSetting
+from penstock.client.oauth import AWS_MSK_IAM, OAUTHBEARER, TOKEN_MECHANISMS, TokenSource, token_source
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER, AWS_MSK_IAM)
 
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
@@ -40,6 +41,10 @@ class Security:
     mechanism: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
+    is_token: bool = False
+    """`username` is the id of a delegation token (KIP-48), `password` its HMAC in base64."""
+    tokens: TokenSource | None = None
+    """Of OAUTHBEARER, which AWS_MSK_IAM is, too."""
 
     @property
     def tls(self) -> bool:
@@ -60,12 +65,19 @@ class Security:
         certificate = key = ca = None
         versions: tuple[str, ...] = ()
         mechanism = username = password = ""
+        is_token, tokens = False, None
         if protocol.endswith("SSL"):
             ca = _truststore(settings)
             certificate, key = _keystore(settings)
             versions = _versions(settings)
         if protocol.startswith("SASL"):
-            mechanism, username, password = _credentials(settings)
+            mechanism = _mechanism(settings)
+            options = jaas_options(settings["sasl.jaas.config"]) if settings.get("sasl.jaas.config") else {}
+            if mechanism in TOKEN_MECHANISMS:
+                tokens, mechanism = token_source(settings, mechanism, options), OAUTHBEARER
+            else:
+                username, password = _credentials(settings, mechanism, options)
+                is_token = options.get("tokenauth", "").lower() == "true"
         identification = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
         return cls(
             protocol,
@@ -78,6 +90,8 @@ class Security:
             mechanism=mechanism,
             username=username,
             password=password,
+            is_token=is_token,
+            tokens=tokens,
         )
 
     def context(self) -> ssl.SSLContext:
@@ -160,12 +174,15 @@ def _versions(settings: Mapping[str, str]) -> tuple[str, ...]:
     return names
 
 
-def _credentials(settings: Mapping[str, str]) -> tuple[str, str, str]:
+def _mechanism(settings: Mapping[str, str]) -> str:
     mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "GSSAPI"
     mechanism = mechanism.strip().upper()
     if mechanism not in MECHANISMS:
         raise BadClientSetting(f"sasl.mechanism={mechanism}: must be one of {', '.join(MECHANISMS)}")
-    options = jaas_options(settings["sasl.jaas.config"]) if settings.get("sasl.jaas.config") else {}
+    return mechanism
+
+
+def _credentials(settings: Mapping[str, str], mechanism: str, options: Mapping[str, str]) -> tuple[str, str]:
     username = settings.get("sasl.username") or options.get("username")
     password = settings.get("sasl.password") or options.get("password")
     if not username or password is None:
@@ -173,7 +190,7 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str, str, str]:
             f"sasl.mechanism={mechanism} needs a name and a password: give sasl.jaas.config, "
             "or sasl.username and sasl.password"
         )
-    return mechanism, username, password
+    return username, password
 
 
 def jaas_options(text: str) -> dict[str, str]:

@@ -212,14 +212,14 @@ _CLUSTER = (
     _row("controlled.shutdown.enable", BOOLEAN, True, None,
          "Move leaders to other brokers before this one stops."),
     _row("follower.replication.throttled.rate", LONG, LONG_MAX, Range(0),
-         "Bytes in a second that followers here may fetch for follower.replication.throttled.replicas.",
+         "Bytes a second that followers on this broker fetch for follower.replication.throttled.replicas.",
          dynamic=True),
     _row("leader.imbalance.check.interval.seconds", LONG, 300, Range(1),
          "How often the controller looks whether preferred leaders lead."),
     _row("leader.imbalance.per.broker.percentage", INT, 10, Range(0, 100),
          "Up to this share of a broker's partitions may be led elsewhere."),
     _row("leader.replication.throttled.rate", LONG, LONG_MAX, Range(0),
-         "Bytes in a second that leaders here may send of leader.replication.throttled.replicas.",
+         "Bytes a second that leaders on this broker send of leader.replication.throttled.replicas.",
          dynamic=True),
     _row("replica.fetch.backoff.ms", INT, SECOND, Range(0), "How long a follower waits after an error."),
     _row("replica.fetch.max.bytes", INT, MIB, Range(0), "Bytes that a follower fetches of one partition."),
@@ -234,7 +234,8 @@ _CLUSTER = (
          "RackAwareReplicaSelector (in Kafka's package) lets consumers read from a follower in their rack."),
     _row("replica.socket.timeout.ms", INT, 30 * SECOND, Range(1), "How long a broker waits for another."),
     _row("zookeeper.connect", STRING, None, None,
-         "The servers of a cluster's metadata, host:port,host:port/chroot; without it a broker is alone."),
+         "The ZooKeeper servers of the cluster, host:port,host:port/chroot. Default: none, a"
+         " single broker with its metadata in a local file."),
     _row("zookeeper.connection.timeout.ms", INT, 18 * SECOND, Range(1),
          "How long to wait for a server to answer."),
     _row("zookeeper.session.timeout.ms", INT, 18 * SECOND, Range(1),
@@ -295,7 +296,8 @@ class BrokerConfig:
     protocol of each listener, `inter_broker_listener` the name of the one for the other brokers.
     """
 
-    __slots__ = ("_of_listeners", "_typed", "dynamic_broker", "dynamic_default", "values")
+    # Every setting is an attribute in __dict__: they are read for each request.
+    __slots__ = ("__dict__", "_of_listeners", "_typed", "dynamic_broker", "dynamic_default", "values")
 
     values: dict[str, str]
     dynamic_broker: dict[str, str]
@@ -316,6 +318,7 @@ class BrokerConfig:
         set_(self, "dynamic_broker", dynamic_broker)
         set_(self, "_typed", typed)
         set_(self, "_of_listeners", of_listeners)
+        self.__dict__.update(typed)
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> BrokerConfig:
@@ -355,14 +358,8 @@ class BrokerConfig:
         return found
 
     def __getattr__(self, attribute: str) -> Any:
-        # Only reached for what is no slot. The guard keeps copy and pickle, which probe an object
-        # that has no slots filled yet, from recursing.
-        if attribute.startswith("_"):
-            raise AttributeError(attribute)
-        try:
-            return self._typed[attribute]
-        except KeyError:
-            raise AttributeError(f"no broker setting {attribute}") from None
+        # Only reached for what is neither a slot nor a setting.
+        raise AttributeError(f"no broker setting {attribute}")
 
     def __setattr__(self, attribute: str, value: object) -> None:
         raise AttributeError("a BrokerConfig does not change")

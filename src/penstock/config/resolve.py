@@ -1,4 +1,4 @@
-"""From settings as text to what a partition works with, and back to what DescribeConfigs tells.
+"""From settings as text to what a partition works with, and back to what DescribeConfigs shows.
 
 A topic's setting is its own override, or else the strongest of the broker settings that are its synonyms.
 """

@@ -35,7 +35,7 @@ class UserAndPassword:
 
 _BROKER = (
     _row("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, Range(1),
-         "How often expired delegation tokens are removed; they let nobody in before that, either.",
+         "How often expired delegation tokens are deleted. They are rejected as soon as they expire.",
          dynamic=False),
     _row("delegation.token.expiry.time.ms", LONG, 86_400_000, Range(1),
          "How long a delegation token is good for until it is renewed.", dynamic=False),

@@ -224,7 +224,7 @@ class SinkTask:
     """Writes a part of the topics' records, in batches. One thread calls all methods."""
 
     rewind: dict[TopicPartition, int]
-    """Fill it in `put`: where to go on reading, for a sink that keeps offsets with its data."""
+    """Fill it in `put`: where to continue reading, for a sink that keeps offsets with its data."""
     report: Callable[[SinkRecord, Exception], None]
     """Call it for one bad record of a batch: `errors.tolerance` decides, the dead letter queue gets it."""
 

@@ -2,7 +2,7 @@
 
 PenstockError
 └── ConnectError             the task fails, and is restarted with backoff up to its limit
-    ├── RetriableError       the same call is made again, with backoff
+    ├── RetriableError       the same call is retried, with backoff
     └── DataError            one record is bad: `errors.tolerance` decides
 """
 

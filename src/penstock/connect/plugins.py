@@ -29,6 +29,7 @@ _BUILT_IN = (
     "penstock.connect.connectors.directories:DirectorySource",
     "penstock.connect.connectors.directories:DirectorySink",
     "penstock.connect.connectors.datagen:Datagen",
+    "penstock.connect.connectors.lake:LakeSink",
 )
 
 
@@ -61,10 +62,10 @@ def _by_entry_point() -> Iterator[type[Connector]]:
         try:
             plugin = entry.load()
         except ImportError as error:
-            log.info("the plugin %s is left out: it needs %s", entry.name, error.name)
+            log.info("plugin %s is not available: it needs %s", entry.name, error.name)
             continue
         except Exception:
-            log.exception("the plugin %s is left out: it cannot be imported", entry.name)
+            log.exception("plugin %s is not available: it cannot be imported", entry.name)
             continue
         if inspect.isclass(plugin) and issubclass(plugin, Connector):
             yield plugin

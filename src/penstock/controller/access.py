@@ -32,7 +32,7 @@ MAX_CHANGED = 10_000
 def plan_create_acls(
     image: ClusterImage, acls: Sequence[Acl]
 ) -> tuple[list[ApiError | None], dict[str, Acl]]:
-    """An error or None for each, and the new ones; one that is there already is a success."""
+    """An error or None for each, and the new ones; one that already exists is a success."""
     results: list[ApiError | None] = []
     created: dict[str, Acl] = {}
     for acl in acls:

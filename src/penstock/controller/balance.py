@@ -1,7 +1,7 @@
 """Leaders that are asked for, and leaders given back: preferred and unclean elections. Pure.
 
 The preferred leader is the first replica. It leads when it is alive and in sync: right away where somebody
-asks (ElectLeaders), and by itself where a broker leads too few of the partitions that prefer it.
+asks (ElectLeaders), and automatically where a broker leads too few of the partitions that prefer it.
 """
 
 from __future__ import annotations

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from penstock.controller.elections import PartitionChange
 from penstock.metadata.image import NO_LEADER
-
-_NAMED = 3
-"""So many partitions are named; the others are counted."""
+from penstock.metadata.partition_names import some_of
 
 
 def summaries(changes: Iterable[PartitionChange]) -> Iterator[tuple[int, str]]:
@@ -20,13 +18,7 @@ def summaries(changes: Iterable[PartitionChange]) -> Iterator[tuple[int, str]]:
             kinds.setdefault(kind, []).append(f"{change.topic}-{change.new.index}")
     for (level, what), names in kinds.items():
         count = f"{len(names)} partition{'s' if len(names) > 1 else ''}"
-        yield level, f"{count} {what}: {some_of(names)}"
-
-
-def some_of(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+        yield level, f"{what} for {count}: {some_of(names)}"
 
 
 def _kinds(change: PartitionChange) -> Iterator[tuple[int, str]]:
@@ -34,20 +26,20 @@ def _kinds(change: PartitionChange) -> Iterator[tuple[int, str]]:
     if new.leader == old.leader:
         pass
     elif new.leader == NO_LEADER:
-        yield logging.WARNING, f"led by nobody any more, broker {old.leader} is gone"
+        yield logging.WARNING, f"no leader (broker {old.leader} is offline)"
     elif new.leader not in old.isr:
-        yield logging.WARNING, f"led by broker {new.leader}, which was not in sync: records may be lost"
+        yield logging.WARNING, f"unclean leader election of broker {new.leader}, which may lose records,"
     else:
-        before = "nobody" if old.leader == NO_LEADER else f"broker {old.leader}"
-        yield logging.INFO, f"led by broker {new.leader}, no longer by {before}"
+        before = "none" if old.leader == NO_LEADER else f"broker {old.leader}"
+        yield logging.INFO, f"new leader broker {new.leader} (was {before})"
     for replica in set(old.isr) - set(new.isr):
-        yield logging.INFO, f"without broker {replica} in sync"
+        yield logging.INFO, f"shrinking ISR by broker {replica}"
     if old.replicas != new.replicas:
         if new.adding or new.removing:
             target = [replica for replica in new.replicas if replica not in new.removing]
-            yield logging.INFO, f"on the way to brokers {_numbers(target)}"
+            yield logging.INFO, f"reassignment to brokers {_numbers(target)} started"
         else:
-            yield logging.INFO, f"on brokers {_numbers(new.replicas)} now"
+            yield logging.INFO, f"reassignment to brokers {_numbers(new.replicas)} completed"
 
 
 def _numbers(brokers: Iterable[int]) -> str:

@@ -70,7 +70,7 @@ def plan_alter(
             elif resource.type == ResourceType.BROKER_LOGGER and incremental:
                 _alter_loggers(config, resource)
             elif resource.type == ResourceType.CLIENT_METRICS:
-                raise InvalidRequest("Client metrics are not collected here: there are no subscriptions.")
+                raise InvalidRequest("Client metrics subscriptions are not supported.")
             else:
                 raise InvalidRequest(f"Unknown resource type {resource.type}")
         except ApiError as caught:

@@ -2,7 +2,7 @@
 
 Changes are made one after the other. Each is one transaction of the store; when it is durable the new image
 is put in place and the subscribers hear of it, before the caller gets its answer. If somebody else has
-changed the store meanwhile, the image is read again and the change planned anew.
+changed the store meanwhile, the image is read again and the change planned again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import logging
 import secrets
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -157,6 +157,28 @@ class Controller:
         """What the token has become; DelegationTokenNotFound where there is none."""
         return await self._change(lambda: self._alter_token(token_id, change))
 
+    # What the store itself has now. An image may be behind: that it lacks a topic does not say that the topic
+    # was deleted. StoreUnavailable where the store cannot be asked.
+
+    async def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
+        """The ids of those of these topics that exist."""
+        paths = {layout.topic_path(name): name for name in names}
+        found = await self._store.read(paths)
+        return {paths[path]: layout.topic_id(value) for path, (value, _) in found.items()}
+
+    async def all_topic_ids(self) -> set[uuid.UUID]:
+        return {
+            layout.topic_id(value)
+            for path, (value, _) in (await self._store.list("/topics")).items()
+            if layout.is_topic_path(path)
+        }
+
+    async def missing_partitions(self, keys: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Those of these partitions that do not exist."""
+        paths = {layout.state_path(*key): key for key in keys}
+        found = await self._store.read(paths)
+        return {key for path, key in paths.items() if path not in found}
+
     async def salt_key(self) -> bytes:
         """A secret of the cluster, of which the salts of unknown users are made."""
         return await self._change(self._salt_key)
@@ -169,7 +191,7 @@ class Controller:
         """Gives every partition led here the next epoch, in one transaction; returns how many there are.
 
         After an unclean start the log may have lost its tail: under the old epoch, offsets there would be
-        given out a second time for other records, and nobody could tell the two apart.
+        given out a second time for other records, and the two could not be distinguished.
         """
         return await self._change(self._bump_leader_epochs)
 
@@ -229,9 +251,9 @@ class Controller:
             self._refused = ""
         except ConfigError as error:
             # Who has altered them does not know what this broker was started with. It keeps what it has, and
-            # goes on hearing of all other changes.
+            # continues hearing of all other changes.
             if str(error) != self._refused:
-                log.error("the altered settings are not in force here: %s", error)
+                log.error("could not apply the altered settings on this broker: %s", error)
             self._refused = str(error)
         for callback in list(self._subscribers):
             callback(old, image)

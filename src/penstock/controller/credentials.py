@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.credentials.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, credential
 from penstock.errors import (
     ApiError,
     DuplicateResource,
@@ -12,7 +13,6 @@ from penstock.errors import (
     UnacceptableCredential,
     UnsupportedSaslMechanism,
 )
-from penstock.wire.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, credential
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """By the numbers that the protocol has for them."""

@@ -108,7 +108,7 @@ class ElectedController:
     async def carry_out(self, plan: Plan) -> dict[Key, ApiError | None]:
         """Store what a request comes to; the error of each partition, None where it is as wanted.
 
-        What was stored before another's change came in between counts; the rest is planned anew.
+        What was stored before another's change came in between counts; the rest is planned again.
         """
         results: dict[Key, ApiError | None] = {}
         try:
@@ -125,7 +125,7 @@ class ElectedController:
                     await self._store_all(changes, results)
                     return results
                 except (BadVersion, NoNode) as error:
-                    log.info("planned anew: %s", error)
+                    log.info("metadata changed meanwhile, planning again: %s", error)
                     await self._controller.catch_up()
                     # Errors are those of the newest image.
                     results = {key: error for key, error in results.items() if error is None}
@@ -161,10 +161,10 @@ class ElectedController:
                 await self._look()
             except (BadVersion, NodeExists, NoNode) as error:
                 # Another has changed what this was planned with; its change wakes us, or has done so.
-                log.info("planned anew: %s", error)
+                log.info("metadata changed meanwhile, planning again: %s", error)
                 await self._again(self._controller.catch_up)
             except (StoreUnavailable, NotController) as error:
-                log.info("the controller waits: %s", error)
+                log.info("the controller is waiting: %s", error)
                 await self._again(lambda: asyncio.sleep(_RETRY_SECONDS))
             except Exception:  # the border: a bug in one plan must not leave the cluster without elections
                 log.exception("the controller failed")
@@ -201,4 +201,4 @@ class ElectedController:
             ]
         )
         self._epoch = node + 1
-        log.info("broker %d is the controller, with epoch %d", self._broker_id, self._epoch)
+        log.info("broker %d elected as controller with epoch %d", self._broker_id, self._epoch)

@@ -29,7 +29,7 @@ def changed(
         partition,
         leader=new_leader,
         isr=partition.isr if isr is None else isr,
-        # An epoch also for no leader: the old one, if it lives after all, must not go on under its own.
+        # An epoch also for no leader: the old one, if it lives after all, must not continue under its own.
         leader_epoch=partition.leader_epoch + (new_leader != partition.leader),
         partition_epoch=partition.partition_epoch + 1,
     )

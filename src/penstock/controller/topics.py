@@ -262,7 +262,7 @@ def _grown_topic(image: ClusterImage, spec: PartitionsSpec, load: Load, budget: 
         assigned = [tuple(replicas) for replicas in spec.assignments]
     else:
         assigned = place(image.brokers.values(), load, additional, replication_factor)
-    # A topic made again started above the epochs of its forerunner, which may have had more partitions.
+    # A topic created again started above the epochs of its forerunner, which may have had more partitions.
     leader_epoch = min(partition.leader_epoch for partition in topic.partitions)
     return replace(topic, partitions=topic.partitions + _new_partitions(have, assigned, leader_epoch))
 

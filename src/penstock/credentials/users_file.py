@@ -73,7 +73,7 @@ class UsersFile:
         self._looked_at = float("-inf")
         self._refresh()
         if roles is not None and not self._users:
-            raise ConfigError(f"{setting} {path} names nobody: write `name: password`, one a line")
+            raise ConfigError(f"{setting} {path} has no users: write one `name: password` on each line")
 
     async def knows(self, user: str, password: str) -> bool:
         return await self.check(user, password) is not None

@@ -24,7 +24,7 @@ _TAIL_BYTES = 2000
 
 
 class ChildFailed(PenstockError):
-    """A process of the demonstration did not start, or ended by itself."""
+    """A process of the demonstration did not start, or ended on its own."""
 
 
 class Child:

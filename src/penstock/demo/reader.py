@@ -1,4 +1,4 @@
-"""What the broker tells of the results: the output topics, read committed, as they grow."""
+"""What the broker shows of the results: the output topics, read committed, as they grow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ResultReader(threading.Thread):
             }
         )
         try:
-            # From the beginning, so that the counts are those of the topics, also when a replay goes on.
+            # From the beginning, so that the counts are those of the topics, also when a replay continues.
             consumer.assign(
                 [
                     TopicPartition(topic, partition, 0)

@@ -164,7 +164,7 @@ class Replay:
 
 
 def _partition(key: bytes) -> int:
-    """Where a producer puts the key; known here, because a replay goes on where each partition ends."""
+    """Where a producer puts the key; known here, because a replay continues where each partition ends."""
     return partition_for_key(key, PARTITIONS)
 
 

@@ -179,7 +179,7 @@ class Demo:
             )
         if goes_on:
             self._say(
-                f"The replay in {settings.data} goes on after {flights:,} flights (--fresh begins anew)."
+                f"The replay in {settings.data} continues after {flights:,} flights (--fresh starts over)."
             )
         else:
             self._say(f"A new replay of the flights of 2013, from {settings.start:%d %B} on.")

@@ -1,4 +1,4 @@
-"""The topics of the demonstration, its files beside them, and whether a replay begins or goes on."""
+"""The topics of the demonstration, its files beside them, and whether a replay begins or continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DemoConflict(PenstockError):
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """What decides the records: a replay goes on only with the same."""
+    """What decides the records: a replay continues only with the same."""
 
     start: str
     seed: int
@@ -69,7 +69,7 @@ class Home:
         return self.directory / "project"
 
     def begin(self, settings: ReplaySettings) -> bool:
-        """True when a replay of these settings is there already and goes on; DemoConflict for others."""
+        """True when a replay of these settings is there already and continues; DemoConflict for others."""
         file = self.directory / "replay.json"
         if file.exists():
             there = ReplaySettings(**{"partitions": "by airport", **json.loads(file.read_text())})

@@ -237,7 +237,7 @@ def summary_lines(counts: dict[str, int], reasons: Counter[str], checks: Sequenc
         f"  Delta table   {counts['delta_rows']:,} rows",
     ]
     if counts["not_yet_done"] > 0:
-        lines.append(f"  not yet done  {counts['not_yet_done']:,}: the next run goes on with them")
+        lines.append(f"  not yet done  {counts['not_yet_done']:,}: the next run continues with them")
     lines += [
         f"  {'ok  ' if check.ok else 'FAIL'} {check.promise}" + ("" if check.ok else f": {check.broken}")
         for check in checks

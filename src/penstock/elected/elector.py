@@ -122,8 +122,8 @@ class Elector:
                     self._identity = self._identity.led(False)
                     self._on_leader(None)
                 self._no_member()
-            self._rejoin.set()  # should it answer again, the group is to choose anew
-            log.warning("the group %s has not answered for %.0f s: resigned as leader", self._group, silent)
+            self._rejoin.set()  # should it answer again, the group is to choose again
+            log.warning("no response from group %s for %.0f s: resigned as leader", self._group, silent)
 
     def _no_member(self) -> None:
         if self._is_member and self._on_members is not None:
@@ -159,13 +159,13 @@ class Elector:
                     )
                     return
                 except (UnknownMemberId, IllegalGeneration) as error:
-                    log.info("no longer a member of %s (%s): joining again", self._group, error)
+                    log.info("no longer a member of %s (%s), rejoining", self._group, error)
                     self._member_id, self._generation = "", -1
                     with self._leading:
                         self._no_member()
                     self._identity = self._identity.led(False)  # another one may lead by now
                 except (ClientError, ApiError) as error:
-                    log.warning("the group %s cannot be reached: %s", self._group, error)
+                    log.warning("could not reach group %s: %s", self._group, error)
                     self._wake.wait(backoff)
                     backoff = min(2 * backoff, _MOST_BACKOFF_SECONDS)
             self._leave(brokers)
@@ -216,7 +216,7 @@ class Elector:
         try:
             assignment = decode_assignment(answer.assignment)
         except ValueError as error:
-            log.error("the assignment of %s cannot be read: %s", self._group, error)
+            log.error("could not read the assignment of %s: %s", self._group, error)
             return
         leader = assignment.leader if assignment.error != DUPLICATE_URLS else None
         leads = leader is not None and leader.same(self._identity)
@@ -268,5 +268,5 @@ def _assignment_for(answer: Message) -> Assignment:
         try:
             members[each.member_id] = decode_identity(each.metadata)
         except ValueError as error:
-            log.error("the member %s cannot lead: %s", each.member_id, error)
+            log.error("member %s cannot become leader: %s", each.member_id, error)
     return assign(members)

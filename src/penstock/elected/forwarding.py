@@ -84,11 +84,11 @@ class Forwarder:
                 method, leader.url + path, headers={**passed, FORWARDED: "true"}, content=body
             )
         except httpx.ConnectError as error:
-            log.info("the leader %s is not there: %s", leader.url, error)
+            log.info("the leader %s is not reachable: %s", leader.url, error)
             return None
         except (httpx.HTTPError, ssl.SSLError) as error:
             if repeatable and not isinstance(error, httpx.TimeoutException):
-                log.info("the leader %s gave no answer: %r", leader.url, error)
+                log.info("the leader %s did not respond: %r", leader.url, error)
                 return None
             raise self._failed(
                 f"Error while forwarding the request to the leader {leader.url}: {error!r}"

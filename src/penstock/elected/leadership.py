@@ -91,11 +91,11 @@ class Leadership:
                     await self._store.take_over(self._write_timeout)
                     await self._first()
                     self._leads(True)
-                log.info("leading: read to the end, others are fenced")
+                log.info("became leader: read the topic to its end and fenced other writers")
                 await self._tell()
                 return
             except (NoLongerLeader, StoreUncertain) as error:
-                log.warning("cannot take over as the leader yet: %s", error)
+                log.warning("could not become leader yet: %s", error)
                 await asyncio.sleep(0.2)
 
     def _take_over_again(self) -> None:

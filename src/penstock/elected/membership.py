@@ -55,7 +55,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What every member is told."""
+    """What every member is notified."""
 
     error: int
     leader_id: str | None

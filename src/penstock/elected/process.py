@@ -43,7 +43,7 @@ def soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *argu
 
 @contextmanager
 def listen(host: str, port: int) -> Iterator[socket.socket]:
-    """The port, taken before anything else is done: who has it already is told at once."""
+    """The port, taken before anything else is done: who has it already is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.client.librdkafka import with_login
 from penstock.elected.errors import CannotStart, NoLongerLeader, RecordTooLarge, StoreUncertain
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PROD
 
 
 class _SayOnce(logging.Filter):
-    """librdkafka tells of each try to connect that failed, many times a second: now and then is enough."""
+    """librdkafka shows of each try to connect that failed, many times a second: now and then is enough."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class Store:
         try:
             end = await asyncio.wait_for(asked, timeout + 1)
         except TimeoutError:
-            raise StoreUncertain(f"the end of {self.topic} was not told in {timeout:g} s") from None
+            raise StoreUncertain(f"no end offset of {self.topic} within {timeout:g} s") from None
         await self.applied(end - 1, timeout)
 
     def _tell_end(self, consumer: Consumer) -> None:
@@ -155,19 +156,21 @@ class Store:
         consumer = None
         try:
             consumer = Consumer(
-                {
-                    **self._settings,
-                    # librdkafka wants one; nothing is joined or committed.
-                    "group.id": f"penstock-{self._what}",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "isolation.level": "read_committed",
-                    "reconnect.backoff.max.ms": 1000,
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 100,
-                    "fetch.error.backoff.ms": 50,
-                    "error_cb": _note,
-                },
+                with_login(
+                    {
+                        **self._settings,
+                        # librdkafka wants one; nothing is joined or committed.
+                        "group.id": f"penstock-{self._what}",
+                        "enable.auto.commit": False,
+                        "auto.offset.reset": "earliest",
+                        "isolation.level": "read_committed",
+                        "reconnect.backoff.max.ms": 1000,
+                        "enable.partition.eof": True,
+                        "fetch.wait.max.ms": 100,
+                        "fetch.error.backoff.ms": 50,
+                        "error_cb": _note,
+                    }
+                ),
                 logger=librdkafka_log,
             )
             # By number: librdkafka takes half a second longer to find out where the beginning is.
@@ -268,19 +271,21 @@ class Store:
 
         self._drop_writer()
         writer = Producer(
-            {
-                **self._settings,
-                "transactional.id": self._transactional_id,
-                "transaction.timeout.ms": max(1000, int(timeout * 1000)),
-                "acks": "all",
-                "linger.ms": 0,
-                "compression.type": "none",
-                "message.max.bytes": 64 << 20,  # the broker says what is too much
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 200,
-                "reconnect.backoff.max.ms": 1000,
-                "error_cb": _note,
-            },
+            with_login(
+                {
+                    **self._settings,
+                    "transactional.id": self._transactional_id,
+                    "transaction.timeout.ms": max(1000, int(timeout * 1000)),
+                    "acks": "all",
+                    "linger.ms": 0,
+                    "compression.type": "none",
+                    "message.max.bytes": 64 << 20,  # the broker says what is too much
+                    "retry.backoff.ms": 20,
+                    "retry.backoff.max.ms": 200,
+                    "reconnect.backoff.max.ms": 1000,
+                    "error_cb": _note,
+                }
+            ),
             logger=librdkafka_log,
         )
         try:

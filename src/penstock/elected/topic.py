@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.librdkafka import with_login
 from penstock.elected.errors import CannotStart
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def prepare(
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({**settings, "log_level": 3})
+    admin = AdminClient(with_login({**settings, "log_level": 3}))
     where = settings.get("bootstrap.servers", "")
     try:
         metadata = admin.list_topics(timeout=timeout)
@@ -45,7 +46,7 @@ def _create(admin: AdminClient, topic: str, partitions: int, replication_factor:
     from confluent_kafka.cimpl import NewTopic
 
     if replication_factor < 3:
-        log.info("%s gets %d replica(s): the cluster has no more brokers", topic, replication_factor)
+        log.info("creating %s with %d replica(s): the cluster has no more brokers", topic, replication_factor)
     new = NewTopic(topic, partitions, replication_factor, config={"cleanup.policy": "compact"})
     try:
         admin.create_topics([new], operation_timeout=timeout, request_timeout=timeout)[topic].result()

@@ -137,7 +137,7 @@ def classpath(debian: Path = _DEBIAN) -> list[Path]:
     found = sorted(jar for jar in directory.glob("*.jar") if jar.name.startswith(_JARS))
     if not any(jar.name.startswith("zookeeper") for jar in found):
         raise ZooKeeperError(
-            "no ZooKeeper is installed here: pip install 'penstock[spark]', or apt-get install zookeeper"
+            "ZooKeeper is not installed: pip install 'penstock[spark]', or apt-get install zookeeper"
         )
     return found
 

@@ -39,6 +39,7 @@ from penstock.groups.classic.rebalance import Rebalances
 from penstock.groups.consumer.classic_members import ClassicMembers
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.groups import ConsumerGroups
+from penstock.groups.deleted_topics import DeletedTopics
 from penstock.groups.group import Caller, Group, TopicsView
 from penstock.groups.lengths import fits
 from penstock.groups.offsets import records as records_offsets
@@ -93,11 +94,12 @@ class GroupShard:
         """By version of the key; the other types add theirs. Offsets (0, 1) are replayed here."""
         self.other_types: dict[str, ClassicRequestsToOtherTypes] = {}
         """By type of the group."""
-        self.on_loaded: list[Callable[[Outcome, int], None]] = [self._begin_classic, self._forget_deleted]
+        self.on_loaded: list[Callable[[Outcome, int], None]] = [self._begin_classic]
         """Called once, when the partition has been read: sessions of what was loaded begin."""
         self.consumer = ConsumerGroups(self)
         self.other_types[ConsumerGroup.type] = ClassicMembers(self.consumer)
         self.share = ShareGroups(self)
+        self.deleted_topics = DeletedTopics(self.offsets, self.share, topics)
         self._loading = True
         self._unread: dict[str, bytes] = {}  # while loading: the last record of each classic group
 
@@ -117,7 +119,7 @@ class GroupShard:
             return
         replayer = self.replayers.get(version)
         if replayer is None:
-            log.warning("a record with key version %d, which is not known here, is left out", version)
+            log.warning("skipped a record with unknown key version %d", version)
             return
         replayer(record, timestamp)
 
@@ -152,19 +154,13 @@ class GroupShard:
             # It was on its way from a consumer group to a classic one: what it has committed is still told.
             self.groups[group_id] = ClassicGroup(group_id, now_ms)
 
-    def _forget_deleted(self, out: Outcome, now_ms: int) -> None:
-        """A crash may have come between the deletion of a topic and that of its offsets."""
-        gone = self.offsets.topics() - self.topics().topics.keys()
-        if gone:
-            out.add(self.topics_deleted(gone))
-
     def _begin_classic(self, out: Outcome, now_ms: int) -> None:
         unread, self._unread = self._unread, {}
         for group_id, value in unread.items():
             try:
                 group = ClassicGroup.loaded(group_id, value)
             except (WireError, struct.error, IndexError) as error:
-                log.error("group %.300r cannot be read and begins empty: %s", group_id, error)
+                log.error("could not load group %.300r; it starts empty: %s", group_id, error)
                 continue
             self.groups[group_id] = group
             self.rebalances.begin(group, now_ms)
@@ -335,6 +331,7 @@ class GroupShard:
             self.topics(),
             self.settings,
             now_ms,
+            self.deleted_topics.ids,
             by_id=by_id,
             expire_timestamp=-1 if retention == -1 else now_ms + retention,
         )
@@ -350,7 +347,9 @@ class GroupShard:
         except ApiError as error:
             out.replies.append(Reply(token, offsets_requests.commit_error(request, error.code)))
             return out
-        out.records, answer = offsets_requests.commit(request, self.topics(), self.settings, now_ms)
+        out.records, answer = offsets_requests.commit(
+            request, self.topics(), self.settings, now_ms, self.deleted_topics.ids
+        )
         out.producer = Producer(request.producer_id, request.producer_epoch)
         out.replies.append(Reply(token, answer))
         return out
@@ -416,12 +415,6 @@ class GroupShard:
         out.replies.append(Reply(token, answer))
         return out
 
-    def topics_deleted(self, names: Collection[str]) -> Outcome:
-        """The offsets of topics that are gone go too: a new topic of that name begins anew."""
-        out = Outcome(records=self.offsets.tombstones_of_topics(names))
-        out.divide()
-        return out
-
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         return self.offsets.committed(group_id, topic, partition)
 
@@ -482,7 +475,7 @@ def _check_length(group_id: str) -> None:
 
 
 def dead_group(group_id: str, code: int = 0, message: str | None = None) -> Message:
-    """How DescribeGroups tells of a group that is not there."""
+    """How DescribeGroups shows a missing group."""
     return Message(
         error_code=code,
         error_message=message,

@@ -108,7 +108,7 @@ class Timers:
             timer.action(*timer.args, decided, now_ms)
         except Exception:  # the border: groups of strangers share a shard and its clock
             log.exception("a timer of group %s failed", _group_of(timer))
-            # Who waited is to ask again: what it was to be told may rest on what was not decided.
+            # Who waited is to ask again: its answer may rest on what was not decided.
             failure = CoordinatorNotAvailable("the group's timer failed")
             outcome.replies += [Reply(reply.token, failure) for reply in decided.replies]
             if timer.at is None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.log.replay import marker_of
+from penstock.log.recovery.replay import marker_of
 from penstock.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Check:
 
     def _offsets(self) -> None:
         log = self.log
-        self.that(bool(log.segments), "there is no segment")
+        self.that(bool(log.segments), "the log has no segment")
         bases = [segment.base_offset for segment in log.segments]
         self.that(all(a < b for a, b in pairwise(bases)), "segments are not in order")
         self.that(bases == log._bases, f"the list of base offsets is {log._bases}")

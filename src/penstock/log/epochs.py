@@ -30,6 +30,7 @@ class LeaderEpochCache:
         self._fs = fs
         self.entries: list[EpochEntry] = []
         self.damaged = False
+        self._is_saved = True
         if fs.exists(path):
             try:
                 rows = parse_checkpoint(fs.read_bytes(path), columns=2)
@@ -77,15 +78,21 @@ class LeaderEpochCache:
             self._save()
 
     def truncate_from_start(self, start_offset: int) -> None:
+        """Not written until the next change or `save`: entries before the start do no harm, are dropped again
+        when the log is opened, and a rename over an existing file can wait for the disk."""
         i = bisect.bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if i > 1 or (i == 1 and self.entries[0].start_offset < start_offset):
             current = self.entries[i - 1]
             self.entries = [EpochEntry(current.epoch, start_offset), *self.entries[i:]]
-            self._save()
+            self._is_saved = False
 
     def clear(self) -> None:
         self.entries = []
         self._save()
+
+    def save(self) -> None:
+        if not self._is_saved:
+            self._save()
 
     def _save(self) -> None:
         # Not synced here: this runs on the event loop. After a crash the batches give the entries back.
@@ -97,3 +104,4 @@ class LeaderEpochCache:
         finally:
             self._fs.close(fd)
         self._fs.rename(temporary, self.path)
+        self._is_saved = True

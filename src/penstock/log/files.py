@@ -158,7 +158,10 @@ class LogFile:
 
     def pread(self, length: int, position: int) -> bytes:
         handle = self._handle or self.open()
-        return self._fs.pread(handle.fd, min(length, self.size - position), position)
+        length = min(length, self.size - position)
+        if position < self._old_size or position < self.size - _JUST_WRITTEN:
+            residency.check(handle.fd, position, length)
+        return self._fs.pread(handle.fd, length, position)
 
     def truncate(self, size: int) -> None:
         handle = self.open()

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.fs import Fs
+from penstock.log import residency
 from penstock.log.files import sync_path
 
 _TAIL_ENTRIES = 256
@@ -92,6 +93,7 @@ class EntryFile:
         if i >= self._flushed:
             first, second = self.ENTRY.unpack_from(self._tail, (i - self._flushed) * size)
         else:
+            residency.check(fd, i * size, size)
             data = self._fs.pread(fd, size, i * size)
             if len(data) < size:
                 # the file was cut behind our back; treat what is missing as absent

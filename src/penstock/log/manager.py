@@ -28,8 +28,8 @@ from penstock.log.checkpoint import (
     write_offsets,
 )
 from penstock.log.delayed_delete import DelayedDeletes
-from penstock.log.loading import LogLoadError, open_log, read_partition_metadata
 from penstock.log.partition_log import PartitionLog
+from penstock.log.recovery.loading import LogLoadError, open_log, read_partition_metadata
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)$")
@@ -118,7 +118,7 @@ class LogManager:
             fs.unlink(marker)
             fs.fsync_dir(directory)
         if not clean and jobs:
-            logger.info("%s: recovered %d partitions after an unclean stop", directory, len(jobs))
+            logger.info("%s: recovered %d partitions after an unclean shutdown", directory, len(jobs))
 
     def _each(
         self, work: Callable[[tuple[str, str, int]], PartitionLog], jobs: list[tuple[str, str, int]]
@@ -134,7 +134,7 @@ class LogManager:
         try:
             return read_offsets(path, self._fs)
         except CheckpointError as error:
-            logger.warning("%s: %s; going on without it", path, error)
+            logger.warning("%s: %s; continuing without it", path, error)
             return {}
 
     # keeping the set of logs
@@ -199,7 +199,7 @@ class LogManager:
         try:
             log.flush()
         except KafkaStorageError as error:
-            logger.error("flush failed, the partition takes no more writes: %s", error)
+            logger.error("flush failed; the partition is offline for writes: %s", error)
 
     def checkpoint(self) -> None:
         """Write recovery points, log start offsets, high watermarks and the cleaner's progress."""
@@ -266,7 +266,7 @@ class LogManager:
         try:
             self.checkpoint()
         except OSError as error:
-            logger.error("checkpoints were not written: %s", error)
+            logger.error("could not write checkpoints: %s", error)
             return
         for directory in self.directories:
             if directory not in failed:

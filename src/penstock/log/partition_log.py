@@ -20,16 +20,16 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.config import LogConfig
-from penstock.errors import KafkaStorageError, OffsetOutOfRange
+from penstock.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from penstock.fs import Fs
 from penstock.log.check import check_log
 from penstock.log.delayed_delete import DelayedDeletes
 from penstock.log.epochs import EpochEntry, LeaderEpochCache
 from penstock.log.files import FileSlice
 from penstock.log.index import AbortedTxn
-from penstock.log.producer_rebuild import ProducerRebuild
 from penstock.log.producer_state import ProducerStateManager
-from penstock.log.replay import batches_from, marker_of
+from penstock.log.recovery.producer_rebuild import ProducerRebuild
+from penstock.log.recovery.replay import batches_from, marker_of
 from penstock.log.retention import SegmentFacts, segments_to_delete
 from penstock.log.segment import (
     CLEANED_SUFFIX,
@@ -40,7 +40,7 @@ from penstock.log.segment import (
     rename_segments,
 )
 from penstock.log.validate import Admitted, Allowance, admit
-from penstock.wire.records import BatchHeader, check_batch, iter_records, stamp
+from penstock.wire.batches.records import BatchHeader, check_batch, iter_records, stamp
 
 _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
@@ -377,6 +377,17 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error(error) from error
 
+    def warm_up(self, offset: int, max_bytes: int) -> None:
+        """Have what `read` looks at in memory: index entries and headers of batches. In a thread."""
+        for segment in self.segments[self._floor(offset) :]:
+            try:
+                found = segment.locate(offset, mend=False)
+                if found is not None:
+                    segment.boundary_before(found[0], found[0] + max_bytes)
+                    return
+            except (OSError, CorruptMessage):
+                return  # `read` reports it
+
     def _slices(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one: bool) -> list[FileSlice]:
         hint = self._hints.get(offset)
         if hint is not None:
@@ -683,6 +694,7 @@ class PartitionLog:
             self.active.seal()
             self.producers.take_snapshot(self.log_end_offset)
             self._remove_old_snapshots(self.log_end_offset)
+            self.epochs.save()
             self.flush()
             self.active.sync(sealed=True)
         for segment in self.segments:

@@ -6,6 +6,7 @@ the last stable offset is. Snapshots are in Kafka's `.snapshot` format.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import weakref
@@ -23,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.fs import Fs
 from penstock.log.index import AbortedTxn
-from penstock.wire.records import BatchHeader
+from penstock.wire.batches.records import BatchHeader
 
 REMEMBERED_BATCHES = 5
 NO_EPOCH = -1
@@ -98,6 +99,7 @@ class ProducerStateManager:
         ] = {}  # first offset -> offset of the marker, above the high watermark
         self._guards: weakref.WeakValueDictionary[int, VerificationGuard] = weakref.WeakValueDictionary()
         self._first_seen: dict[int, FirstSeen] = {}
+        self._snapshots: set[int] | None = None  # the offsets of those on disk, once they were listed
 
     # deciding
 
@@ -301,9 +303,10 @@ class ProducerStateManager:
         return ProducerStateManager(self.directory, self._fs)
 
     def take_over(self, other: ProducerStateManager) -> None:
-        """Know of the log what `other` has read; what is being verified goes on."""
+        """Know of the log what `other` has read; what is being verified continues."""
         self.producers, self.ongoing = other.producers, other.ongoing
         self._unreplicated = other._unreplicated
+        self._snapshots = None  # it may have removed some
 
     def clear(self) -> None:
         self.producers.clear()
@@ -325,7 +328,7 @@ class ProducerStateManager:
         )
 
     def take_snapshot(self, offset: int) -> None:
-        """The state as of `offset`. Not synced here; a damaged one is passed over when loading."""
+        """The state as of `offset`. Not synced here; a damaged one is skipped when loading."""
         path = self.snapshot_path(offset)
         fd = self._fs.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -333,10 +336,13 @@ class ProducerStateManager:
         finally:
             self._fs.close(fd)
         self._fs.rename(path + ".tmp", path)
+        if self._snapshots is not None:
+            self._snapshots.add(offset)
 
     def load_latest(self, at_most: int, at_least: int = 0) -> int | None:
         """Load the newest readable snapshot within the bounds; older ones serve where it is damaged."""
         self.clear()
+        self._snapshots = None
         for offset in reversed(self.snapshot_offsets()):
             path = self.snapshot_path(offset)
             if offset > at_most:
@@ -356,9 +362,13 @@ class ProducerStateManager:
         return None
 
     def remove_snapshots(self, keep: set[int]) -> None:
-        for offset in self.snapshot_offsets():
-            if offset not in keep:
+        """The directory is listed once only: it has the files of deleted segments, too, for a minute."""
+        if self._snapshots is None:
+            self._snapshots = set(self.snapshot_offsets())
+        for offset in sorted(self._snapshots - keep):
+            with contextlib.suppress(FileNotFoundError):
                 self._fs.unlink(self.snapshot_path(offset))
+            self._snapshots.discard(offset)
 
 
 def _mark(header: BatchHeader) -> BatchMark:

@@ -1,4 +1,4 @@
-"""Whether bytes of a file are in the page cache: sending others from the loop would wait for the disk."""
+"""Whether bytes of a file are in the page cache: for others, who reads or sends them waits for the disk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,38 @@ import ctypes
 import errno
 import mmap
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _CACHESTAT = 451  # Linux 6.5, of all architectures that came before it with one table
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.PyDLL(None, use_errno=True)  # too short to be worth giving up the interpreter for
+
+
+_impatient: int | None = None  # the thread that does not wait for the disk
+
+
+class NotResident(Exception):
+    """What is to be read is not in memory, and who reads does not wait for it."""
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """In this block, this thread's reads of logs and indexes raise NotResident instead of waiting."""
+    global _impatient
+    before, _impatient = _impatient, threading.get_ident()
+    try:
+        yield
+    finally:
+        _impatient = before
+
+
+def check(fd: int, position: int, length: int) -> None:
+    """Before these bytes are read."""
+    if _impatient is not None and length > 0 and _impatient == threading.get_ident():
+        if not is_resident(fd, position, length):
+            raise NotResident
 
 
 class _Range(ctypes.Structure):

@@ -16,7 +16,7 @@ from penstock.errors import ApiError, CorruptMessage
 from penstock.fs import Fs
 from penstock.log.files import LogFile
 from penstock.log.index import OffsetIndex, TimeIndex, TransactionIndex
-from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, read_header
+from penstock.wire.batches.records import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, read_header
 
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
@@ -265,7 +265,7 @@ class Segment:
         # Asked after the look-up: the names of the indexes may just have gone to those of another segment.
         if self.retired or not mend:
             return 0
-        logger.warning("%s: an index entry is wrong; rebuilding the indexes", self.file.path)
+        logger.warning("%s: corrupt index entry, rebuilding the indexes", self.file.path)
         self.rebuild_indexes()
         return self.offsets.position_for(offset)
 
@@ -274,9 +274,9 @@ class Segment:
             return header.base_offset <= at_most
         return False
 
-    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch whose last offset is at least `offset`."""
-        for position, header in self.from_offset(offset):
+    def locate(self, offset: int, *, mend: bool = True) -> tuple[int, BatchHeader] | None:
+        """The first batch whose last offset is at least `offset`; see `from_offset` for `mend`."""
+        for position, header in self.from_offset(offset, mend=mend):
             if header.last_offset >= offset:
                 return position, header
         return None
@@ -356,7 +356,7 @@ class Segment:
         return next_offset, cut
 
     def rebuild_indexes(self) -> tuple[int, int]:
-        """Build the indexes anew from the headers; the log itself is not touched.
+        """Build the indexes again from the headers; the log itself is not touched.
 
         Returns the next offset and the number of bytes at the end that are no whole batch.
         """
@@ -396,7 +396,7 @@ class Segment:
             except ApiError as error:
                 if header.last_offset >= trusted_until:
                     return
-                logger.error("%s: the batch at byte %d is damaged: %s", file.path, position, error)
+                logger.error("%s: corrupt batch at byte %d: %s", file.path, position, error)
             yield position, header
             next_offset = header.last_offset + 1
             position += header.size

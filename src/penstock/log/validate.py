@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from penstock.config import LogConfig
 from penstock.errors import ApiError, InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
-from penstock.wire import compression
-from penstock.wire.records import (
+from penstock.wire.batches import compression
+from penstock.wire.batches.records import (
     CODEC_MASK,
     MAX_PRODUCED_BYTES,
     BatchHeader,

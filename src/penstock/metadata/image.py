@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from penstock.credentials.scram import ScramCredential
 from penstock.metadata.acls import Acl
 from penstock.metadata.tokens import DelegationToken
-from penstock.wire.scram import ScramCredential
 
 AUDIT_TOPIC = "__penstock_audit"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})

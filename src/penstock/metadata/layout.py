@@ -38,6 +38,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from penstock.credentials.scram import ScramCredential
 from penstock.metadata.acls import Acl
 from penstock.metadata.image import (
     NO_LEADER,
@@ -49,7 +50,6 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.store import Check, Create, Delete, Op, Set, Versioned
 from penstock.metadata.tokens import read_token
-from penstock.wire.scram import ScramCredential
 
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/cluster/producer-ids"
@@ -82,6 +82,16 @@ def broken_value(keys: Iterable[tuple[str, int]]) -> bytes:
 
 def topic_path(name: str) -> str:
     return f"/topics/{name}"
+
+
+def is_topic_path(path: str) -> bool:
+    """Whether it is the node of a topic itself, not the state of a partition."""
+    return path.startswith("/topics/") and path.count("/") == 2
+
+
+def topic_id(value: bytes) -> UUID:
+    """Of the node of a topic."""
+    return UUID(decode(value)["id"])
 
 
 def state_path(name: str, partition: int) -> str:
@@ -346,7 +356,7 @@ class ImageReader:
                 case ["quotas", name]:
                     quotas = dict(quotas) if quotas is old.quotas else quotas
                     _put(quotas, _quota_entity(name), value, decode)  # type: ignore[arg-type]
-        # A broker alone reads its image before it is registered, and is there all the same.
+        # A single broker reads its image before it is registered, and is there all the same.
         live = brokers.keys() if self._alone == NO_LEADER else None
         moved = live is not None and live != old.brokers.keys()
         if moved:
@@ -425,7 +435,7 @@ class ImageReader:
         """`moved`: brokers have come or gone."""
         topic = topics.get(name)
         if topic is None:
-            return  # its own node tells when it is whole
+            return  # its own node shows when it is whole
         # Thousands of partitions may change one after the other: the work goes by what has changed.
         partitions = list(topic.partitions)
         if moved:

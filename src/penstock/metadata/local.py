@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -54,6 +54,13 @@ class LocalStore:
 
     async def get(self, path: str) -> Versioned | None:
         return await self._run(lambda db: _read(db, path))
+
+    async def read(self, paths: Collection[str]) -> dict[str, Versioned]:
+        def select(db: sqlite3.Connection) -> dict[str, Versioned]:
+            found = ((path, _read(db, path)) for path in paths)
+            return {path: node for path, node in found if node is not None}
+
+        return await self._run(select)
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
         # The children sort between "prefix/" and "prefix0", for "0" comes right after "/".
@@ -141,7 +148,9 @@ class LocalStore:
                     connection.execute("DELETE FROM node WHERE ephemeral")
             except sqlite3.Error as error:
                 # A full disk must not keep a broker from stopping; the next start deletes them first.
-                log.warning("%s: ephemeral nodes stay until the next start: %s", self._path, error)
+                log.warning(
+                    "%s: could not delete ephemeral nodes; the next start deletes them: %s", self._path, error
+                )
             finally:
                 connection.close()
 

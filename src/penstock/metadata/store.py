@@ -7,7 +7,7 @@ are those of ZooKeeper, except that a store makes missing parents itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,10 @@ class MetadataStore(Protocol):
     # Reads: what was committed when the call began, or newer.
 
     async def get(self, path: str) -> Versioned | None: ...
+
+    async def read(self, paths: Collection[str]) -> dict[str, Versioned]:
+        """Those of these nodes that exist."""
+        ...
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
         """Every node below the prefix, at any depth, without the prefix itself."""

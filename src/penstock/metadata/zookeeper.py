@@ -1,4 +1,6 @@
-"""The metadata of a cluster in ZooKeeper, through kazoo: the store's tree, mirrored here by watches.
+"""The metadata of a cluster in ZooKeeper, through kazoo: connection, session, reads and writes.
+
+`zookeeper_mirror` follows the tree by watches.
 
 A path of ours becomes one level below its first part, /topics/a/state/0 being /topics/a:state:0 there, so
 that no parents come and go with their children. kazoo answers in threads of its own; all that the caller
@@ -15,7 +17,7 @@ import asyncio
 import enum
 import logging
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
@@ -29,7 +31,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
     SessionExpiredError,
 )
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
@@ -47,15 +49,9 @@ from penstock.metadata.store import (
     Versioned,
     WatchCallback,
 )
+from penstock.metadata.zookeeper_mirror import DIRECTORIES, Mirror, there
 
-DIRECTORIES = ("brokers", "cluster", "config", "deleted", "topics", "acls", "quotas", "credentials")
-"""The first parts of all paths. Made when the store is opened; they are never deleted."""
-
-_SEPARATOR = ":"
 _RETRY_SECONDS = 0.2
-_DIRECTORY_PATHS = frozenset(f"/{name}" for name in DIRECTORIES)
-_TOPICS = "/topics"
-_MOST_READS = 20  # in a row before what was read is announced, while more and more topics are created
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +66,7 @@ SessionCallback = Callable[[SessionState], None]
 
 
 class ZooKeeperStore:
-    """`open()` first. `nodes` is the tree as of the last answer that came in; it may lag, never go back."""
+    """`open()` first. `nodes` is the mirror's."""
 
     def __init__(
         self,
@@ -106,18 +102,11 @@ class ZooKeeperStore:
             logger=logging.getLogger("penstock.zookeeper.client"),
         )
         logging.getLogger("penstock.zookeeper.client").setLevel(logging.ERROR)
-        self.nodes: dict[str, Versioned] = {}
+        self._mirror = Mirror(self._client, self._ask)
+        self.nodes = self._mirror.nodes
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watches: list[tuple[str, WatchCallback]] = []
         self._on_session: list[SessionCallback] = []
-        self._walk = 0  # which walk over the tree is the newest; watches of older ones are deaf
         self._walking: asyncio.Task[None] | None = None
-        self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
-        self._unannounced: set[str] = set()  # changed in `nodes`, and not yet reported to those who watch
-        self._fired: set[str] = set()  # directories and nodes whose watch has fired in this walk
-        self._topics_listed = -1  # which version of the list of topics was read last
-        self._reading = asyncio.Lock()  # one reading at a time, with one announcement at its end
-        self._rereading: asyncio.Task[None] | None = None
         self._state = SessionState.SUSPENDED
         self._opened = False
         self._closed = False
@@ -140,12 +129,12 @@ class ZooKeeperStore:
             raise StoreUnavailable(
                 self._address, f"no ZooKeeper server answers: {error or type(error).__name__}"
             ) from error
-        await self._mirror()
+        await self._walk()
         self._state, self._opened = SessionState.CONNECTED, True
 
     def _start(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a chroot that is not there: it is made next
+            warnings.simplefilter("ignore")  # of a chroot that does not exist: it is made next
             self._client.start(timeout=self._connection_timeout)
         self._client.ensure_path("/")
         for name in DIRECTORIES:
@@ -171,11 +160,10 @@ class ZooKeeperStore:
         if self._closed:
             return
         self._closed = True
-        self._watches.clear()
+        self._mirror.close()
         self._on_session.clear()
-        for task in (self._walking, self._rereading):
-            if task is not None:
-                task.cancel()
+        if self._walking is not None:
+            self._walking.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._stop)
 
     def _stop(self) -> None:
@@ -188,38 +176,25 @@ class ZooKeeperStore:
     # Reads
 
     async def get(self, path: str) -> Versioned | None:
-        try:
-            value, stat = await self._ask(self._client.get_async, _there(path))
-        except NoNodeError:
-            return None
-        except KazooException as error:
-            raise self._unavailable(path, error) from error
-        return value, stat.version
+        return (await self.read([path])).get(path)
 
-    async def list(self, prefix: str) -> dict[str, Versioned]:
-        prefix = prefix.rstrip("/")
-        found: dict[str, Versioned] = {}
+    async def read(self, paths: Collection[str]) -> dict[str, Versioned]:
         try:
             # What this connection reads from here on is not older than what any server had confirmed.
             await self._ask(self._client.sync_async, "/")
-            paths = [path for path in await self._names() if path.startswith(prefix + "/")]
-            answers = await asyncio.gather(*(self.get(path) for path in paths))
+            answers = await asyncio.gather(*(self._mirror.get(path) for path in paths))
+        except KazooException as error:
+            raise self._unavailable(next(iter(paths), "/"), error) from error
+        return {path: node for path, node in zip(paths, answers, strict=True) if node is not None}
+
+    async def list(self, prefix: str) -> dict[str, Versioned]:
+        prefix = prefix.rstrip("/")
+        try:
+            await self._ask(self._client.sync_async, "/")
+            names = await self._mirror.names()
         except KazooException as error:
             raise self._unavailable(prefix or "/", error) from error
-        for path, answer in zip(paths, answers, strict=True):
-            if answer is not None:
-                found[path] = answer
-        return found
-
-    async def _names(self) -> Sequence[str]:
-        children = await asyncio.gather(
-            *(self._ask(self._client.get_children_async, f"/{name}") for name in DIRECTORIES)
-        )
-        return [
-            _here(directory, child)
-            for directory, names in zip(DIRECTORIES, children, strict=True)
-            for child in names
-        ]
+        return await self.read([path for path in names if path.startswith(prefix + "/")])
 
     # Writes
 
@@ -228,15 +203,15 @@ class ZooKeeperStore:
 
     async def compare_and_set(self, path: str, value: bytes, version: int) -> int:
         try:
-            stat = await self._ask(self._client.set_async, _there(path), value, version)
+            stat = await self._ask(self._client.set_async, there(path), value, version)
         except NoNodeError:
             raise NoNode(path) from None
         except BadVersionError:
             raise BadVersion(path) from None
         except KazooException as error:
             raise self._unavailable(path, error) from error
-        self._wrote(path, (value, stat.version))
-        self._notify([path])
+        self._mirror.wrote(path, (value, stat.version))
+        self._mirror.notify([path])
         changed: int = stat.version
         return changed
 
@@ -250,13 +225,13 @@ class ZooKeeperStore:
         for op in ops:
             match op:
                 case Create(path, value, ephemeral):
-                    transaction.create(_there(path), value, ephemeral=ephemeral)
+                    transaction.create(there(path), value, ephemeral=ephemeral)
                 case Set(path, value, version):
-                    transaction.set_data(_there(path), value, version)
+                    transaction.set_data(there(path), value, version)
                 case Delete(path, version):
-                    transaction.delete(_there(path), version)
+                    transaction.delete(there(path), version)
                 case Check(path, version):
-                    transaction.check(_there(path), version)
+                    transaction.check(there(path), version)
         try:
             results = await self._ask(transaction.commit_async)
         except KazooException as error:
@@ -275,28 +250,17 @@ class ZooKeeperStore:
         for op, result in zip(ops, results, strict=True):
             match op:
                 case Create(path, value):
-                    self._wrote(path, (value, 0))
+                    self._mirror.wrote(path, (value, 0))
                 case Set(path, value):
-                    self._wrote(path, (value, result.version))
+                    self._mirror.wrote(path, (value, result.version))
                 case Delete(path):
-                    self._wrote(path, None)
-        self._notify([op.path for op in ops if not isinstance(op, Check)])
-
-    def _wrote(self, path: str, node: Versioned | None) -> None:
-        """Who has made a change sees it in the mirror at once; its watch follows and finds nothing new.
-
-        Answers come in the order of their requests, so no read that is still under way is newer, and none
-        that comes in later is older.
-        """
-        if node is None:
-            self.nodes.pop(path, None)
-        else:
-            self.nodes[path] = node
+                    self._mirror.wrote(path, None)
+        self._mirror.notify([op.path for op in ops if not isinstance(op, Check)])
 
     # Notification
 
     async def watch(self, prefix: str, callback: WatchCallback) -> None:
-        self._watches.append((prefix.rstrip("/"), callback))
+        self._mirror.watch(prefix, callback)
 
     def on_session(self, callback: SessionCallback) -> None:
         """Called on the loop when the state changes, after the mirror has caught up where it is CONNECTED."""
@@ -311,7 +275,7 @@ class ZooKeeperStore:
     def _changed_session(self, state: str) -> None:
         if self._closed or not self._opened:
             return
-        self._walk += 1  # kazoo has dropped all watches
+        self._mirror.disconnected()
         if self._walking is not None:
             self._walking.cancel()
             self._walking = None
@@ -320,13 +284,20 @@ class ZooKeeperStore:
         else:
             self._tell(SessionState.LOST if state == KazooState.LOST else SessionState.SUSPENDED)
 
+    async def _walk(self) -> None:
+        try:
+            await self._mirror.walk()
+        except KazooException as error:
+            raise self._unavailable("/", error) from error
+
     async def _reconnected(self) -> None:
         while True:  # cancelled when the connection is gone again: the next one starts over
             try:
-                await self._mirror()
+                await self._walk()
                 break
             except StoreUnavailable as error:
-                self._complain(error)
+                if self._client.connected:
+                    log.warning("the metadata is read again: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
         self._walking = None
         self._tell(SessionState.CONNECTED)
@@ -334,169 +305,14 @@ class ZooKeeperStore:
     async def catch_up(self) -> None:
         """When this returns, `nodes` has every change that was made before it was called."""
         try:
-            await self._ask(self._client.sync_async, "/")
-            paths = {*await self._names(), *self.nodes}
-            # The watches stay as they are: this only does not wait for them.
-            async with self._reading:
-                try:
-                    await self._all(self._refresh(path) for path in paths)
-                    await self._read_paths(set(), self._walk)
-                except BaseException:
-                    self._fired.add(_TOPICS)  # what was read is announced with the next reading
-                    self._reread_soon()
-                    raise
+            await self._mirror.catch_up()
         except KazooException as error:
             raise self._unavailable("/", error) from error
-
-    async def _refresh(self, path: str) -> None:
-        self._read(path, await self.get(path))
 
     def _tell(self, state: SessionState) -> None:
         self._state = state
         for callback in list(self._on_session):
             callback(state)
-
-    # The mirror: a watch on each directory's children and on each node
-
-    async def _mirror(self) -> None:
-        self._walk += 1
-        if self._rereading is not None:
-            self._rereading.cancel()
-        async with self._reading:
-            self._fired.clear()
-            try:
-                await self._ask(self._client.sync_async, "/")
-                await self._read_paths({f"/{name}" for name in DIRECTORIES}, self._walk)
-            except KazooException as error:
-                raise self._unavailable("/", error) from error
-        self._reread_soon()
-
-    async def _read_paths(self, paths: set[str], walk: int) -> None:
-        """Read these directories and nodes, and announce what has changed as one change.
-
-        Nobody is to see a change and not the topics that were created before it: a coordinator would take
-        them for deleted. So the topics are read once more where some were created since they were listed.
-        """
-        for _ in range(_MOST_READS):
-            directories = paths & _DIRECTORY_PATHS
-            try:
-                await self._all(
-                    [
-                        *(self._read_node(path, walk) for path in paths - directories),
-                        *(self._read_directory(path[1:], walk) for path in directories),
-                    ]
-                )
-                # Watches come through another thread than answers, and may be later.
-                topics = await self._ask(self._client.exists_async, _TOPICS)
-            except BaseException:
-                if walk == self._walk:
-                    self._fired |= paths
-                raise  # what was read is announced when all of it is
-            if topics is None or topics.cversion == self._topics_listed:
-                break
-            paths = {_TOPICS}
-        changed, self._unannounced = self._unannounced, set()
-        self._notify(list(changed))
-
-    async def _read_directory(self, name: str, walk: int) -> None:
-        def fired(event: WatchedEvent) -> None:
-            if event.type != EventType.NONE:
-                self._later(f"/{name}", walk)
-
-        children, stat = await self._ask(self._client.get_children_async, f"/{name}", fired, True)
-        if f"/{name}" == _TOPICS:
-            self._topics_listed = stat.cversion
-        there = {_here(name, child) for child in children}
-        known = self._mirrored(walk)
-        for path in [path for path in self.nodes if path.startswith(f"/{name}/") and path not in there]:
-            known.discard(path)
-            self._read(path, None)
-        await self._all(self._read_node(path, walk) for path in there if path not in known)
-
-    async def _read_node(self, path: str, walk: int) -> None:
-        known = self._mirrored(walk)
-        known.add(path)
-
-        def fired(event: WatchedEvent) -> None:
-            if event.type != EventType.NONE:
-                self._later(path, walk)
-
-        try:
-            value, stat = await self._ask(self._client.get_async, _there(path), fired)
-        except NoNodeError:
-            known.discard(path)
-            self._read(path, None)
-        except BaseException:
-            known.discard(path)  # it has no watch that is known of
-            raise
-        else:
-            self._read(path, (value, stat.version))
-
-    def _read(self, path: str, node: Versioned | None) -> None:
-        """This is what the node is now; `_read_paths` reports it."""
-        if self.nodes.get(path) != node:
-            self._wrote(path, node)
-            self._unannounced.add(path)
-
-    async def _all(self, reads: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Every read is done, or has failed, before the first error is raised."""
-        for outcome in await asyncio.gather(*reads, return_exceptions=True):
-            if outcome is not None:
-                raise outcome
-
-    def _mirrored(self, walk: int) -> set[str]:
-        """The paths that have a watch in this walk."""
-        if walk > self._watched[0]:
-            self._watched = (walk, set())
-        return self._watched[1] if walk == self._watched[0] else set()
-
-    def _later(self, path: str, walk: int) -> None:
-        """In kazoo's thread, a watch has fired: read it on the loop, unless all starts over or ends."""
-        loop = self._loop
-
-        def start() -> None:
-            if walk == self._walk:
-                self._fired.add(path)
-                self._reread_soon()
-
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(start)
-
-    def _reread_soon(self) -> None:
-        if self._fired and self._rereading is None and not self._closed:
-            self._rereading = asyncio.ensure_future(self._reread())
-            self._rereading.add_done_callback(self._reread_done)
-
-    def _reread_done(self, task: asyncio.Task[None]) -> None:
-        self._rereading = None
-        self._reread_soon()
-
-    async def _reread(self) -> None:
-        """A watch fires once: what it reported is read until it is known, or all is read by a later walk."""
-        while self._fired:
-            try:
-                async with self._reading:
-                    paths, self._fired = self._fired, set()
-                    await self._read_paths(paths, self._walk)
-            except (KazooException, StoreUnavailable) as error:
-                self._complain(error)
-                await asyncio.sleep(_RETRY_SECONDS)
-            except Exception:  # the border: a watcher that fails must not end the mirror
-                log.exception("a change of the metadata could not be followed")
-                await asyncio.sleep(_RETRY_SECONDS)
-
-    def _complain(self, error: Exception) -> None:
-        """Where the connection is lost, that is said elsewhere."""
-        if self._client.connected and not self._closed:
-            log.warning("a change of the metadata is read again: %s", error)
-
-    def _notify(self, paths: Sequence[str]) -> None:
-        if not paths or self._closed:
-            return
-        for prefix, callback in list(self._watches):
-            changed = frozenset(path for path in paths if path == prefix or path.startswith(prefix + "/"))
-            if changed:
-                callback(changed)
 
     # kazoo's threads and our loop
 
@@ -531,12 +347,3 @@ class ZooKeeperStore:
         if isinstance(error, NoAuthError):
             what = "penstock.zookeeper.auth is not that of its nodes"
         return StoreUnavailable(path, f"ZooKeeper at {self._address} cannot be used: {what}")
-
-
-def _there(path: str) -> str:
-    directory, _, rest = path[1:].partition("/")
-    return f"/{directory}/{rest.replace('/', _SEPARATOR)}"
-
-
-def _here(directory: str, child: str) -> str:
-    return f"/{directory}/{child.replace(_SEPARATOR, '/')}"

@@ -1,6 +1,6 @@
 """What clients send, checked field by field: schemas with references, metadata and rules; settings; modes.
 
-Unknown fields are passed over, as Confluent's does. A field of the wrong kind is a `BadRequest` that names
+Unknown fields are skipped, as Confluent's does. A field of the wrong kind is a `BadRequest` that names
 it. Metadata and rule sets come out in one spelling (sorted, empty parts left out, defaults filled in), so
 that equal ones are equal as values.
 """

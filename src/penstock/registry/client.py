@@ -74,7 +74,7 @@ class RegistrySettings:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as a registry tells it; subject and version are empty for what was asked for by its id."""
+    """A schema as a registry reports it; subject and version are empty for what was asked for by its id."""
 
     id: int
     schema_type: str

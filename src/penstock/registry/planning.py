@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Plan:
-    """Records to write, and what the client is told once they are in the topic."""
+    """Records to write, and what the client is reported once they are in the topic."""
 
     answer: Any
     records: list[Record] = field(default_factory=list)

@@ -116,7 +116,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes | None) -> Key | None:
-    """None for what is no key of a registry, which is passed over."""
+    """None for what is no key of a registry, which is skipped."""
     try:
         fields = json.loads(data or b"")
         kind = fields["keytype"]

@@ -71,7 +71,7 @@ class Service:
             await self.store.write(self._encoded([lost_record(self.state)]), self.write_timeout)
         except RecordTooLarge as error:
             # The one before stays, which was written together with each deletion.
-            log.warning("the ids and versions that are gone do not fit a record: %s", error)
+            log.warning("the list of deleted ids and versions does not fit in a record: %s", error)
             await self.store.take_over(self.write_timeout)
 
     # Writing

@@ -94,7 +94,7 @@ class State:
 
     def _ignore(self, offset: int, reason: str) -> None:
         self.ignored += 1
-        log.warning("the record at offset %d is passed over: %s", offset, reason)
+        log.warning("skipped the record at offset %d: %s", offset, reason)
 
     def _apply(self, key: Key, value: Json | None, timestamp: int | None) -> None:
         if key.kind == "SCHEMA":
@@ -139,7 +139,7 @@ class State:
         if holder is not None and holder.schema != entry.schema:
             self.ignored += 1
             log.error(
-                "%s version %d is passed over: its id %d is another schema's already",
+                "skipped %s version %d: its id %d belongs to another schema",
                 entry.subject, entry.version, entry.id,
             )  # fmt: skip
             return

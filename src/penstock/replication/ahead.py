@@ -7,7 +7,7 @@ what it says there; and one that is in sync never is behind it, since the high w
 
 from __future__ import annotations
 
-from penstock.wire.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
+from penstock.wire.batches.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
 from penstock.wire.primitives import INT32
 from penstock.wire.replica_fetch import ReplicaPartition, ReplicaResult
 

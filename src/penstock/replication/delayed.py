@@ -53,6 +53,10 @@ class Watcher:
     def changed(self, key: Key) -> None:
         raise NotImplementedError
 
+    def grew(self, key: Key) -> None:
+        """Records were appended for which nobody waits."""
+        raise NotImplementedError
+
     def lost(self, key: Key) -> None:
         """The partition is gone or has changed hands."""
         raise NotImplementedError
@@ -100,6 +104,12 @@ class DelayedOperations:
                 self._scheduled = True
                 self._loop.call_soon(self._check_woken)
 
+    def note(self, key: Key) -> None:
+        """Records were appended that may wait for others to go to the replicas with. Wakes nobody: whoever
+        calls this wakes the partition a little later, in case that nothing else does."""
+        for watcher in self._watchers.get(key, ()):
+            watcher.grew(key)
+
     def complete_all(self, key: Key) -> None:
         """The partition is gone or has changed hands: who waits for it alone gets what there is."""
         for watcher in self._watchers.get(key, ()):
@@ -137,7 +147,7 @@ class DelayedOperations:
         try:
             return operation.is_satisfied(key)
         except Exception:  # the border: others wait for this partition too. This one is to see for itself
-            log.exception("%s-%d: an operation that waits failed", *key)
+            log.exception("%s-%d: a delayed operation failed", *key)
             return True
 
     def _expire(self, operation: DelayedOperation) -> None:
@@ -150,4 +160,4 @@ class DelayedOperations:
             try:
                 operation.complete(expired)
             except Exception:  # the border: others wait for this partition too
-                log.exception("an operation that waited for %s failed", list(operation.keys)[:3])
+                log.exception("a delayed operation of %s failed", list(operation.keys)[:3])

@@ -6,10 +6,12 @@ or something happened that the reader must know of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.errors import ApiError
+from penstock.log import residency
+from penstock.log.partition_log import PartitionLog
 from penstock.replication.delayed import DelayedOperation, Key
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
@@ -33,6 +35,8 @@ class FetchParams(NamedTuple):
     """A follower that serves consumers: it need not wait for records to hear what they may read."""
     throttle: Throttle | None = None
     """Slows followers that are behind."""
+    is_patient: bool = True
+    """Else what is not in memory is not looked for, but is in `ReadOutcome.cold`."""
 
 
 class ReadOutcome(NamedTuple):
@@ -40,6 +44,8 @@ class ReadOutcome(NamedTuple):
     """Bytes of records."""
     urgent: bool
     """There is an error, or a log to be cut: the reader must not wait for it."""
+    cold: Sequence[tuple[PartitionLog, int, int]] = ()
+    """Logs to `warm_up` before they are read: with offset and number of bytes."""
 
 
 def read(
@@ -49,6 +55,17 @@ def read(
 ) -> ReadOutcome:
     """Read every partition in order, until the bytes are used up; the first with records gives at least
     one batch (KIP-74)."""
+    if params.is_patient:
+        return _read(params, wanted, results)
+    with residency.no_waiting():
+        return _read(params, wanted, results)
+
+
+def _read(
+    params: FetchParams,
+    wanted: Iterable[tuple[K, Found, FetchPartition]],
+    results: dict[K, FetchPartitionResult],
+) -> ReadOutcome:
     left = params.max_bytes
     isolation_level, replica_id, replica_epoch = (
         params.isolation_level, params.replica_id, params.replica_epoch,
@@ -56,6 +73,7 @@ def read(
     throttle = params.throttle
     total = 0
     urgent = False
+    cold: list[tuple[PartitionLog, int, int]] = []
     for key, partition, request in wanted:
         if isinstance(partition, ApiError):
             results[key] = failed(request.partition, partition)
@@ -72,6 +90,9 @@ def read(
                 replica_epoch,
                 at_follower=params.at_follower,
             )
+        except residency.NotResident:
+            cold.append((partition.log, request.fetch_offset, min(left, request.max_bytes)))
+            continue
         except ApiError as error:
             results[key] = failed(request.partition, error, partition)
             urgent = True
@@ -85,7 +106,7 @@ def read(
                 throttle.count(partition, size)
         elif result.diverging_epoch is not None:
             urgent = True
-    return ReadOutcome(total, urgent)
+    return ReadOutcome(total, urgent, cold)
 
 
 def failed(index: int, error: ApiError, partition: Partition | None = None) -> FetchPartitionResult:

@@ -39,7 +39,7 @@ DEBUG_CONSUMER = -2
 
 def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> int:
     """The least log end offset of the in-sync replicas; one that was not heard of has nothing yet."""
-    return min((log_end_offsets.get(replica, 0) for replica in isr), default=0)
+    return min([log_end_offsets.get(replica, 0) for replica in isr], default=0)
 
 
 class Partition:
@@ -110,7 +110,9 @@ class Partition:
         if current_leader_epoch >= 0 and current_leader_epoch != epoch:
             if current_leader_epoch < epoch:
                 raise FencedLeaderEpoch(f"the leader epoch is {epoch}, not {current_leader_epoch}")
-            raise UnknownLeaderEpoch(f"the leader epoch here is {epoch}, not yet {current_leader_epoch}")
+            raise UnknownLeaderEpoch(
+                f"the leader epoch on this broker is {epoch}, not yet {current_leader_epoch}"
+            )
         if self.image.leader != self._broker_id and not or_follower:
             raise NotLeaderOrFollower()
 
@@ -126,7 +128,9 @@ class Partition:
         origin: str = "client",
         allowance: Allowance | None = None,
         transaction_version: int = 0,
+        announce: bool = True,
     ) -> AppendInfo:
+        """With `announce` false, the caller shows later who waits for the partition."""
         image, log = self.image, self.log
         if image.leader != self._broker_id:
             raise NotLeaderOrFollower()
@@ -153,7 +157,8 @@ class Partition:
             log.update_high_watermark(info.last_offset + 1)
         else:
             self._advance()
-        self._on_change(self.key)
+        if announce:
+            self._on_change(self.key)
         return info
 
     def is_replicated(self, last_offset: int) -> bool:
@@ -170,9 +175,13 @@ class Partition:
         if self._alone and not self.pending_isr:
             log.update_high_watermark(log.log_end_offset)
         elif self.image.leader == self._broker_id:
-            ends = {replica: one.log_end_offset for replica, one in self.progress.items()}
+            isr: Collection[int] = self.image.isr
+            if self.pending_isr:
+                isr = {*isr, *self.pending_isr}
+            progress = self.progress
+            ends = {replica: progress[replica].log_end_offset for replica in isr if replica in progress}
             ends[self._broker_id] = log.log_end_offset
-            log.update_high_watermark(high_watermark({*self.image.isr, *(self.pending_isr or ())}, ends))
+            log.update_high_watermark(high_watermark(isr, ends))
 
     # -- reading
 
@@ -315,7 +324,7 @@ class Partition:
             if epoch < 0:
                 epoch = wanted.last_fetched_epoch
         if epoch < 0 or end_offset < 0:
-            raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is not known here")
+            raise OffsetOutOfRange(f"leader epoch {wanted.last_fetched_epoch} is unknown to this broker")
         if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
             return epoch, end_offset
         return None
@@ -343,6 +352,17 @@ class Partition:
         if (self.log.high_watermark, log_start_offset) != before:
             self._on_change(self.key)
 
+    def is_all(self, wanted: FetchPartition, replica_id: int) -> bool:
+        """Whether there is nothing to send to a follower that asks so: it has all that this leader has."""
+        log, image = self.log, self.image
+        return (
+            wanted.fetch_offset == log.log_end_offset
+            and wanted.last_fetched_epoch == log.latest_epoch
+            and wanted.current_leader_epoch == image.leader_epoch
+            and image.leader == self._broker_id
+            and replica_id in image.replicas
+        )
+
     def is_at_end(self, replica_id: int, offset: int) -> bool:
         """Whether a follower that fetches from `offset` is in sync and has all that there is."""
         image = self.image
@@ -360,7 +380,7 @@ class Partition:
             progress.fetched(progress.log_end_offset, progress.log_end_offset, until_ms)
 
     def announce(self) -> None:
-        """Other replicas are in sync now, and with them the high watermark may have moved."""
+        """Other replicas are in sync now, and the high watermark may have moved; or records were appended."""
         self._on_change(self.key)
 
     # -- following

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.spark.sessions import session
-    from penstock.spark.source import PenstockDataSource
+    from penstock.spark.source.data_source import PenstockDataSource
 
 _HOMES = {
     "session": "penstock.spark.sessions",
-    "PenstockDataSource": "penstock.spark.source",
+    "PenstockDataSource": "penstock.spark.source.data_source",
 }
 _MODULES = ("delta", "streams")
 

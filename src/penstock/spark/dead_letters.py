@@ -5,7 +5,7 @@ what is wrong with it: penstock.dead.reason, .part, .query, .topic, .partition, 
 .schema.id. It is acknowledged by all in-sync replicas before the batch without its record is given to Spark.
 A task that is run again writes its letters again.
 
-The topic is made with the first letter if it is not there, so nothing is made for records that all decode.
+The topic is created with the first letter if it does not exist, so none is created when all records decode.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.client import Cluster
+from penstock.client.librdkafka import with_login
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.errors import ApiError
 from penstock.spark.errors import NotDelivered
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import KafkaError, Message, Producer
 
-    from penstock.spark.typed import Failure
+    from penstock.spark.typed.columns import Failure
 
 PREFIX = "penstock.dead."
 _MOST_OF_A_REASON = 1000
@@ -97,7 +98,7 @@ class DeadLetters:
                 "message.timeout.ms": _TIMEOUT_MS,
             }
             try:
-                self._producer = Producer(settings, logger=quiet)
+                self._producer = Producer(with_login(settings), logger=quiet)
             except KafkaException as error:
                 raise self._not_delivered(error.args[0]) from None
         return self._producer
@@ -112,9 +113,9 @@ class DeadLetters:
                 self._cluster.create_topic(self._topic, 1, if_absent=True)
         except ApiError as error:
             raise NotDelivered(
-                f"a record does not decode, and dead.letter.topic={self._topic} is not there and cannot be "
-                "made. Make this topic, let this client make it, or name another with dead.letter.topic "
-                f"(in SQL: dead_letter_topic). The cluster says: {error}"
+                f"a record does not decode, and dead.letter.topic={self._topic} does not exist and cannot be "
+                "created. Create this topic, allow this client to create it, or name another with "
+                f"dead.letter.topic (in SQL: dead_letter_topic). The cluster says: {error}"
             ) from None
 
     def _report(self, error: KafkaError | None, message: Message) -> None:

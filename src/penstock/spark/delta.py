@@ -30,6 +30,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from penstock.spark.errors import BadOption, BadRow, BatchChanged, SparkError
+from penstock.spark.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,7 @@ def writer(
     """What to give to `foreachBatch`; the table is made by the first batch.
 
     mode            append: all rows are added. upsert: a row replaces that with the same `key`, or is added
-    key             the columns that tell rows apart, for upsert; none of them may be null
+    key             the columns that distinguish rows, for upsert; none of them may be null
     order_by        of several rows of one key in a batch the last by these columns counts; by default, the
                     last that came, which is the last in its Kafka partition
     delete          an SQL condition on the new row `s`, such as "s.op = 'd'": the row of that key is deleted
@@ -97,7 +98,7 @@ def read(
         "delta.columnMapping.mode", "none"
     ) != "none" or "deletionVectors" in (table.protocol().reader_features or []):
         raise SparkError(
-            f"{path} has deletion vectors or mapped columns, which its files alone do not tell:"
+            f"{path} has deletion vectors or mapped columns, which its files do not show:"
             " read it with `deltalake`"
         )
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
@@ -145,7 +146,7 @@ class DeltaWriter:
         """Add the batch, unless the table has it."""
         app_id = self._app_id or df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if app_id is None:
-            raise SparkError("Spark does not tell the query's id here: give the writer an app_id")
+            raise SparkError("Spark does not provide the query's id: give the writer an app_id")
         given = _arrow_schema(df)
         self._check_columns(given)
         schema = pa.schema([field for field in given if field.name not in self._flags])
@@ -253,7 +254,7 @@ class DeltaWriter:
     def _upsert(self, table: DeltaTable, rows: pa.Table, how: CommitProperties) -> None:
         merge = table.merge(
             rows,
-            " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self._key),
+            " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self._key),
             source_alias="s",
             target_alias="t",
             merge_schema=self._merge_schema,
@@ -262,7 +263,7 @@ class DeltaWriter:
         if self._delete is not None:
             keep = f"({self._delete}) IS NOT TRUE"
             kept = {
-                _quoted(name): f"s.{_quoted(name)}" for name in rows.schema.names if name not in self._flags
+                quoted(name): f"s.{quoted(name)}" for name in rows.schema.names if name not in self._flags
             }
             merge = merge.when_matched_delete(self._delete)
             merge = merge.when_matched_update(kept, keep).when_not_matched_insert(kept, keep)
@@ -336,7 +337,3 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
 def _kind(field: DeltaField) -> str:
     kind = json.loads(field.type.to_json())
     return kind if isinstance(kind, str) else json.dumps(kind)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -95,7 +95,7 @@ class DataGone(SparkError):
 
     def __init__(self, topic: str, partition: int, start: int, log_start_offset: int) -> None:
         super().__init__(
-            f"offset {start} of {topic}-{partition} is gone: the first one left is {log_start_offset}"
+            f"offset {start} of {topic}-{partition} was deleted: the log starts at {log_start_offset}"
         )
         self.topic = topic
         self.partition = partition

@@ -34,8 +34,6 @@ _REFUSED = {
     "metric.reporters": "reporters are Java classes",
     "security.providers": "providers are Java classes",
     "ssl.engine.factory.class": "it is a Java class",
-    "sasl.login.callback.handler.class": "it is a Java class",
-    "sasl.client.callback.handler.class": "it is a Java class",
     "sasl.login.class": "it is a Java class",
     "transactional.id": "each task has its own; the option transactionalIdPrefix sets how it begins",
     "enable.gapless.guarantee": "transactions say it already",
@@ -63,6 +61,12 @@ _PARTITIONERS = {
     "org.apache.kafka.clients.producer.roundrobinpartitioner": "random",
 }
 _LOGIN_MODULES = ("plain.PlainLoginModule", "scram.ScramLoginModule")
+_TOKEN_MODULES = ("OAuthBearerLoginModule", "IAMLoginModule")
+_TOKEN_HANDLERS = (
+    "OAuthBearerLoginCallbackHandler",
+    "IAMClientCallbackHandler",
+)
+"""What Java's clients need for OAUTHBEARER and AWS MSK IAM, and what is built in here."""
 _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 _PEM_HELP = (
@@ -88,6 +92,9 @@ def translate(settings: Mapping[str, str]) -> Translated:
 
 def _jaas(value: str, settings: Mapping[str, str], out: Translated) -> None:
     parsed = _JAAS.fullmatch(value)
+    if parsed is not None and parsed[1].endswith(_TOKEN_MODULES):
+        out["sasl.jaas.config"] = value  # for `penstock.client.librdkafka`, which has the tokens
+        return
     if parsed is None or not parsed[1].endswith(_LOGIN_MODULES):
         raise BadOption(
             "kafka.sasl.jaas.config: give PlainLoginModule or ScramLoginModule with username and password,"
@@ -150,6 +157,14 @@ def _partitioner(value: str, settings: Mapping[str, str], out: Translated) -> No
     out["partitioner"] = known
 
 
+def _callback_handler(name: str) -> Callable[[str, Mapping[str, str], Translated], None]:
+    def check(value: str, settings: Mapping[str, str], out: Translated) -> None:
+        if not value.strip().endswith(_TOKEN_HANDLERS):
+            raise BadOption(f"kafka.{name} is not supported: it is a Java class")
+
+    return check
+
+
 def _ignore(value: str, settings: Mapping[str, str], out: Translated) -> None:
     """Said by another setting."""
 
@@ -163,4 +178,6 @@ _SPECIAL: dict[str, Callable[[str, Mapping[str, str], Translated], None]] = {
     "ssl.keystore.location": _key_store,
     "ssl.endpoint.identification.algorithm": _host_check,
     "partitioner.class": _partitioner,
+    "sasl.login.callback.handler.class": _callback_handler("sasl.login.callback.handler.class"),
+    "sasl.client.callback.handler.class": _callback_handler("sasl.client.callback.handler.class"),
 }

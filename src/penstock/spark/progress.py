@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.librdkafka import with_login
 from penstock.client.partitioning import KEY_PARTITIONER
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def _listener(watching: Watch) -> Any:
             try:
                 watching.progressed(QueryProgress.from_json(json.loads(event.progress.json)))
             except Exception:  # noqa: BLE001 - see above
-                _log.exception("a progress of Spark could not be read")
+                _log.exception("could not read a progress report of Spark")
 
         def onQueryIdle(self, event: QueryIdleEvent) -> None:
             pass
@@ -385,11 +386,11 @@ class Records:
                 if producer is None:
                     create_topic(self.settings, self.topic)
                     defaults = {"message.timeout.ms": 10_000, "linger.ms": 50, "partitioner": KEY_PARTITIONER}
-                    producer = Producer({**defaults, **self.settings}, logger=silent)
+                    producer = Producer(with_login({**defaults, **self.settings}), logger=silent)
                 failed = self._send(producer, batch)
             except (KafkaException, OSError, ValueError) as error:
                 if not told:
-                    _log.warning("progress is not written to %s: %s", self.topic, error)
+                    _log.warning("could not write progress to %s: %s", self.topic, error)
                 told, failed = True, batch
             if failed:
                 with self._changed:
@@ -422,13 +423,13 @@ class Records:
 
 
 def create_topic(settings: Mapping[str, str], topic: str) -> None:
-    """Makes the compacted topic if it is not there; KafkaException when no broker answers."""
+    """Makes the compacted topic if it does not exist; KafkaException when no broker answers."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     silent = logging.getLogger("penstock.spark.progress.librdkafka")
-    admin = AdminClient(dict(settings), logger=silent)
+    admin = AdminClient(with_login(settings), logger=silent)
     if topic in admin.list_topics(timeout=5.0).topics:
         return
     new = NewTopic(topic, num_partitions=1, config={"cleanup.policy": "compact"})

@@ -3,7 +3,7 @@
 PenstockError
 └── SqlError            the statement cannot be carried out; a line and a column where one is to blame
     ├── BadSyntax       it cannot be read
-    ├── Unknown         it names a stream, column, function, query or topic that is not there
+    ├── Unknown         it names a stream, column, function, query or topic that does not exist
     ├── Clash           types or columns do not fit together
     ├── Exists          the name is taken
     ├── StateLost       a replacement would throw state away, and was not told to
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.sql.language.texts import Expanded
+from penstock.sql.language.lexer.texts import Expanded
 
 
 @dataclass(frozen=True, slots=True)

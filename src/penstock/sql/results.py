@@ -37,7 +37,7 @@ Result = Rows | Done
 
 
 def rows_of(columns: Sequence[ColumnType], rows: Sequence[Sequence[Any]]) -> Rows:
-    """Rows that are there already."""
+    """Rows that already exist."""
     return Rows(tuple(columns), iter([list(row) for row in rows]))
 
 
@@ -119,7 +119,7 @@ def _value(scalar: Any) -> Any:
 
 
 _CYCLE = dt.timedelta(days=146_097)
-"""400 years, after which the calendar begins anew."""
+"""400 years, after which the calendar starts over."""
 
 
 def _far(scalar: Any) -> str:

@@ -28,6 +28,9 @@ class EngineSettings:
     python_functions: bool = False
     """Whether statements may bring code: Python functions, and what `sender_code` names."""
 
+    as_user: bool = True
+    """Whether the cluster's ACLs for a user that has logged in here decide what its statements may do."""
+
     def client(self) -> dict[str, str]:
         """Settings of a Kafka client."""
         return {**self.kafka, "bootstrap.servers": self.bootstrap}

@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.errors import error_for_code
 from penstock.testing.wire_client import WireClient
-from penstock.wire import compression as codecs
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches import compression as codecs
+from penstock.wire.batches.records import Record, build_batch, iter_records, parse_control, read_header
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch, iter_records, parse_control, read_header
 
 __all__ = ["ConsumedRecord", "RecordLike", "WireClient", "connect", "consume", "create_topic", "produce"]
 

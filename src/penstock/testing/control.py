@@ -35,7 +35,7 @@ class ControlPipe:
                 self._to.write(line.encode())
                 self._to.flush()
             except (BrokenPipeError, ValueError) as error:
-                raise ControlError(f"the broker's process is gone: cannot {op}") from error
+                raise ControlError(f"the broker's process has ended: cannot {op}") from error
             deadline = time.monotonic() + timeout
             while True:
                 answer = json.loads(self._read_line(op, deadline))

@@ -1,7 +1,7 @@
 """The records of `__transaction_state`: TransactionLogKey version 0, TransactionLogValue versions 0 and 1.
 
 Version 1 is written, as Kafka does from transaction version 1 on; both are read, and tagged fields that a
-later Kafka adds are passed over.
+later Kafka adds are skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for a version that is not known, which Kafka passes over too."""
+    """The transactional id; None for a version that is not known, which Kafka skips too."""
     if len(key) < 2 or key[:2] != b"\0\0":
         return None
     try:

@@ -291,7 +291,7 @@ class TransactionShard:
             if isinstance(error, InvalidTxnState):
                 log.warning("EndTxn version %d of %.300r: %s", version, transactional_id, error)
                 if last is not None and self._is_early(transactional_id, known, client, request.committed):
-                    error = ConcurrentTransactions("nothing of the transaction has arrived yet")
+                    error = ConcurrentTransactions("no partition of the transaction has been added yet")
             return _refused(token, error)
         outcome = Outcome(replies=[Reply(token, _ended(new))])
         if new is not known:
@@ -365,10 +365,14 @@ class TransactionShard:
         )
 
     def markers_written(
-        self, markers: WriteMarkers, written: Iterable[TopicPartition], token: Any, now_ms: int
+        self, markers: WriteMarkers, written: Iterable[TopicPartition], now_ms: int
     ) -> Outcome:
-        """These partitions have the marker, or are gone. With the last one, the transaction is complete."""
-        outcome = Outcome(replies=[Reply(token, Message())])
+        """These partitions have the marker, or are gone. With the last one, the transaction is complete.
+
+        Nobody waits for that to be replicated: a coordinator that does not know it sends the markers again,
+        and what the producer does next rests on it and is replicated with it.
+        """
+        outcome = Outcome(is_urgent=False)
         if not self.wants(markers):
             return outcome
         transactional_id = markers.transactional_id
@@ -406,7 +410,7 @@ class TransactionShard:
             try:
                 self._act(transactional_id, known, outcome, now_ms)
             except Exception:  # the border: ids of strangers share a shard and its clock
-                log.exception("what is due for transactional id %.300r failed", transactional_id)
+                log.exception("a timer of transactional id %.300r failed", transactional_id)
             if len(outcome.records) >= _RECORDS_AT_A_TIME:
                 break
         outcome.divide()
@@ -423,7 +427,7 @@ class TransactionShard:
             outcome.records.append(StateRecord(encode_key(transactional_id), None))
 
     def _time_out(self, transactional_id: str, known: Transaction, now_ms: int) -> Outcome:
-        """A client of version 2 that comes back and aborts takes this for its own abort, and goes on."""
+        """A client of version 2 that comes back and aborts takes this for its own abort, and continues."""
         version, following = known.client_version, NO_PRODUCER_ID
         if version >= TV_2 and known.exhausted:
             taken = self._take_producer_id()
@@ -447,6 +451,6 @@ def _may_continue(known: Transaction, expected: Producer) -> bool:
 
 
 def _ended(transaction: Transaction) -> Message:
-    """The answer to EndTxn, with what the producer goes on with."""
+    """The answer to EndTxn, with what the producer continues with."""
     producer_id, producer_epoch = transaction.successor
     return Message(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=producer_epoch)

@@ -76,7 +76,7 @@ class Transaction(NamedTuple):
 
     @property
     def successor(self) -> tuple[int, int]:
-        """The producer id and epoch with which the client goes on when this transaction has ended."""
+        """The producer id and epoch with which the client continues when this transaction has ended."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch

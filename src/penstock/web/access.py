@@ -163,7 +163,7 @@ class Access:
         except TooManyLogins:
             return _too_often("Too many logins", 1.0)
         except LoginFailed as error:
-            log.info("login refused: %s", error)
+            log.info("authentication failed: %s", error)
         if given:
             self._failures.take(address, self._now())
         return Refusal(401, "Unauthorized", "Unauthorized", self._challenge)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.access import ANYONE, Access, Principal, Role, by_method
 from penstock.web.guard import SECURE_HEADERS, Guard, Refusal
+
+log = logging.getLogger(__name__)
 
 Render = Callable[[Refusal], tuple[bytes, str]]
 """The body of a refusal and its type, in the shape of the server's other errors."""
@@ -99,8 +104,27 @@ async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[byte
     await send({"type": "http.response.body", "body": body})
 
 
+def _marks(paths: list[str]) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            state = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((state.st_mtime_ns, state.st_size, state.st_ino))
+    return found
+
+
+def _load(context: ssl.SSLContext, paths: list[str]) -> None:
+    context.load_cert_chain(paths[0], paths[-1], password=lambda: "")
+
+
 class Server(uvicorn.Server):
-    """uvicorn, with the signals left to the process and a way to wait until it listens."""
+    """uvicorn without its signal handlers: it can be waited for, and reloads a changed certificate."""
+
+    certificate_seconds = 2.0
+    """How often the files of the certificate are looked at."""
 
     def __init__(
         self,
@@ -131,6 +155,8 @@ class Server(uvicorn.Server):
             )
         )
         self._listening = asyncio.Event()
+        self._files = [path for path in (certificate, key) if path is not None]
+        self._reloading: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -138,7 +164,31 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        if self._files:
+            self._reloading = asyncio.get_running_loop().create_task(self._reload_certificate())
         self._listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._reloading is not None:
+            self._reloading.cancel()
+        await super().shutdown(sockets=sockets)
+
+    async def _reload_certificate(self) -> None:
+        """New connections get a changed certificate; one that cannot be used is logged, and the old stays."""
+        seen = _marks(self._files)
+        while True:
+            await asyncio.sleep(self.certificate_seconds)
+            now = _marks(self._files)
+            if now == seen or self.config.ssl is None:
+                continue
+            seen = now
+            try:
+                # A pair that does not fit must not be in the context that serves.
+                _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._files)
+                _load(self.config.ssl, self._files)
+                log.info("the certificate %s was read again", self._files[0])
+            except (OSError, ssl.SSLError) as error:
+                log.warning("the certificate %s cannot be used, the old one stays: %s", self._files[0], error)
 
     async def listening(self) -> None:
         await self._listening.wait()

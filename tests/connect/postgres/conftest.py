@@ -1,4 +1,4 @@
-"""One PostgreSQL for all tests of this directory; each test has a database of its own."""
+"""Each test has a database of its own, of the PostgreSQL that all share."""
 
 from __future__ import annotations
 
@@ -12,21 +12,6 @@ if TYPE_CHECKING:
     from tests.connect.postgres.server import Database, PostgresServer
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def shared_postgres() -> Iterator[PostgresServer]:
-    """Started once for the tests of a pytest process. A test that stops it starts it again."""
-    from tests.connect.postgres.server import PostgresServer, binaries
-
-    if binaries() is None:
-        pytest.skip("PostgreSQL's server is not installed (Debian and Ubuntu: apt install postgresql)")
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture

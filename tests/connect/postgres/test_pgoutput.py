@@ -16,12 +16,12 @@ from penstock.connect.connectors.postgres.pgoutput import (
     UNCHANGED,
     Begin,
     Commit,
-    Decoder,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
+    PgOutputDecoder,
     PgOutputError,
     Relation,
     StreamAbort,
@@ -43,7 +43,7 @@ FIRST_USER_OID = 16384
 
 
 def decoded(recorded: Iterable[bytes]) -> list[Message]:
-    decoder = Decoder()
+    decoder = PgOutputDecoder()
     return [decoder.decode(data) for data in recorded]
 
 
@@ -95,6 +95,11 @@ def test_a_relation_has_its_columns_types_and_key() -> None:
     assert [column.name for column in later.columns] == ["id", "name", "feeling", "big", "age"]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
+    "happens",
+)
 def test_rows_have_text_nulls_and_values_that_an_update_did_not_change() -> None:
     messages = decoded(PLAIN)
     assert [message.new for message in messages if isinstance(message, Insert)] == [
@@ -148,6 +153,11 @@ def test_transactions_that_are_sent_while_they_run() -> None:
     assert [message.xid for message in messages if isinstance(message, Insert)][-1] is None
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
+    "happens",
+)
 @pytest.mark.parametrize("name", ["plain", "streamed"])
 def test_this_machines_postgresql_sends_what_was_recorded(name: str, database: Database) -> None:
     statements, options = record_pgoutput.RECORDINGS[name]
@@ -179,12 +189,17 @@ def test_this_machines_postgresql_sends_what_was_recorded(name: str, database: D
 )
 def test_bytes_that_are_no_message_are_named(data: bytes, words: str) -> None:
     with pytest.raises(PgOutputError, match=words):
-        Decoder().decode(data)
+        PgOutputDecoder().decode(data)
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
+    "happens",
+)
 def test_every_cut_of_every_message_is_refused() -> None:
     for recorded in (PLAIN, STREAMED[:20]):
-        decoder = Decoder()
+        decoder = PgOutputDecoder()
         for data in recorded:
             for end in range(len(data)):
                 if end < 100 or end > len(data) - 100:
@@ -193,12 +208,17 @@ def test_every_cut_of_every_message_is_refused() -> None:
             decoder.decode(data)
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
+    "happens",
+)
 @pytest.mark.fuzz
 @settings(max_examples=500)
 @given(seed=st.integers(0, 2**32), streamed=st.booleans())
 def test_changed_bytes_are_decoded_or_refused(seed: int, streamed: bool) -> None:
     rng = random.Random(seed)
-    decoder = Decoder()
+    decoder = PgOutputDecoder()
     for data in STREAMED[:30] if streamed else PLAIN:
         hostile = bytearray(data)
         for _ in range(rng.randint(1, 4)):
@@ -222,7 +242,7 @@ def test_changed_bytes_are_decoded_or_refused(seed: int, streamed: bool) -> None
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     try:
-        Decoder().decode(data)
+        PgOutputDecoder().decode(data)
     except PgOutputError:
         pass
 
@@ -238,7 +258,7 @@ def test_a_small_message_cannot_ask_for_much_memory() -> None:
     try:
         for data in hostile:
             with pytest.raises(PgOutputError):
-                Decoder().decode(data)
+                PgOutputDecoder().decode(data)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

@@ -73,6 +73,11 @@ def test_a_snapshot_has_all_rows_in_debeziums_envelope(database: Database) -> No
     assert last.source_offset["snapshot_completed"] and last.source_offset["last_snapshot_record"]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, changes of keys, TOASTed values and "
+    "changes of tables are records in Debezium's envelope",
+)
 def test_each_kind_of_change(database: Database) -> None:
     database.execute(ITEMS)
     with Running(database, skipped_operations="none") as running:
@@ -127,6 +132,11 @@ def test_replica_identity_full_has_the_whole_row_before(database: Database) -> N
     assert changes(records) == [("c", None, old), ("u", old, new), ("d", new, None)]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, changes of keys, TOASTed values and "
+    "changes of tables are records in Debezium's envelope",
+)
 def test_a_toasted_value_that_did_not_change_is_a_placeholder_or_the_old_one(database: Database) -> None:
     large = "repeat('x', 100000)"
     for table in ("keyed", "whole"):
@@ -155,6 +165,11 @@ def test_a_toasted_value_that_did_not_change_is_a_placeholder_or_the_old_one(dat
     assert whole.value["after"]["t"] == "x" * 100000 and whole.value["after"]["i"] == list(range(1, 5001))
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, changes of keys, TOASTed values and "
+    "changes of tables are records in Debezium's envelope",
+)
 def test_the_schema_of_a_table_may_change_while_it_is_captured(database: Database) -> None:
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'nail', 1)")
     with Running(database, decimal_handling_mode="string") as running:
@@ -270,6 +285,10 @@ def test_partitions_and_inherited_rows_are_read_once(database: Database) -> None
         ]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: the snapshot is consistent with the changes that follow, and continues after a restart",
+)
 def test_a_snapshot_is_consistent_with_the_changes_that_follow(database: Database) -> None:
     """Writers are busy all the time: each row is there once, and changes lead to what the table has."""
     database.execute(ITEMS, "INSERT INTO items SELECT n, 'old', 0 FROM generate_series(1, 2000) n")
@@ -307,6 +326,10 @@ def test_a_snapshot_is_consistent_with_the_changes_that_follow(database: Databas
     assert state(records) == {(row[0],): dict(zip(("id", "name", "price"), row)) for row in rows}
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: the snapshot is consistent with the changes that follow, and continues after a restart",
+)
 def test_a_snapshot_goes_on_after_a_restart_where_it_was_committed(database: Database) -> None:
     database.execute(
         "CREATE TABLE pairs (a text, b int, PRIMARY KEY (a, b))",
@@ -336,6 +359,11 @@ def _moved(record: SourceRecord) -> bool:
     return record.key == {"a": "J", "b": 50} and record.value["op"] == "c"
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
+    "not committed",
+)
 @pytest.mark.parametrize("batch", ["1", "7", "2048"])
 def test_a_restart_anywhere_loses_nothing_and_repeats_only_what_was_not_committed(
     database: Database, batch: str
@@ -388,6 +416,9 @@ def test_a_delete_and_its_tombstone_are_sent_again_together(database: Database) 
         assert changes(again.count(3)) == changes(records)
 
 
+@pytest.mark.promise(
+    "connect", "PostgreSQL: the slot is advanced only after the commit, and does not hold WAL while idle"
+)
 def test_the_slot_keeps_what_is_not_committed_and_releases_what_is(database: Database) -> None:
     database.execute(ITEMS)
     with Running(database) as running:
@@ -405,6 +436,9 @@ def test_the_slot_keeps_what_is_not_committed_and_releases_what_is(database: Dat
             assert time.monotonic() < deadline
 
 
+@pytest.mark.promise(
+    "connect", "PostgreSQL: the slot is advanced only after the commit, and does not hold WAL while idle"
+)
 def test_an_idle_slot_does_not_hold_wal_for_changes_of_others(database: Database) -> None:
     database.execute(ITEMS, "CREATE TABLE busy (id int)")
     with Running(database, table_include_list=r"public\.items", heartbeat_interval_ms="200") as running:
@@ -430,6 +464,11 @@ def test_heartbeats_run_the_action_query(database: Database) -> None:
     assert records[-1].topic in ("shop.public.beats", "__debezium-heartbeat.shop")
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
+    "not committed",
+)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
 def test_a_server_that_goes_away_and_comes_back_costs_nothing(
     database: Database, shared_postgres: PostgresServer, how: signal.Signals
@@ -453,6 +492,10 @@ def test_a_server_that_goes_away_and_comes_back_costs_nothing(
         assert ids(records) == list(range(1, 201))
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: the snapshot is consistent with the changes that follow, and continues after a restart",
+)
 def test_a_snapshot_survives_a_server_that_restarts(
     database: Database, shared_postgres: PostgresServer
 ) -> None:
@@ -468,6 +511,11 @@ def test_a_snapshot_survives_a_server_that_restarts(
     assert running.errors and ids(records) == list(range(1, 102))
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
+    "not committed",
+)
 def test_a_lost_connection_in_the_middle_of_a_transaction(database: Database) -> None:
     database.execute(ITEMS)
     with Running(database, max_batch_size="10") as running:
@@ -530,6 +578,7 @@ def test_logical_messages_are_records(database: Database) -> None:
         assert [record.value["message"]["content"] for record in running.count(1)] == [b"within"]
 
 
+@pytest.mark.promise("connect", "PostgreSQL: bad settings are refused by name")
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [

@@ -69,6 +69,7 @@ def test_a_table_and_its_changes_are_in_a_topic(
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 
+@pytest.mark.promise("connect", "PostgreSQL: bad settings are refused by name")
 def test_bad_settings_are_refused_by_name(database: Database, worker: Worker, name: str) -> None:
     bad = config(database, name, database_dbname="nowhere")
     answer = worker.http.put(f"/connectors/{name}/config", json=bad)
@@ -94,6 +95,11 @@ def test_a_database_that_goes_away_is_picked_up_again(
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
+    "not committed",
+)
 @pytest.mark.parametrize("once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_kills_under_load_lose_nothing(
     database: Database, broker: PenstockBroker, workers: Workers, topics: Topics, name: str, once: bool

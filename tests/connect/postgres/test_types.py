@@ -132,6 +132,10 @@ def both_ways(
     return schema, rows[0]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: every common type has the value that Debezium gives it, in snapshot and stream alike",
+)
 def test_every_type_is_the_value_that_debezium_has(database: Database) -> None:
     database.execute(*SETUP)
     schema, row = both_ways(database, [(kind, value) for kind, value, *_ in TYPES])
@@ -146,6 +150,10 @@ def test_every_type_is_the_value_that_debezium_has(database: Database) -> None:
     assert dict(by_type["bit(10)"].parameters) == {"length": "10"}  # type: ignore[union-attr]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: every common type has the value that Debezium gives it, in snapshot and stream alike",
+)
 def test_other_modes(database: Database) -> None:
     schema, row = both_ways(
         database,
@@ -191,6 +199,10 @@ def test_hstore_is_json_or_a_map(database: Database) -> None:
     assert both_ways(database, [("hstore", value)], hstore_handling_mode="map", **slot)[1] == [pairs]
 
 
+@pytest.mark.promise(
+    "connect",
+    "PostgreSQL: every common type has the value that Debezium gives it, in snapshot and stream alike",
+)
 def test_a_value_that_its_type_cannot_hold_is_null_or_an_error(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

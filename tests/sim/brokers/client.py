@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.cluster.peers import PeerConnection, PeerUnavailable
-from penstock.errors import error_for_code
+from penstock.broker.cluster.peers import PeerConnection
+from penstock.errors import PeerUnavailable, error_for_code
 from penstock.wire.api_keys import ApiKey, response_header_version
 from penstock.wire.codec import Message, decode_response, encode_request
 from penstock.wire.primitives import skip_tags

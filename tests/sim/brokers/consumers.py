@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 from tests.sim.brokers.client import RETRY_PARTITION, Client, Key, Lost, error_name
-from tests.sim.brokers.history import Batch, Transaction, batches_of
+from tests.sim.brokers.history import Batch, Transaction, batches_of, key_of
 from tests.sim.brokers.producers import (
     ABORTABLE,
     FENCED,
@@ -202,6 +202,37 @@ class TimeReader(Reader):
         while not self.world.stopping:
             await self.offset(self.key, self.rng.randint(begin, self.world.now_ms()))
             await asyncio.sleep(self.rng.random() * 0.1)
+
+
+class FromTheStart(Reader):
+    """Reads a compacted log from its start, again and again: the values of a record key stay in order."""
+
+    def __init__(self, world: World, name: str, key: Key) -> None:
+        super().__init__(world, name)
+        self.key = key
+
+    async def main(self) -> None:
+        while not self.world.stopping:
+            await self._read()
+            await asyncio.sleep(self.rng.random() * 0.2)
+
+    async def _read(self) -> None:
+        position, last = 0, dict[bytes, int]()
+        while not self.world.stopping:
+            found = await self.fetch(self.key, position, READ_UNCOMMITTED, 0, self.rng.choice((300, 4000)))
+            if found is None:
+                continue
+            if isinstance(found, int):
+                self.world.history.violation(f"{self.name}: {error_name(found)} at {position}")
+                return
+            if found.next == position:
+                return
+            for offset, value in found.values.items():
+                name, number = key_of(value), int(value.rpartition(b":")[2])
+                if number <= last.get(name, -1):
+                    self.world.history.violation(f"{self.key} at {offset}: {value!r} after {last[name]}")
+                last[name] = number
+            position = found.next
 
 
 class Deleter(Reader):

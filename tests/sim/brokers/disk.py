@@ -8,11 +8,16 @@ what was not synced.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 
 from penstock.fs import Data, Fs
 from tests.sim.brokers.loop import PROCESS, Killed, pause
+
+
+class SyncFailed(OSError):
+    """What was written since the last sync may be on disk or not, and nobody knows."""
 
 
 class SimFs(Fs):
@@ -26,7 +31,8 @@ class SimFs(Fs):
             {} if before is None else before._synced
         )  # by inode: bytes that are safe
         self._open: dict[int, None] = {}
-        self.syncs = 0
+        self._logs: set[int] = set()  # descriptors of segments
+        self.failing_syncs = 0  # so many of the next ones fail, of segments
 
     @staticmethod
     def _alive() -> None:
@@ -37,6 +43,8 @@ class SimFs(Fs):
         self._alive()
         fd = super().open(path, flags, mode)
         self._open[fd] = None
+        if path.endswith(".log"):
+            self._logs.add(fd)
         state = os.fstat(fd)
         # What a child process has written (compaction) was synced there.
         self._synced.setdefault(state.st_ino, state.st_size)
@@ -45,6 +53,7 @@ class SimFs(Fs):
         return fd
 
     def close(self, fd: int) -> None:
+        self._logs.discard(fd)
         if self._open.pop(fd, 0) is None:
             super().close(fd)
 
@@ -57,12 +66,16 @@ class SimFs(Fs):
         return super().pwrite(fd, data, offset)
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
-        pause()
+        if fd in self._logs:  # an index is read under its lock, for which another thread would wait
+            pause()
         return super().pread(fd, n, offset)
 
     def fsync(self, fd: int) -> None:
         self._alive()
-        self.syncs += 1
+        if self.failing_syncs and fd in self._logs:
+            self.failing_syncs -= 1
+            pause()
+            raise SyncFailed(errno.EIO, "the disk failed")
         state = os.fstat(fd)
         pause()  # what is written from here on may or may not be synced with it
         self._synced[state.st_ino] = state.st_size

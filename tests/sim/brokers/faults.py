@@ -34,11 +34,14 @@ class Faults:
             (self._stop, 3),
             (self._cut, 6),
             (self._slow_connection, 5),
+            (self._slow_verification, 1),
             (self._part, 2),
             (self._no_zookeeper, 2),
+            (self._slow_zookeeper, 2),
             (self._exile, 1),
             (self._doom, 1),
             (self._slow_disk, 2),
+            (self._fail_sync, 1),
             (self._new_chain, 2),
             (self._jump, 1),
         ]
@@ -66,10 +69,13 @@ class Faults:
         self.world.network.heal()
         self.loop.disk_is_slow = 0.0
         for node in self.world.nodes:
-            if node.store is not None:
-                node.store.reconnect()
+            if node.zookeeper is not None:
+                node.zookeeper.reconnect()
+            node.fs.failing_syncs = 0
             if node.process is not None:
                 node.process.stopped_until = 0.0
+            if any(one.log.failed is not None for one in node.partitions()):
+                node.kill()
             if not node.is_running:
                 node.start()
 
@@ -106,12 +112,12 @@ class Faults:
         )
 
     def _is_well(self, node: Node) -> bool:
-        process, store = node.process, node.store
+        process, zookeeper = node.process, node.zookeeper
         return (
             process is not None
             and node.is_settled
-            and store is not None
-            and not store.away
+            and zookeeper is not None
+            and not zookeeper.away
             and process.stopped_until <= self.loop.now
             and self.apart[node.id] <= self.loop.now
         )
@@ -174,6 +180,16 @@ class Faults:
         if side is not None:
             self.world.network.slow(side, self.rng.random() * 4)  # type: ignore[arg-type]
 
+    def _slow_verification(self) -> None:
+        """What a broker asks coordinators of transactions takes long, and their markers do not."""
+        node = self._node()
+        if node is None or node.process is None:
+            return
+        seconds = self.rng.random() * 2
+        for side in self.world.network.between(node.process):
+            if side.other.client_id.endswith("-transactions"):
+                self.world.network.slow(side, seconds)
+
     def _part(self) -> None:
         one, other = self.rng.sample(self.world.nodes, 2)
         if not (self._may_fail(one) and self._may_fail(other)):
@@ -191,11 +207,19 @@ class Faults:
             self._disconnect(node, self.rng.random() * self.rng.choice((1, 10)))
 
     def _disconnect(self, node: Node, seconds: float) -> None:
-        store = node.store
-        if store is not None:
+        zookeeper = node.zookeeper
+        if zookeeper is not None:
             self.world.note(f"{node.name} has no ZooKeeper for {seconds:.2f} s")
-            store.disconnect()
-            self.loop.call_later(seconds, store.reconnect)
+            zookeeper.disconnect()
+            self.loop.call_later(seconds, zookeeper.reconnect)
+
+    def _slow_zookeeper(self) -> None:
+        """Its answers come late, or later than the broker waits for them."""
+        node = self._node()
+        if node is not None and node.zookeeper is not None and self._may_fail(node):
+            seconds = self.rng.random() * self.rng.choice((0.5, 3, 9))
+            self.world.note(f"{node.name} gets no answers of ZooKeeper for {seconds:.2f} s")
+            node.zookeeper.slow(seconds)
 
     # a leader whose followers do not have what it has
 
@@ -247,6 +271,29 @@ class Faults:
         seconds = self.rng.random() * 3
         self.world.note(f"disks are slow for {seconds:.2f} s")
         self.loop.disk_is_slow = self.loop.now + seconds
+
+    def _fail_sync(self) -> None:
+        """fsync fails: the log is not used any more until the broker is started again, and what was not
+        synced may be lost then, as the kernel drops such pages."""
+        node = self._node()
+        if node is None or not node.started or not self._may_fail(node, power=True):
+            return
+        node.fs.failing_syncs = self.rng.choice((1, 1, 3))
+        self.world.note(f"{node.name}: the next {node.fs.failing_syncs} fsync fail")
+        process = node.process
+
+        def restart() -> None:
+            if node.process is process and process is not None:
+                power = self._may_fail(node, power=True)
+                if not power and not self._may_fail(node):
+                    self.loop.call_later(1, restart)
+                    return
+                node.kill(power=power)
+                self._restart(node)
+
+        seconds = self.rng.random() * 6
+        self.last_until = max(self.last_until, self.loop.now + seconds)
+        self.loop.call_later(seconds, restart)
 
     def _jump(self) -> None:
         """The wall clock of a machine is set."""

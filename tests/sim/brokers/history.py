@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.wire.records import BatchHeader, iter_records, parse_control, read_header
+from penstock.wire.batches.records import BatchHeader, iter_records, parse_control, read_header
 from tests.cluster.markers import Decisions, TransactionalBatch
 
 Key = tuple[str, int]

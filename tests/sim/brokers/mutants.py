@@ -16,21 +16,28 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import PropertyMock, patch
 
+from kazoo.exceptions import KazooException
+
 from penstock.broker.coordinators.shard_answers import Answers
 from penstock.broker.coordinators.shard_host import ShardHost
-from penstock.broker.followers import LeaderFetcher
+from penstock.broker.coordinators.store_check import StoreCheck
 from penstock.broker.net.server import Server
 from penstock.broker.transactions import markers
 from penstock.broker.transactions.append_order import AppendOrder
 from penstock.broker.transactions.markers import MarkerWriter
+from penstock.groups.shard import GroupShard
 from penstock.log import manager
 from penstock.log.cleaning import swap
 from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import ProducerStateManager
+from penstock.metadata.store import StoreUnavailable
+from penstock.metadata.zookeeper_mirror import Mirror
+from penstock.replication.followers import LeaderFetcher
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
+from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_0
 from tests.sim.brokers.world import Result, Schedule, simulate
 
@@ -191,6 +198,38 @@ def _cuts_what_it_leads() -> list[Patch]:
     return [(LeaderFetcher, "_take", later), (Following, "is_held", PropertyMock(return_value=True))]
 
 
+def _absent_is_deleted() -> list[Patch]:
+    """Coordinators take a topic that their image lacks for a deleted one."""
+
+    def loaded(self: StoreCheck, shard: GroupShard) -> None:
+        known = self._broker.image.topics
+        existing = {name: topic.id for name, topic in known.items()}
+        self._broker.groups.run(
+            shard, lambda one: one.deleted_topics.found(one.deleted_topics.names(), existing)[0]
+        )
+
+    async def look_up(self: MarkerWriter, markers: WriteMarkers, keys: list[Any]) -> None:
+        self._under_way.difference_update((markers.transactional_id, key) for key in keys)
+        self._report(markers, set(keys))
+
+    return [(StoreCheck, "loaded", loaded), (MarkerWriter, "_look_up", look_up)]
+
+
+def _forgotten_watches() -> list[Patch]:
+    """A node whose watch has fired is not read again when its read is left unanswered."""
+
+    async def reread(self: Mirror) -> None:
+        while self._fired:
+            async with self._reading:
+                paths, self._fired = self._fired, set()
+                try:
+                    await self._read_paths(paths, self._walk)
+                except (KazooException, StoreUnavailable):
+                    self._fired.clear()
+
+    return [(Mirror, "_reread", reread)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -203,11 +242,11 @@ def _mutant(patches: Callable[[], list[Patch]], load: str, faults: str) -> Mutan
 MUTANTS: dict[str, Mutant] = {
     one.patches.__name__.removeprefix("_").replace("_", "-"): one
     for one in (
-        _mutant(_overtaking, "tv2", "cut slow_connection stop"),
+        _mutant(_overtaking, "hasty", "cut slow_connection stop"),
         _mutant(_markers_sent_twice, "tv2", "cut slow_connection stop"),
         _mutant(_old_markers_sent_twice, "tv0", "cut slow_connection stop"),
         _mutant(_early_answers, "plain tv0 committer", "doom"),
-        _mutant(_no_guard, "tv0", "slow_connection"),
+        _mutant(_no_guard, "impatient", "slow_verification"),
         _mutant(_answers_of_others, "plain committer", "exile"),
         _mutant(_unknown_ends, "plain", "doom kill"),
         _mutant(_unread_high_watermarks, "plain", "kill"),
@@ -215,6 +254,8 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_blind_swap, "keyed", "exile doom"),
         _mutant(_recovery_point_above_the_end, "plain", "doom slow_disk"),
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
+        _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
+        _mutant(_forgotten_watches, "plain new", "slow_zookeeper kill"),
     )
 }
 

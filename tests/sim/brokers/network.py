@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.broker.net.server import Server
-from penstock.broker.security.listener import ListenerSecurity
+from penstock.broker.security.authentication.listener import ListenerSecurity
 from penstock.log.files import FileSlice
 from tests.sim.brokers.loop import PROCESS, WORLD, Process, SimLoop, in_process
 

@@ -14,11 +14,12 @@ from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.errors import PenstockError
 from penstock.log.files import OpenFiles
-from penstock.metadata.zookeeper import SessionState
+from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
+from penstock.replication.partition import Partition
 from tests.sim.brokers.disk import SimFs
 from tests.sim.brokers.loop import Process, SimLoop, in_process
 from tests.sim.brokers.network import Network, SimServer, SimWriter
-from tests.sim.brokers.store import Ensemble, SimStore
+from tests.sim.brokers.zookeeper import Ensemble, SimKazoo
 
 HOST = "127.0.0.1"
 FIRST_PORT = 9090
@@ -79,12 +80,12 @@ def simulated(loop: SimLoop, network: Network, ensemble: Ensemble, seed: int) ->
     entropy = random.Random(f"entropy {seed}")
     _SeededRandom.source = random.Random(f"random {seed}")
     SimServer.network = SimWriter.network = network
-    SimStore.ensemble = ensemble
+    SimKazoo.ensemble = ensemble
     with ExitStack() as stack:
         for target, new in (
             ("penstock.broker.broker.Server", SimServer),
             ("penstock.broker.net.connection.Writer", SimWriter),
-            ("penstock.broker.cluster.membership.ZooKeeperStore", SimStore),
+            ("penstock.metadata.zookeeper.KazooClient", SimKazoo),
             ("random.Random", _SeededRandom),
             ("os.urandom", entropy.randbytes),
             # Files of sealed segments are closed, and opened again when they are read.
@@ -158,9 +159,9 @@ class Node:
             return
         self.loop.kill(process)
         self.network.killed(process)
-        store = self.store
-        if store is not None:
-            store.killed()
+        zookeeper = self.zookeeper
+        if zookeeper is not None:
+            zookeeper.killed()
         broker._locks.release()
         self.fs.killed()
         lost = self.fs.lose_power() if power else 0
@@ -189,9 +190,18 @@ class Node:
             self.kill()
 
     @property
-    def store(self) -> SimStore | None:
+    def store(self) -> ZooKeeperStore | None:
         membership = getattr(self.broker, "membership", None)
         return None if membership is None else membership.store
+
+    @property
+    def zookeeper(self) -> SimKazoo | None:
+        """Its connection to ZooKeeper."""
+        store = self.store
+        return None if store is None else store._client
+
+    def partitions(self) -> list[Partition]:
+        return list(self.broker.partitions.values()) if self.broker is not None and self.started else []
 
     @property
     def is_settled(self) -> bool:

@@ -5,12 +5,12 @@ ones do them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 from tests.sim.brokers.client import RETRY_PARTITION, Client, Key, Lost, error_name
 from tests.sim.brokers.history import End, Transaction, key_of
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from tests.sim.brokers.world import World
 
 OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, CONCURRENT, FENCED, ABORTABLE = 45, 46, 47, 51, 90, 120
+_OPERATION_NOT_ATTEMPTED = 55
 _REQUEST_TIMEOUT_MS = 8_000
+
+Batches = Sequence[tuple[bytes, Sequence[bytes]]]
+"""Encoded, and the values in each."""
 
 
 class Fenced(Exception):
@@ -93,9 +97,7 @@ class Producer(Client):
             transactional=self.transactional_id is not None,
         )
 
-    async def write(
-        self, key: Key, batches: Sequence[tuple[bytes, Sequence[bytes]]], gap_s: float = 0.0
-    ) -> list[int]:
+    async def write(self, key: Key, batches: Batches, gap_s: float = 0.0) -> list[int]:
         """Send them one after the other without waiting, and again from the first that failed, as clients
         with idempotence do. The offsets of their first records."""
         offsets: list[int] = []
@@ -112,7 +114,7 @@ class Producer(Client):
             for number, (data, _) in enumerate(left):
                 if number and gap_s:
                     await asyncio.sleep(gap_s * self.rng.random())
-                request = self._produce(key, data)
+                request = self._produce({key: data})
                 sent.append(
                     asyncio.ensure_future(
                         self.answer(connection, ApiKey.PRODUCE, self.produce_version, request)
@@ -139,6 +141,43 @@ class Producer(Client):
                 await self.backoff()
         return offsets
 
+    async def write_together(self, batches: Mapping[Key, Batches]) -> dict[Key, list[int]]:
+        """The first batch of each partition in one request to each leader, then the rest of them, and what
+        was refused, by partition. The offsets of their first records."""
+        by_leader: dict[int, list[Key]] = {}
+        for key in batches:
+            by_leader.setdefault(await self.leader(key), []).append(key)
+        offsets: dict[Key, list[int]] = {key: [] for key in batches}
+        refused: list[Exception] = []
+
+        async def send(node: int, keys: Sequence[Key]) -> None:
+            request = self._produce({key: batches[key][0][0] for key in keys})
+            try:
+                answer = await self.call(node, ApiKey.PRODUCE, self.produce_version, request, "produce")
+            except Lost:
+                for key in keys:
+                    self.forget_leader(key)
+                return
+            for topic in answer.responses:
+                for result in topic.partition_responses:
+                    key = (topic.name, result.index)
+                    if result.error_code in (0, DUPLICATE):
+                        offsets[key].append(result.base_offset if result.error_code == 0 else -1)
+                        continue
+                    try:
+                        self._refused(key, result.error_code, 0)
+                    except (Fenced, Abortable) as error:
+                        refused.append(error)
+
+        await asyncio.gather(*(send(node, keys) for node, keys in by_leader.items()))
+        for kind in (Fenced, Abortable):
+            for error in refused:
+                if isinstance(error, kind):
+                    raise error
+        for key, sent in batches.items():
+            offsets[key] += await self.write(key, sent[len(offsets[key]) :])
+        return offsets
+
     def _refused(self, key: Key, code: int, number: int) -> None:
         """Returns where the batch is to be sent again."""
         if code == OUT_OF_ORDER and number == 0:
@@ -158,43 +197,58 @@ class Producer(Client):
         self.world.history.violation(f"{self.name}: produce to {key} is answered {error_name(code)}")
         raise Abortable(error_name(code))
 
-    def _produce(self, key: Key, data: bytes) -> Message:
+    def _produce(self, batches: Mapping[Key, bytes]) -> Message:
+        topics: dict[str, list[Message]] = {}
+        for (topic, index), data in batches.items():
+            topics.setdefault(topic, []).append(Message(index=index, records=data))
         return Message(
             transactional_id=self.transactional_id,
             acks=-1,
             timeout_ms=_REQUEST_TIMEOUT_MS,
-            topic_data=[Message(name=key[0], partition_data=[Message(index=key[1], records=data)])],
+            topic_data=[Message(name=topic, partition_data=data) for topic, data in topics.items()],
         )
 
 
 class IdempotentProducer(Producer):
-    """Writes to one partition, several batches under way."""
+    """Writes to one partition, several batches under way, or to some, with the batches of all of them in one
+    request."""
 
     most_batches = 5
 
-    def __init__(self, world: World, name: str, key: Key) -> None:
+    def __init__(self, world: World, name: str, *keys: Key) -> None:
         super().__init__(world, name)
-        self.key = key
+        self.keys = keys
 
     async def main(self) -> None:
-        history, key = self.world.history, self.key
+        history = self.world.history
         await self.init()
         while not self.world.stopping:
-            batches = []
-            for _ in range(self.rng.randint(1, self.most_batches)):
-                values = self.new_values(self.rng.randint(1, 3))
-                history.sent[key] += values
-                batches.append((self.batch(key, values), values))
+            chosen = self.rng.sample(self.keys, self.rng.randint(1, len(self.keys)))
+            batches = {key: self._batches(key) for key in chosen}
             try:
-                offsets = await self.write(key, batches)
+                offsets = await self._write(batches)
             except (Fenced, Abortable) as error:
                 history.violation(f"{self.name}: an idempotent producer dies of {error}")
                 return
-            for offset, (_, values) in zip(offsets, batches, strict=True):
-                for index, value in enumerate(values):
-                    history.acknowledged[key][value] = offset + index if offset >= 0 else -1
-            history.counts["acknowledged batches"] += len(batches)
+            for key in chosen:
+                for offset, (_, values) in zip(offsets[key], batches[key], strict=True):
+                    for index, value in enumerate(values):
+                        history.acknowledged[key][value] = offset + index if offset >= 0 else -1
+                history.counts["acknowledged batches"] += len(batches[key])
             await asyncio.sleep(self.rng.random() * 0.3)
+
+    def _batches(self, key: Key) -> list[tuple[bytes, Sequence[bytes]]]:
+        batches: list[tuple[bytes, Sequence[bytes]]] = []
+        for _ in range(self.rng.randint(1, self.most_batches)):
+            values = self.new_values(self.rng.randint(1, 3))
+            self.world.history.sent[key] += values
+            batches.append((self.batch(key, values), values))
+        return batches
+
+    async def _write(self, batches: Mapping[Key, Batches]) -> dict[Key, list[int]]:
+        if len(self.keys) == 1:
+            return {key: await self.write(key, sent) for key, sent in batches.items()}
+        return await self.write_together(batches)
 
 
 class KeyedProducer(IdempotentProducer):
@@ -219,7 +273,7 @@ class TransactionalProducer(Producer):
         self.transactional_id = transactional_id
         self.keys = list(keys)
         self.begun = 0.0
-        self._impatience = self.rng.choice((0, 0.05, 0.3))
+        self.impatience = self.rng.choice((0, 0.05, 0.3))
         self.current: Transaction | None = None
 
     async def main(self) -> None:
@@ -267,23 +321,31 @@ class TransactionalProducer(Producer):
         return transaction
 
     async def fill(self, transaction: Transaction, keys: Sequence[Key]) -> None:
-        work = []
+        batches: dict[Key, list[tuple[bytes, Sequence[bytes]]]] = {key: [] for key in keys}
         for key in keys:
-            batches = []
             for _ in range(self.rng.choice((1, 1, 2, 3))):
                 values = self.new_values(self.rng.choice((1, 2, 4)))
                 transaction.values[key] += values
-                batches.append((self.batch(key, values), values))
-            work.append(self.add_and_write(key, batches))
-        outcomes = await asyncio.gather(*work, return_exceptions=True)
+                batches[key].append((self.batch(key, values), values))
+        if len(keys) > 1 and self.rng.random() < 0.5:
+            await self.add(keys)
+            await self.write_together(batches)
+            return
+        outcomes = await asyncio.gather(
+            *(self.add_and_write(key, sent) for key, sent in batches.items()), return_exceptions=True
+        )
         for kind in (Fenced, Abortable, BaseException):
             for outcome in outcomes:
                 if isinstance(outcome, kind):
                     raise outcome
 
-    async def add_and_write(self, key: Key, batches: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
+    async def add(self, keys: Sequence[Key]) -> None:
+        """Before they are written to. Since version 2, Produce does it."""
+
+    async def add_and_write(self, key: Key, batches: Batches) -> None:
+        await self.add([key])
         writing = self.write(key, batches, gap_s=self.rng.choice((0.0, 0.003)))
-        if self.rng.random() >= self._impatience:
+        if self.rng.random() >= self.impatience:
             await writing
             return
         try:  # as when delivery.timeout.ms is over: the request may arrive when the transaction has ended
@@ -355,6 +417,39 @@ class TransactionalProducer(Producer):
                 await self.backoff()
 
 
+class HastyProducer(TransactionalProducer):
+    """Transactions without a pause, with batches one after the other for one partition: those of the next
+    transaction come while the last one is still ending, and some wait for that while others do not."""
+
+    async def main(self) -> None:
+        await self._init_until_it_works()
+        while not self.world.stopping:
+            transaction = self.begin()
+            key, *others = self.rng.sample(self.keys, min(2, len(self.keys)))
+            try:
+                await asyncio.gather(
+                    self._pipeline(transaction, key, 5),
+                    *(self._pipeline(transaction, one, 1) for one in others),
+                )
+                await self.end(transaction, commit=self.rng.random() < 0.9)
+            except Abortable as error:
+                self.note(f"aborts: {error}")
+                try:
+                    await self.end(transaction, commit=False)
+                except Fenced as reason:
+                    await self.fenced(transaction, reason)
+            except Fenced as reason:
+                await self.fenced(transaction, reason)
+
+    async def _pipeline(self, transaction: Transaction, key: Key, count: int) -> None:
+        batches = []
+        for _ in range(count):
+            values = self.new_values(1)
+            transaction.values[key] += values
+            batches.append((self.batch(key, values), values))
+        await self.write(key, batches, gap_s=self.rng.choice((0.002, 0.02, 0.1)))
+
+
 class OldTransactionalProducer(TransactionalProducer):
     """As clients before version 2: AddPartitionsToTxn first, and the epoch stays."""
 
@@ -366,11 +461,7 @@ class OldTransactionalProducer(TransactionalProducer):
         super().__init__(world, name, transactional_id, keys)
         self._adding = asyncio.Lock()
 
-    async def add_and_write(self, key: Key, batches: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
-        await self._add([key])
-        await super().add_and_write(key, batches)
-
-    async def _add(self, keys: Sequence[Key]) -> None:
+    async def add(self, keys: Sequence[Key]) -> None:
         assert self.transactional_id is not None
         request = Message(
             v3_and_below_transactional_id=self.transactional_id,
@@ -380,8 +471,12 @@ class OldTransactionalProducer(TransactionalProducer):
         )
 
         def code(answer: Message) -> int:
-            found: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-            return found
+            codes = [
+                partition.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for partition in topic.results_by_partition
+            ]
+            return next((one for one in codes if one and one != _OPERATION_NOT_ATTEMPTED), 0)
 
         while True:
             async with self._adding:
@@ -399,3 +494,11 @@ class OldTransactionalProducer(TransactionalProducer):
                 )
                 raise Abortable(error_name(found))
             await self.backoff()
+
+
+class ImpatientProducer(OldTransactionalProducer):
+    """Gives batches up and ends the transaction while the broker may still be verifying them."""
+
+    def __init__(self, world: World, name: str, transactional_id: str, keys: Sequence[Key]) -> None:
+        super().__init__(world, name, transactional_id, keys)
+        self.impatience = 0.8

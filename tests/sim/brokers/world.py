@@ -30,22 +30,27 @@ from tests.sim.brokers.consumers import (
     Chain,
     Committer,
     Deleter,
+    FromTheStart,
     LatestReader,
     Reader,
     Tail,
     TimeReader,
 )
+from tests.sim.brokers.disk import SyncFailed
 from tests.sim.brokers.history import Batch, End, History
 from tests.sim.brokers.loop import PROCESS, WORLD, SimLoop, in_process
 from tests.sim.brokers.network import Network
 from tests.sim.brokers.node import START_MS, Node, simulated
 from tests.sim.brokers.producers import (
+    HastyProducer,
     IdempotentProducer,
+    ImpatientProducer,
     KeyedProducer,
     OldTransactionalProducer,
     TransactionalProducer,
 )
-from tests.sim.brokers.store import Ensemble
+from tests.sim.brokers.topic_owner import TopicOwner
+from tests.sim.brokers.zookeeper import Ensemble
 
 BROKERS = 3
 _PATIENCE_S = 240.0
@@ -59,9 +64,21 @@ class Schedule:
     load: tuple[str, ...] | None = None  # topics and clients, see LOAD
 
 
-LOAD = {"plain": 1.0, "tv2": 0.8, "tv0": 0.5, "out": 0.7, "trim": 0.5, "keyed": 0.4, "committer": 0.5}
+LOAD = {
+    "plain": 1.0,
+    "tv2": 0.8,
+    "tv0": 0.5,
+    "out": 0.7,
+    "trim": 0.5,
+    "keyed": 0.4,
+    "committer": 0.5,
+    "new": 0.5,
+    "hasty": 0.2,
+    "impatient": 0.1,
+}
 """What there may be, and how often: idempotent writers, transactions of version 2 and before it, chains that
-copy them to `out`, a topic with DeleteRecords, a compacted one, offset commits."""
+copy them to `out`, a topic with DeleteRecords, a compacted one, offset commits, topics that come and go,
+transactions without a pause, and some that give up batches before they are answered."""
 
 
 class World:
@@ -85,7 +102,8 @@ class World:
         self.load_s = self.rng.choice((2.0, 4.0, 8.0))
         self.clock_jump_s = self.rng.choice((0.0, 0.0, 4.0))
         self.transaction_timeout_ms = self.rng.choice((10_000, 20_000, 60_000))
-        settings = {}
+        # With the longer one, a commit still waits when its coordinator hears that it was replaced.
+        settings = {"offsets.commit.timeout.ms": self.rng.choice(("5000", "15000"))}
         self.node_ids = list(range(1, BROKERS + 1))
         self.nodes = [
             Node(self.loop, self.network, one, os.path.join(directory, str(one)), settings)
@@ -173,7 +191,10 @@ class World:
     def _choose_topics(self) -> dict[str, int]:
         """With the number of partitions: what nobody writes to only costs time."""
         topics = {"plain": 1 + (self.rng.random() < 0.5), "txn": 3, "out": 2, "trim": 1, "keyed": 1}
-        has = {**dict.fromkeys(self.load, True), "txn": not self.load.isdisjoint(("tv0", "tv2"))}
+        has = {
+            **dict.fromkeys(self.load, True),
+            "txn": not self.load.isdisjoint(("tv0", "tv2", "hasty", "impatient")),
+        }
         return {name: partitions for name, partitions in topics.items() if has.get(name)}
 
     def keys(self, topic: str) -> list[Key]:
@@ -238,12 +259,21 @@ class World:
 
     def _start_clients(self) -> None:
         rng = self.rng
-        for key in self.keys("plain"):
-            self.start_client(IdempotentProducer(self, f"idempotent-{key[1]}", key))
+        plain = self.keys("plain")
+        if len(plain) > 1 and rng.random() < 0.5:
+            self.start_client(IdempotentProducer(self, "idempotent", *plain))
+        else:
+            for key in plain:
+                self.start_client(IdempotentProducer(self, f"idempotent-{key[1]}", key))
         for kind in (TransactionalProducer, OldTransactionalProducer):
             name = f"tv{kind.version}"
             for number in range(rng.choice((1, 2)) if name in self.load else 0):
                 self.start_client(kind(self, f"{name}-{number}", f"{name}-{number}", self.keys("txn")))
+        for number in range(rng.choice((1, 3)) if "impatient" in self.load else 0):
+            name = f"impatient-{number}"
+            self.start_client(ImpatientProducer(self, name, name, self.keys("txn")))
+        for number in range(rng.choice((1, 3)) if "hasty" in self.load else 0):
+            self.start_client(HastyProducer(self, f"hasty-{number}", f"hasty-{number}", self.keys("txn")))
         if "out" in self.topics:
             for key in self.keys("txn"):
                 name = f"chain-{key[1]}"
@@ -262,6 +292,10 @@ class World:
             self.history.compacted.add(key)
             self.start_client(KeyedProducer(self, "keyed", key))
             self.start_client(TimeReader(self, "time", key))
+            self.start_client(TimeReader(self, "time again", key))
+            self.start_client(FromTheStart(self, "from the start", key))
+        for number in range(rng.choice((1, 2)) if "new" in self.load else 0):
+            self.start_client(TopicOwner(self, f"owner-{number}", self.keys("txn")))
         for number in range(rng.choice((1, 4)) if "committer" in self.load else 0):
             self.start_client(Committer(self, f"committer-{number}", f"group-{number}", ("plain", 0)))
 
@@ -283,6 +317,8 @@ class World:
                 for value in (value for batch in logs[key] for value in batch.values):
                     decided.add(value or None)
         self.history.judge(logs, committed, decided)
+        for owner in [one for one, _ in self.clients if isinstance(one, TopicOwner)]:
+            await owner.judge(admin, _PATIENCE_S)
         self._judge_chain(committed)
 
     def _internal_keys(self) -> list[Key]:
@@ -365,7 +401,7 @@ class _Lines(logging.Handler):
         self._world.note(text)
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            if not isinstance(error, PenstockError):
+            if not isinstance(error, (PenstockError, SyncFailed)):
                 self._world.history.violation(f"{text}: {error!r}")
             for line in "".join(traceback.format_exception(error)).splitlines():
                 self._world.log.append("          " + line)

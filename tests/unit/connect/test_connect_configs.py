@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from penstock.connect.worker.configs import (
     ConfigState,
     Unit,
@@ -23,6 +25,7 @@ def replayed(*records: tuple[bytes, bytes | None]) -> ConfigState:
     return state
 
 
+@pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")
 def test_tasks_count_only_when_all_of_them_are_committed() -> None:
     tasks = task_records("c", [{"n": "0"}, {"n": "1"}])
     state = replayed(connector_record("c", {"a": "b"}), *tasks[:-1])
@@ -44,6 +47,7 @@ def test_a_stopped_connector_runs_nothing_and_a_deleted_one_is_gone() -> None:
     assert state.connectors == {}
 
 
+@pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")
 def test_records_of_others_are_passed_over() -> None:
     state = replayed((b"session-key", b'{"key":1}'), (b"\xff", b"{}"), (b"connector-x", b"["), (b"x", b"5"))
     assert state.connectors == {}
@@ -54,6 +58,11 @@ def test_an_assignment_is_read_as_it_was_written() -> None:
     assert replayed(assignment_record(given)).assignment == given
 
 
+@pytest.mark.promise(
+    "connect",
+    "Workers of a group share connectors and tasks evenly; kill -9 of a worker moves its tasks, and no "
+    "record is lost",
+)
 def test_work_is_balanced_and_moves_only_where_it_must() -> None:
     chance = random.Random(7)
     workers, before = {"w0"}, {}

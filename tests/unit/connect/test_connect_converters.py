@@ -67,6 +67,7 @@ VALUE: dict[str, Any] = {
 }
 
 
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
 def test_json_with_schemas_keeps_every_type() -> None:
     converter = CONVERTERS["json"]({})
     data = converter.to_bytes("t", EVERYTHING, VALUE)
@@ -112,6 +113,7 @@ def test_text_bytes_and_numbers() -> None:
         whole.from_bytes("t", b"\0")
 
 
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
 def test_avro_keeps_every_type() -> None:
     avro = avro_data.to_avro(EVERYTHING)
     assert avro["fields"][0]["type"] == {"type": "int", "connect.type": "int8"}
@@ -123,6 +125,7 @@ def test_avro_keeps_every_type() -> None:
     assert schema.field("small") == INT8_SCHEMA and schema.field("price") == decimal_schema(2)
 
 
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
 def test_json_schema_keeps_every_type() -> None:
     text = json_schema_data.to_json_schema(EVERYTHING)
     assert text["properties"]["text"] == {"oneOf": [{"type": "null"}, {"type": "string"}], "connect.index": 4}

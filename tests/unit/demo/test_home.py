@@ -9,6 +9,9 @@ import pytest
 from penstock.demo.topics import DemoConflict, Home, ReplaySettings
 
 
+@pytest.mark.promise(
+    "demo", "A data directory keeps the port that its flows read; another is refused with what to do"
+)
 def test_a_data_directory_keeps_the_port_that_its_flows_read(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert home.port(0) == 0 and home.port(9092) == 9092

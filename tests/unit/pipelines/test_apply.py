@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
-from penstock.pipelines.state import StateDirectory
+from penstock.pipelines.run.state import StateDirectory
 
 
 @pytest.fixture
@@ -25,6 +25,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     state.release()
 
 
+@pytest.mark.promise(
+    "pipelines", "`penstock pipeline apply` takes flows with and without the project's directory"
+)
 @pytest.mark.parametrize(
     ("words", "taken"),
     [
@@ -44,6 +47,9 @@ def test_flows_are_applied_with_and_without_a_project(
     assert shop.take_apply() == taken
 
 
+@pytest.mark.promise(
+    "pipelines", "`penstock pipeline apply` takes flows with and without the project's directory"
+)
 def test_a_flow_without_a_pending_change_is_named(shop: StateDirectory):
     done = CliRunner().invoke(cli, ["pipeline", "apply", "hourl"])
     assert done.exit_code != 0

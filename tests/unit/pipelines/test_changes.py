@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.pipelines.changes import Action, Backoff, Change, plan_changes, rebuilt_together
-from penstock.pipelines.dependencies import Kept, Part
-from penstock.pipelines.fingerprint import (
+from penstock.pipelines.plans.changes import Action, Backoff, Change, plan_changes, rebuilt_together
+from penstock.pipelines.plans.dependencies import Kept, Part
+from penstock.pipelines.plans.fingerprint import (
     FlowPrint,
     PlanNode,
     normal,
@@ -77,6 +77,11 @@ def test_a_change_above_the_state_keeps_it():
     assert "its state fits; rows that were written before stay as they are" in reasons(changes, "counts")
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "A change that fits the state is applied immediately; another stays pending until it is applied, while "
+    "the old version runs",
+)
 def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
     changes = plan_changes(ALL, ALL | {"counts": built_from(FILTER, Part("a grouping key", "j", "9"), COUNT)})
     assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
@@ -89,10 +94,11 @@ def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
     )
 
 
+@pytest.mark.promise("pipelines", "The plan of a rebuild shows what changed below the state")
 @pytest.mark.parametrize(
     "now, said",
     [
-        pytest.param(built_from(KEY, COUNT), "a filter is gone: (v > 1)", id="a filter that is gone"),
+        pytest.param(built_from(KEY, COUNT), "a filter was removed: (v > 1)", id="a filter that is gone"),
         pytest.param(
             built_from(FILTER, Part("a filter", "(v < 9)", "9"), KEY, COUNT),
             "a filter is new: (v < 9)",
@@ -119,11 +125,15 @@ def test_a_rebuild_says_what_the_state_was_built_from_and_is_not_now(now: FlowPr
     assert reasons(changes, "counts") == f"its state was built from something else: {said}"
 
 
+@pytest.mark.promise(
+    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
+)
 def test_a_query_that_is_the_same_keeps_its_state_however_its_plan_is_made():
     planned_otherwise = replace(built_from(KEY, FILTER, COUNT), query="q2")
     assert actions(plan_changes(ALL, ALL | {"counts": planned_otherwise}))["counts"] == "keep"
 
 
+@pytest.mark.promise("pipelines", "State recorded by an earlier version is used only for an unchanged query")
 def test_what_an_earlier_version_recorded_is_trusted_only_for_a_query_that_has_not_changed():
     earlier = COUNTS.to_json()
     del earlier["lineage"], earlier["query"]
@@ -139,6 +149,7 @@ def test_what_an_earlier_version_recorded_is_trusted_only_for_a_query_that_has_n
     assert actions(changes) == {"raw": "restart"}
 
 
+@pytest.mark.promise("pipelines", "State recorded by an earlier version is used only for an unchanged query")
 def test_a_print_that_cannot_be_read_is_trusted_by_flows_without_state_alone():
     unknown = FlowPrint("", "", (), (), (), "")
     changes = plan_changes({"counts": unknown, "raw": unknown}, {"raw": RAW, "counts": COUNTS})
@@ -157,6 +168,11 @@ def test_a_table_that_state_was_joined_with_and_that_has_another_query_rebuilds_
     assert actions(changes)["joined"] == "keep"
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "A change that fits the state is applied immediately; another stays pending until it is applied, while "
+    "the old version runs",
+)
 def test_another_topic_rebuilds_the_whole_chain():
     changes = plan_changes(ALL, ALL | {"raw": replace(RAW, sources=("penstock(subscribe=b)",))})
     assert actions(changes) == {"raw": "rebuild", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
@@ -266,6 +282,9 @@ def reading(plan: PlanNode, clusters: dict[str, str] | None = None) -> FlowPrint
     return replace(RAW, sources=sources_of(plan), by_cluster=by_cluster)
 
 
+@pytest.mark.promise(
+    "pipelines", "A source is the same by the id of its cluster, whatever addresses its brokers have"
+)
 @pytest.mark.parametrize(
     "then, now, action",
     [
@@ -305,6 +324,9 @@ def test_a_source_that_is_added_or_whose_place_changes_is_noticed_with_clusters_
     assert "order" in reasons(changes, "raw")
 
 
+@pytest.mark.promise(
+    "pipelines", "A source is the same by the id of its cluster, whatever addresses its brokers have"
+)
 def test_prints_of_older_versions_have_no_clusters_and_fit_as_they_did():
     stored = reading(read_from("b:1")).to_json()
     del stored["by_cluster"]
@@ -365,6 +387,9 @@ def test_python_functions_are_seen_in_a_plan():
 # -- backoff
 
 
+@pytest.mark.promise(
+    "pipelines", "A failed flow restarts from its checkpoint and shows the cause, while others continue"
+)
 @pytest.mark.parametrize("luck", [0.0, 0.5, 0.999])
 def test_pauses_double_up_to_a_limit(luck: float):
     backoff = Backoff(first=1.0, limit=60.0)

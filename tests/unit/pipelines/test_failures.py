@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.pipelines.failures import cause, shorten, state_does_not_fit
 
 STREAM = """[STREAM_FAILED] Query [id = 8, runId = 9] terminated with exception: \
@@ -34,6 +36,9 @@ Driver stacktrace: SQLSTATE: XXKST
 x"""
 
 
+@pytest.mark.promise(
+    "pipelines", "A failed flow restarts from its checkpoint and shows the cause, while others continue"
+)
 def test_a_python_source_that_fails_is_told_by_its_own_words():
     assert shorten(STREAM) == "NoSuchTopic: topic 'orders' does not exist: create it, or change `subscribe`"
 

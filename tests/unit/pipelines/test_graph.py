@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.pipelines.errors import BadDefinition, Where
-from penstock.pipelines.graph import Dataset, FlowDefinition, Graph, Kind, split_name
+from penstock.pipelines.project.graph import Dataset, FlowDefinition, Graph, Kind, split_name
 
 
 def where(line: int) -> Where:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipelines.once import reason
+from penstock.pipelines.run.once import reason
 
 UNRESOLVED = """\
 2026-11-16 14:20:59: Starting run...

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.pipelines.errors import BadProject
-from penstock.pipelines.project import find_projects, load_project, spec_for_spark
-from penstock.pipelines.template import make_project
+from penstock.pipelines.project.project import find_projects, load_project, spec_for_spark
+from penstock.pipelines.project.template import make_project
 
 GOOD = "name: shop\nstorage: file:///var/shop\nlibraries:\n  - glob:\n      include: transformations/**\n"
 
@@ -51,6 +51,7 @@ def test_a_remote_storage_keeps_its_state_beside_the_spec(tmp_path: Path):
     assert project.under_storage("tables", "t") == "s3a://bucket/shop/tables/t"
 
 
+@pytest.mark.promise("pipelines", "An error in a project is one line with its position")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -97,6 +98,9 @@ def test_projects_are_found_below_a_directory(tmp_path: Path):
     assert [path.parent.name for path in find_projects(tmp_path)] == ["two", "one"]
 
 
+@pytest.mark.promise(
+    "pipelines", "What `penstock pipeline init` writes has no path or address of this machine in it"
+)
 def test_sparks_own_command_gets_a_spec_with_an_absolute_storage(tmp_path: Path):
     spec(tmp_path, GOOD)
     with spec_for_spark(load_project(tmp_path)) as given:
@@ -110,6 +114,9 @@ def test_sparks_own_command_gets_a_spec_with_an_absolute_storage(tmp_path: Path)
     assert not given.exists()
 
 
+@pytest.mark.promise(
+    "pipelines", "What `penstock pipeline init` writes has no path or address of this machine in it"
+)
 def test_a_new_project_is_a_project(tmp_path: Path):
     files = make_project(tmp_path, "shop", "orders", "alerts")
     project = load_project(tmp_path / "shop")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.pipelines.errors import BadDefinition
-from penstock.pipelines.graph import Graph, Kind
-from penstock.pipelines.sql import read_sql, tokens_of
+from penstock.pipelines.project.graph import Graph, Kind
+from penstock.pipelines.project.sql import read_sql, tokens_of
 
 
 def read(text: str) -> Graph:
@@ -85,6 +85,7 @@ def test_a_query_keeps_its_line_and_column_so_that_sparks_messages_fit_the_file(
     assert read(text).flows["t"].where.line == 3
 
 
+@pytest.mark.promise("pipelines", "An error in a project is one line with its position")
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
@@ -93,7 +94,7 @@ def test_a_query_keeps_its_line_and_column_so_that_sparks_messages_fit_the_file(
         ("CREATE TABLE t (a INT)", 1, "STREAMING TABLE"),
         ("CREATE MATERIALIZED VIEW m", 1, "needs AS"),
         ("CREATE STREAMING TABLE t AS", 1, "query is missing"),
-        ("CREATE STREAMING TABLE t\nLOCATION '/x' AS SELECT 1", 2, "'LOCATION' cannot stand here"),
+        ("CREATE STREAMING TABLE t\nLOCATION '/x' AS SELECT 1", 2, "unexpected 'LOCATION'"),
         ("CREATE STREAMING t AS SELECT 1", 1, "TABLE is missing"),
         ("CREATE STREAMING TABLE t (a INT AS SELECT 1", 1, "never closed"),
         ("CREATE FLOW f AS SELECT 1", 1, "INSERT is missing"),

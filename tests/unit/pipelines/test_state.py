@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from penstock.pipelines.errors import AlreadyRunning, NotRunning
-from penstock.pipelines.fingerprint import FlowPrint
-from penstock.pipelines.state import StateDirectory
+from penstock.pipelines.plans.fingerprint import FlowPrint
+from penstock.pipelines.run.state import StateDirectory
 
 HOLDER = """
 import sys, os, signal
 from pathlib import Path
-from penstock.pipelines.state import StateDirectory
+from penstock.pipelines.run.state import StateDirectory
 state = StateDirectory(Path(sys.argv[1]), "shop")
 state.acquire()
 state.announce({"pid": os.getpid()})
@@ -51,6 +51,9 @@ def test_only_one_process_runs_a_pipeline(tmp_path: Path, holder):
         state.acquire()
 
 
+@pytest.mark.promise(
+    "pipelines", "A run continues from its checkpoints after kill -9; other terminals show and stop it"
+)
 def test_a_killed_run_is_told_as_dead_and_can_be_run_again(tmp_path: Path, holder):
     state = StateDirectory(tmp_path, "shop")
     holder.kill()
@@ -92,6 +95,11 @@ def test_requests_are_taken_once(tmp_path: Path):
     state.release()
 
 
+@pytest.mark.promise(
+    "pipelines",
+    "A flow that was removed leaves its table and checkpoint, and the plan says where; when it comes back, "
+    "its state is kept only for the query that built it. State of which nothing is recorded fits nothing",
+)
 def test_prints_are_kept_and_those_that_cannot_be_read_say_nothing(tmp_path: Path):
     state = StateDirectory(tmp_path, "shop")
     assert state.prints() == {}

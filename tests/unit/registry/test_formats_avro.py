@@ -34,6 +34,9 @@ def field(name: str, kind: Any = "string", **more: Any) -> dict[str, Any]:
 
 
 # The canonical texts below are what Avro's Java library prints for the same schema.
+@pytest.mark.promise(
+    "registry", "The stored text is the one that Avro's Java library, or Confluent's registry, prints"
+)
 @pytest.mark.parametrize(
     ("given", "stored"),
     [
@@ -278,6 +281,7 @@ def test_defaults_must_be_values_of_their_type(kind: Any, good: list[Any], bad: 
 BASE = record(field("f1"))
 
 
+@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
 @pytest.mark.parametrize(
     ("new", "old", "backward", "forward"),
     [

@@ -128,6 +128,9 @@ def understood(schema_type: str, text: str, *references: ResolvedReference) -> P
     return schema
 
 
+@pytest.mark.promise(
+    "registry", "No hostile schema is another error than an invalid schema, nor takes the process with it"
+)
 @pytest.mark.fuzz
 @settings(max_examples=60)
 @given(st.sampled_from(SCHEMA_TYPES), st.text() | st.binary().map(lambda b: b.decode("latin-1")))
@@ -135,6 +138,9 @@ def test_any_text(schema_type: str, text: str) -> None:
     understood(schema_type, text)
 
 
+@pytest.mark.promise(
+    "registry", "No hostile schema is another error than an invalid schema, nor takes the process with it"
+)
 @pytest.mark.fuzz
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["AVRO", "JSON"]), json_values)
@@ -150,6 +156,9 @@ def test_a_schema_with_a_part_replaced(schema_type: str, at: int, length: int, b
     understood(schema_type, text[:at] + by + text[at + length :])
 
 
+@pytest.mark.promise(
+    "registry", "No hostile schema is another error than an invalid schema, nor takes the process with it"
+)
 @pytest.mark.fuzz
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=60), st.integers(0, 300), st.binary(max_size=6))
@@ -207,6 +216,9 @@ DEEP = {
 }
 
 
+@pytest.mark.promise(
+    "registry", "No hostile schema is another error than an invalid schema, nor takes the process with it"
+)
 @pytest.mark.parametrize(("schema_type", "text"), DEEP.values(), ids=DEEP)
 def test_deep_nesting_is_refused(schema_type: str, text: str) -> None:
     with pytest.raises(InvalidSchema):

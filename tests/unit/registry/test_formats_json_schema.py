@@ -434,6 +434,7 @@ RULES: list[tuple[Any, Any, list[str]]] = [
 ]
 
 
+@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
 @pytest.mark.parametrize(("old", "new", "expected"), RULES)
 def test_compatibility_rule(old: Any, new: Any, expected: list[str]) -> None:
     assert found(check(js(new), js(old), BACKWARD)) == expected
@@ -441,6 +442,7 @@ def test_compatibility_rule(old: Any, new: Any, expected: list[str]) -> None:
     assert check(js(new), js(new), BACKWARD) == []
 
 
+@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -565,6 +567,9 @@ def test_a_pattern_that_could_run_for_years_is_not_tried() -> None:
     assert "TYPE_CHANGED" in " ".join(check(new, old, BACKWARD))
 
 
+@pytest.mark.promise(
+    "registry", "LENIENT of JSON Schema takes what the page names, and keeps the stricter rules"
+)
 def test_the_lenient_policy_keeps_the_rules_that_are_stricter_than_confluents() -> None:
     """docs/registry.md says so: each of these passes as LENIENT in Confluent's registry."""
     plain = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -576,6 +581,9 @@ def test_the_lenient_policy_keeps_the_rules_that_are_stricter_than_confluents() 
         assert check(js({**plain, **more}), js(plain), BACKWARD, policy="LENIENT") != [], more
 
 
+@pytest.mark.promise(
+    "registry", "LENIENT of JSON Schema takes what the page names, and keeps the stricter rules"
+)
 def test_the_lenient_policy_takes_what_the_page_names() -> None:
     a, b = {"a": {"type": "string"}}, {"b": {"type": "string"}}
     opened, closed = {"type": "object"}, {"type": "object", "additionalProperties": False}

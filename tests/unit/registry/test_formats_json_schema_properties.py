@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -149,6 +150,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, Any, Any]:
     )
 
 
+@pytest.mark.promise("registry", "Data of a schema is read by one that passed as compatible with it")
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pairs(), st.lists(values, min_size=5, max_size=15))
 def test_what_was_valid_stays_valid_under_a_schema_that_passed(

@@ -20,8 +20,8 @@ from penstock.registry.formats import (
     ResolvedReference,
     check,
     parse,
-    protoc,
 )
+from penstock.registry.formats.protobuf import protoc
 
 
 def proto(text: str, *references: ResolvedReference) -> ParsedSchema:
@@ -82,6 +82,9 @@ service S {
 """
 
 
+@pytest.mark.promise(
+    "registry", "The stored text is the one that Avro's Java library, or Confluent's registry, prints"
+)
 def test_the_stored_text_has_confluents_layout_and_the_sources_spelling_of_types() -> None:
     schema = proto(
         "syntax='proto3'; package p; import 'google/protobuf/timestamp.proto';"
@@ -438,6 +441,7 @@ RULES = [
 ]
 
 
+@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
 @pytest.mark.parametrize(
     ("old", "new", "expected"), [row[1:] for row in RULES], ids=[row[0] for row in RULES]
 )
@@ -455,6 +459,7 @@ def found(reasons: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -526,6 +531,9 @@ def test_imported_types_are_compared_where_their_version_changed() -> None:
     ]
 
 
+@pytest.mark.promise(
+    "registry", "No hostile schema is another error than an invalid schema, nor takes the process with it"
+)
 def test_a_child_that_dies_is_replaced_and_one_text_is_refused_at_most() -> None:
     assert proto3("message BeforeTheChildDies {}")
     child = protoc._compiler._child

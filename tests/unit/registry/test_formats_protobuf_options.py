@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.registry.formats import InvalidSchema, ParsedSchema, ResolvedReference, parse
-from penstock.registry.formats.protobuf_written import WrittenOptions
+from penstock.registry.formats.protobuf.written_options import WrittenOptions
 
 
 def proto3(body: str, *references: ResolvedReference) -> ParsedSchema:
@@ -30,6 +30,11 @@ FILE_OPTIONS = [
 ]
 
 
+@pytest.mark.promise(
+    "registry",
+    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "`(confluent.field_meta)` is found inside `io.confluent`",
+)
 @pytest.mark.parametrize("order", list(itertools.permutations(FILE_OPTIONS, 3))[::5])
 def test_options_of_a_file_keep_their_order_unless_normalised(order):
     schema = proto3("\n".join(order) + "\nmessage M {}")
@@ -38,6 +43,11 @@ def test_options_of_a_file_keep_their_order_unless_normalised(order):
     assert parse("PROTOBUF", schema.canonical()).canonical() == schema.canonical()
 
 
+@pytest.mark.promise(
+    "registry",
+    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "`(confluent.field_meta)` is found inside `io.confluent`",
+)
 def test_options_of_every_element_keep_their_order():
     text = proto3(
         "message M { option deprecated = true; option no_standard_descriptor_accessor = true; }\n"
@@ -89,6 +99,11 @@ service S {
 """
 
 
+@pytest.mark.promise(
+    "registry",
+    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "`(confluent.field_meta)` is found inside `io.confluent`",
+)
 def test_unknown_custom_options_are_kept_where_they_stand():
     schema = proto3(EVERYWHERE)
     assert schema.canonical() == (
@@ -165,6 +180,11 @@ def test_unknown_options_in_what_is_referred_to_do_not_matter():
     assert "o.O o = 1 [(z) = 1];" in schema.canonical()
 
 
+@pytest.mark.promise(
+    "registry",
+    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "`(confluent.field_meta)` is found inside `io.confluent`",
+)
 @pytest.mark.parametrize("package", ["io.confluent", "io.confluent.examples", "a.confluent.b"])
 def test_confluents_options_are_found_inside_of_a_package_of_that_name(package):
     schema = proto3(
@@ -213,6 +233,11 @@ def test_too_many_unknown_names_on_one_element_are_refused():
 ITEMS = ("(u.a) = 1", "deprecated = true", "(u.b) = {x: [1, 2], y: '],'}", "jstype = JS_NORMAL")
 
 
+@pytest.mark.promise(
+    "registry",
+    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "`(confluent.field_meta)` is found inside `io.confluent`",
+)
 @given(
     st.lists(st.sampled_from(ITEMS), min_size=1, max_size=6, unique=True),
     st.sampled_from([", ", ",", " ,\n", "\t,\t", "/* , */ , // ]\n"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
@@ -116,6 +117,7 @@ def set_field(message: Any, field: Any, value: Any) -> None:
         setattr(message, field.name, value)
 
 
+@pytest.mark.promise("registry", "Data of a schema is read by one that passed as compatible with it")
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pairs(), st.data())
 def test_data_of_the_old_schema_is_read_by_a_new_one_that_passed(

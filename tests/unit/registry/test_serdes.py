@@ -23,6 +23,9 @@ def avro(schema) -> AvroJson:
     return AvroJson(parse("AVRO", json.dumps(schema)))
 
 
+@pytest.mark.promise(
+    "registry", "`produce` accepts what `consume` prints; an error names the field that does not fit"
+)
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
@@ -130,6 +133,9 @@ def test_avro_bytes_are_those_of_fastavro():
     assert avro(schema).encode({"a": 300, "b": "x"}) == out.getvalue()
 
 
+@pytest.mark.promise(
+    "registry", "Records that do not decode are reported with their offset, or skipped with a warning"
+)
 @given(st.binary(max_size=60))
 def test_no_bytes_are_another_error_than_undecodable(data):
     schema = {"type": "record", "name": "R", "fields": [

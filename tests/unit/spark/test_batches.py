@@ -6,8 +6,8 @@ import pytest
 
 from penstock.client import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.errors import CorruptMessage, UnsupportedForMessageFormat
-from penstock.spark.batches import Scan, scan
-from penstock.wire.records import Record, build_batch, control_marker
+from penstock.spark.source.batches import Scan, scan
+from penstock.wire.batches.records import Record, build_batch, control_marker
 
 END = 1 << 40
 
@@ -53,6 +53,10 @@ def test_control_batches_are_not_shown_but_passed() -> None:
     assert found.next_offset == 3
 
 
+@pytest.mark.promise(
+    "client library",
+    "Aborted records and markers are not shown to a committed reader, wherever a range begins and ends",
+)
 def test_aborted_batches_are_dropped_up_to_their_marker_only() -> None:
     fetched = data(0, 7) + data(2, 8) + marker(4, 7, "abort") + data(5, 7) + marker(7, 7, "commit")
     found = look(fetched, aborted=((7, 0),))

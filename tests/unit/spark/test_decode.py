@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.client import READ_UNCOMMITTED
 from penstock.errors import InvalidRecord
-from penstock.spark import decode, decode_compiled, decode_plain
-from penstock.spark.batches import scan
-from penstock.spark.decode import BatchDecoder, Columns, gather
-from penstock.wire import compression
-from penstock.wire.batch import HEADER_SIZE
-from penstock.wire.records import Record, build_batch, iter_records
+from penstock.spark.source import decode, decode_compiled, decode_plain
+from penstock.spark.source.batches import scan
+from penstock.spark.source.decode import BatchDecoder, Columns, gather
+from penstock.wire.batches import compression
+from penstock.wire.batches.batch import HEADER_SIZE
+from penstock.wire.batches.records import Record, build_batch, iter_records
 
 TWINS = [decode_plain, decode_compiled]
 LARGEST = 2**63 - 1
@@ -93,6 +93,9 @@ def built(given_batches: list[tuple[list[Record], int, int | None, int]]) -> byt
     return b"".join(parts)
 
 
+@pytest.mark.promise(
+    "client library", "The compiled and the plain decoder give the same result for any bytes"
+)
 @given(batches)
 def test_both_decoders_agree_with_the_reader_of_single_records(
     some: list[tuple[list[Record], int, int | None, int]],
@@ -121,11 +124,17 @@ def outcome(twin: ModuleType, source: bytes, count: int) -> tuple[object, ...]:
     return (failed,) if failed >= 0 else (failed, *(column.tolist() for column in columns))
 
 
+@pytest.mark.promise(
+    "client library", "The compiled and the plain decoder give the same result for any bytes"
+)
 @given(st.binary(max_size=60), st.integers(0, 4))
 def test_both_decoders_make_the_same_of_any_bytes(source: bytes, count: int) -> None:
     assert outcome(decode_plain, source, count) == outcome(decode_compiled, source, count)
 
 
+@pytest.mark.promise(
+    "client library", "The compiled and the plain decoder give the same result for any bytes"
+)
 @given(st.lists(records, min_size=1, max_size=4), st.data())
 def test_both_decoders_make_the_same_of_damaged_records(some: list[Record], choice: st.DataObject) -> None:
     source = bytearray(build_batch(some)[HEADER_SIZE:])
@@ -197,9 +206,12 @@ def test_header_names_that_are_no_text_get_replacement_characters() -> None:
         assert rows(twin, data)[0][5] == [("caf\ufffd", b"x"), ("ok", None)]
 
 
+@pytest.mark.promise(
+    "client library", "A small read does not wait for the compiler, and no compiler is needed to install"
+)
 def test_a_small_read_does_not_load_the_compiler() -> None:
     program = (
-        "import sys; from penstock.spark.decode import BatchDecoder, COMPILE_FROM\n"
+        "import sys; from penstock.spark.source.decode import BatchDecoder, COMPILE_FROM\n"
         "BatchDecoder(COMPILE_FROM - 1); print('numba' in sys.modules)\n"
         "BatchDecoder(1); print('numba' in sys.modules)"
     )
@@ -207,13 +219,16 @@ def test_a_small_read_does_not_load_the_compiler() -> None:
     assert ran.stdout.split() == ["False", "True"]
 
 
+@pytest.mark.promise(
+    "client library", "A small read does not wait for the compiler, and no compiler is needed to install"
+)
 def test_the_compiled_decoder_works_where_no_cache_can_be_written(tmp_path: Path) -> None:
     """As in a container with a read-only package directory and no home."""
     program = (
         "from numba.core import caching\n"
         "caching.CacheImpl._locator_classes = []\n"
         "from tests.unit.spark.test_decode import decode_compiled, rows\n"
-        "from penstock.wire.records import Record, build_batch\n"
+        "from penstock.wire.batches.records import Record, build_batch\n"
         "print(rows(decode_compiled, build_batch([Record(0, 5, b'k', b'v')])))"
     )
     root = Path(__file__).parents[3]

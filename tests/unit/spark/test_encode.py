@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from penstock.registry.formats import parse
 from penstock.registry.serdes.framing import read_indexes, take_apart
 from penstock.registry.serdes.protobuf import Messages
-from penstock.spark.encode import (
+from penstock.spark.encoders.framed import (
     ColumnEncoder,
     avro_schema,
     json_schema,
@@ -31,9 +31,9 @@ from penstock.spark.encode import (
     schema_text,
 )
 from penstock.spark.errors import BadRow, NotTyped
-from penstock.spark.typed_avro import AvroColumn
-from penstock.spark.typed_json import JsonColumn
-from penstock.spark.typed_protobuf import ProtobufColumn
+from penstock.spark.typed.avro import AvroColumn
+from penstock.spark.typed.json_schema import JsonColumn
+from penstock.spark.typed.protobuf import ProtobufColumn
 
 
 def struct(**fields: T.DataType) -> T.StructType:
@@ -191,6 +191,11 @@ VALUES: dict[str, tuple[T.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Structs are written by schemas made of their types, and read as they were by the source and by "
+    "confluent-kafka; a schema that is not compatible is refused before a job",
+)
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4, unique=True))
 def test_what_is_written_is_what_is_read(data: Any, names: list[str]) -> None:
@@ -215,6 +220,11 @@ def _number(name: str, value: Any) -> Any:
     return value if value is None or "money" not in name else Decimal(value)
 
 
+@pytest.mark.promise(
+    "spark sinks",
+    "Structs are written by schemas made of their types, and read as they were by the source and by "
+    "confluent-kafka; a schema that is not compatible is refused before a job",
+)
 def test_schemas_say_what_may_be_null_and_are_the_same_for_the_same_type() -> None:
     kind = T.StructType([
         T.StructField("id", T.LongType(), nullable=False),
@@ -259,6 +269,7 @@ def test_a_type_that_a_format_has_not_is_refused_with_its_place(make: Any) -> No
             make(struct(**{"a-b": T.LongType()}))
 
 
+@pytest.mark.promise("spark sinks", "The options `value.schema` and `key.schema` do what their page says")
 def test_rows_are_written_with_a_schema_that_is_given() -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [
         {"name": "n", "type": ["string", "double", "null"]},

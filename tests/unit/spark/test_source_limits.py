@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.spark.backpressure import LEAST, BatchSizer
 from penstock.spark.errors import BadOption
-from penstock.spark.options import parse_source_options
-from penstock.spark.plan import limit_rate_by_priority, rank_of
+from penstock.spark.source.backpressure import LEAST, BatchSizer
+from penstock.spark.source.options import parse_source_options
+from penstock.spark.source.plan import limit_rate_by_priority, rank_of
 
 Cost = Callable[[int, int], float]
 
@@ -30,6 +30,11 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
+@pytest.mark.promise("streams", "Example: back-pressure")
+@pytest.mark.promise("spark source", "The option `targetBatchDuration` does what its page says")
+@pytest.mark.promise(
+    "streams", "`targetBatchDuration` adapts the size of batches when processing becomes slower or faster"
+)
 @pytest.mark.parametrize("each", [1e-6, 1e-5, 1e-4, 1e-3])
 @pytest.mark.parametrize("fixed", [0.02, 0.25, 1.0])
 def test_batches_come_to_take_as_long_as_they_should(fixed: float, each: float) -> None:
@@ -37,6 +42,9 @@ def test_batches_come_to_take_as_long_as_they_should(fixed: float, each: float) 
     assert mean(taken[20:]) == pytest.approx(2.0, rel=0.25)
 
 
+@pytest.mark.promise(
+    "streams", "`targetBatchDuration` adapts the size of batches when processing becomes slower or faster"
+)
 @pytest.mark.parametrize("factor", [4.0, 0.25])
 def test_the_limit_follows_when_processing_becomes_slower_or_faster(factor: float) -> None:
     sizer = BatchSizer(2.0)
@@ -53,6 +61,7 @@ def test_one_slow_batch_halves_the_limit_at_most() -> None:
     assert sizer.limit >= before // 2
 
 
+@pytest.mark.promise("spark source", "The option `targetBatchDuration` does what its page says")
 def test_where_waiting_for_the_trigger_takes_the_time_the_limit_does_not_sink() -> None:
     sizer = BatchSizer(2.0)
     taken = run(sizer, lambda _, size: max(10.0, 0.25 + 1e-5 * size), noise=0.0)
@@ -84,6 +93,7 @@ def test_small_batches_for_want_of_records_do_not_change_the_limit() -> None:
     assert sizer.limit == before
 
 
+@pytest.mark.promise("spark source", "The option `priorityTopics` does what its page says")
 def test_what_the_urgent_topic_leaves_the_others_share() -> None:
     start = {("slow", 0): 0, ("urgent", 0): 0, ("urgent", 1): 5, ("other", 0): 0}
     end = {("slow", 0): 30, ("urgent", 0): 4, ("urgent", 1): 8, ("other", 0): 10}
@@ -91,6 +101,7 @@ def test_what_the_urgent_topic_leaves_the_others_share() -> None:
     assert limited == {("urgent", 0): 4, ("urgent", 1): 8, ("slow", 0): 3, ("other", 0): 1}
 
 
+@pytest.mark.promise("streams", "Urgent topics are served first, and the others are not starved")
 def test_more_urgent_records_than_a_batch_takes_leave_the_others_one_for_each_partition() -> None:
     start = {("slow", 0): 0, ("slow", 1): 7, ("urgent", 0): 0}
     end = {("slow", 0): 30, ("slow", 1): 7, ("urgent", 0): 400}

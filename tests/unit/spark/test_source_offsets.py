@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.spark.errors import BadOffsets, BadOption
-from penstock.spark.offsets import (
+from penstock.spark.source.offsets import (
     from_json,
     names,
     parse_assignment,

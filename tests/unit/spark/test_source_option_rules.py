@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.spark.errors import BadOption
-from penstock.spark.group import name_in
-from penstock.spark.options import SOURCE_OPTIONS, SourceOptions, parse_source_options
+from penstock.spark.source.group import name_in
+from penstock.spark.source.options import SOURCE_OPTIONS, SourceOptions, parse_source_options
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
 
@@ -52,6 +52,12 @@ def test_kafka_options_go_to_the_client_without_their_prefix() -> None:
     }
 
 
+@pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
+@pytest.mark.promise(
+    "spark source",
+    "Records of aborted and open transactions are not read unless that is asked for; a checkpoint that "
+    "lies in an open transaction waits for its end",
+)
 def test_aborted_transactions_are_read_only_if_that_is_asked_for() -> None:
     assert parse().client_settings["isolation.level"] == "read_committed"
     asked = parse(kafka__isolation__level="read_uncommitted")
@@ -82,7 +88,7 @@ def test_limits_of_a_trigger_are_ignored_in_a_batch_with_a_warning() -> None:
 
 def test_an_option_from_elsewhere_is_told_and_has_no_effect() -> None:
     (warning,) = parse(mergeSchema="true").warnings
-    assert "mergeschema is not known here" in warning
+    assert "unknown option mergeschema has no effect" in warning
     assert parse(topic="out", checkpointLocation="x").warnings == ()
 
 
@@ -110,12 +116,15 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"kafka.value.deserializer": "X"}, "kafka.value.deserializer is not supported: values are binary"),
     ({"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit is not supported"),
     ({"kafka.interceptor.classes": "X"}, "kafka.interceptor.classes is not supported"),
-    ({"startingOffset": "latest"}, "no option startingoffset: did you mean startingOffsets"),
+    ({"startingOffset": "latest"}, "unknown option startingoffset: did you mean startingOffsets"),
     ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger"),
     ({"bootstrap.servers": "x:1"}, "did you mean kafka.bootstrap.servers"),
 ]
 
 
+@pytest.mark.promise(
+    "spark source", "Wrong options, missing topics and bad offset JSON are refused with what to do"
+)
 @pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: str(value)[:50])
 def test_a_wrong_option_is_refused_with_its_reason(options: dict[str, str], told: str) -> None:
     with pytest.raises(BadOption, match=told):
@@ -154,6 +163,11 @@ def test_a_batch_that_would_read_nothing_is_refused(options: dict[str, str], tol
         parse(False, **options)
 
 
+@pytest.mark.promise(
+    "spark source",
+    "A script for Spark's Kafka source runs by changing the word in `format`; columns, options and their "
+    "rules are the same",
+)
 def test_every_option_is_described_on_the_page() -> None:
     from pathlib import Path
 

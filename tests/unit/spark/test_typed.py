@@ -14,13 +14,13 @@ import pytest
 from penstock.registry.client import RegisteredSchema, RegistrySettings, Unreachable
 from penstock.registry.formats import parse
 from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
-from penstock.spark.options import parse_source_options
-from penstock.spark.reading import ARROW_SCHEMA_WITH_HEADERS
-from penstock.spark.typed import ColumnDecoder, TypedColumns, TypedPart, decoded
-from penstock.spark.typed_avro import AvroColumn
-from penstock.spark.typed_json import JsonColumn
-from penstock.spark.typed_options import TypedOptions
-from penstock.spark.typed_protobuf import ProtobufColumn
+from penstock.spark.source.options import parse_source_options
+from penstock.spark.source.reading import ARROW_SCHEMA_WITH_HEADERS
+from penstock.spark.typed.avro import AvroColumn
+from penstock.spark.typed.columns import ColumnDecoder, TypedColumns, TypedPart, decoded
+from penstock.spark.typed.json_schema import JsonColumn
+from penstock.spark.typed.options import TypedOptions
+from penstock.spark.typed.protobuf import ProtobufColumn
 
 REGISTRY = {"schema.registry.url": "http://127.0.0.1:1"}
 TYPED = {**REGISTRY, "value.format": "avro"}
@@ -32,6 +32,7 @@ def typed(**options: str) -> TypedOptions | None:
     return parse_source_options(given, streaming=True).typed
 
 
+@pytest.mark.promise("spark source", "The options `value.subject` and `key.subject` do what their page says")
 def test_the_schema_is_that_of_the_topic_unless_another_is_named() -> None:
     found = typed(**TYPED, **{"key.format": "json", "key.subject": "keys"})
     assert found is not None
@@ -68,6 +69,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, str], to
         typed(**options)
 
 
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
@@ -101,6 +103,7 @@ def test_types_of_json_schemas(schema: Any, expected: str) -> None:
     assert column.spark_type.simpleString() == expected
 
 
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
@@ -119,6 +122,7 @@ def test_types_of_avro_schemas(schema: str, expected: str) -> None:
     assert AvroColumn(parse("AVRO", schema)).spark_type.simpleString() == expected  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
 def test_types_of_protobuf_messages() -> None:
     text = """
         syntax = "proto3";
@@ -193,6 +197,11 @@ def test_bytes_in_json_are_read_as_they_were_written() -> None:
     assert failures[2].reason == "'b' is \"no base64\", not bytes in base64"
 
 
+@pytest.mark.promise(
+    "spark source",
+    "A record that does not decode fails the query with its place, becomes null, or a dead letter with its "
+    "reason",
+)
 def test_a_json_value_that_does_not_fit_its_column_is_found_among_the_others() -> None:
     schema = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
     good, lossless = framed(b'{"n": 1}'), framed(b'{"n": 2.0}')
@@ -215,6 +224,7 @@ def test_a_failure_names_topic_partition_offset_and_reason() -> None:
         made.decode(batch(framed(b"\2"), framed(b"")))
 
 
+@pytest.mark.promise("spark source", "Writers may change their schema while a stream runs")
 def test_an_avro_value_is_resolved_to_the_reader() -> None:
     writer = {"type": "record", "name": "R", "fields": [
         {"name": "a", "type": "int"}, {"name": "u", "type": ["string", "int"]}]}  # fmt: skip
@@ -236,6 +246,7 @@ def test_an_avro_value_is_resolved_to_the_reader() -> None:
     ]
 
 
+@pytest.mark.promise("spark source", "A registry that is away is no fault of the record")
 def test_a_registry_that_is_away_is_no_fault_of_the_record() -> None:
     made = columns("AVRO", '"long"', "dead-letter")
     with pytest.raises(Unreachable, match="cannot reach a schema registry"):

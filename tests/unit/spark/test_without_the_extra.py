@@ -20,6 +20,7 @@ sys.meta_path.insert(0, Absent())
 """
 
 
+@pytest.mark.promise("spark source", "Without the extra `spark`, the error says what to install")
 @pytest.mark.parametrize(
     ("absent", "statement"),
     [

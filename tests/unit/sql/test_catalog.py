@@ -75,7 +75,7 @@ def test_no_two_queries_have_had_the_same_id() -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    with pytest.raises(Exists, match="the stream `orders` is there already"):
+    with pytest.raises(Exists, match="stream `orders` already exists"):
         plans.plan_relation(with_query(), replace(ORDERS, name="ORDERS"), False, None)
     assert plans.plan_relation(with_query(), ORDERS, True, None) == [plans.relation_record(ORDERS)]
     with pytest.raises(Clash, match="is a stream; DROP it"):

@@ -57,6 +57,11 @@ def test_a_table_of_which_no_batch_is_written_yet_has_no_rows(images, tmp_path):
     assert images.find(kept(path), pull("a", conditions=(lambda row: row["n"] > 1,))) == []
 
 
+@pytest.mark.promise(
+    "sql",
+    "A pull query on a Delta table sees every committed version, by any writer, and reads only the added "
+    "files",
+)
 def test_rows_are_as_they_are_after_whatever_any_writer_does(images, tmp_path):
     path, chance = tmp_path / "t", random.Random(7)
     names = [f"key{at}" for at in range(60)]
@@ -94,6 +99,11 @@ def test_rows_are_as_they_are_after_whatever_any_writer_does(images, tmp_path):
             assert images.find(kept(path), pull(*names)) == [truth[name] for name in names if name in truth]
 
 
+@pytest.mark.promise(
+    "sql",
+    "A pull query on a Delta table sees every committed version, by any writer, and reads only the added "
+    "files",
+)
 def test_only_files_that_a_version_adds_are_read(images, tmp_path):
     path = tmp_path / "t"
     write_deltalake(path, rows(a=1))
@@ -199,6 +209,11 @@ def test_tables_without_rows_and_keys_that_are_null(images, tmp_path):
     assert images.find(kept(path), pull("a")) == []
 
 
+@pytest.mark.promise(
+    "sql",
+    "A pull query on a Delta table sees every committed version, by any writer, and reads only the added "
+    "files",
+)
 def test_threads_that_ask_while_it_changes_see_whole_versions_that_only_grow(images, tmp_path):
     path = tmp_path / "t"
     write_deltalake(path, rows(a=0, b=0))

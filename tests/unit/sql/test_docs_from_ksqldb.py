@@ -42,11 +42,21 @@ NO_STATEMENT = [
 ]
 
 
+@pytest.mark.promise(
+    "docs",
+    "from-ksqldb.md is true: equal statements parse, missing ones are rejected, and its examples give the "
+    "shown results",
+)
 @pytest.mark.parametrize("statements", SAME)
 def test_what_the_page_calls_the_same_is_read(statements: str) -> None:
     assert len(parse(statements)) == statements.count(";")
 
 
+@pytest.mark.promise(
+    "docs",
+    "from-ksqldb.md is true: equal statements parse, missing ones are rejected, and its examples give the "
+    "shown results",
+)
 @pytest.mark.parametrize("statement", NO_STATEMENT)
 def test_what_the_page_says_is_not_there_is_refused(statement: str) -> None:
     with pytest.raises(BadSyntax):

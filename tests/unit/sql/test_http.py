@@ -27,7 +27,7 @@ class Numbers:
         self.closed = threading.Event()
         self.given = 0
 
-    def execute(self, statement, properties):
+    def execute(self, statement, properties, user=None):
         if isinstance(statement, Drop):
             return Done(f"dropped {statement.name}", {"name": statement.name})
         if isinstance(statement, Describe):
@@ -47,16 +47,16 @@ class Numbers:
             if self.given == 3:
                 self.closed.wait()  # nothing more comes, and nobody is told
 
-    def describe_queries(self):
+    def describe_queries(self, user=None):
         return [{"id": "q"}]
 
-    def describe_query(self, query_id):
+    def describe_query(self, query_id, user=None):
         return {"id": "q"} if query_id == "q" else None
 
-    def describe_relations(self):
+    def describe_relations(self, user=None):
         return []
 
-    def topics(self):
+    def topics(self, user=None):
         return ["a"]
 
 
@@ -196,6 +196,7 @@ def test_an_error_at_once_is_in_the_status_too(sql, status, error):
         assert "\n" not in lines[-1]["message"]
 
 
+@pytest.mark.promise("sql", "A push query ends when its client disconnects, and a slow client slows it down")
 def test_a_push_query_ends_when_its_client_goes_away_though_no_row_comes():
     with Running(Numbers()) as running:
         with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
@@ -214,7 +215,7 @@ class Slow(Numbers):
         super().__init__()
         self.begun, self.ended = threading.Event(), threading.Event()
 
-    def execute(self, statement, properties):
+    def execute(self, statement, properties, user=None):
         return Rows((("n", "INT"),), self._compute(), close=self.closed.set)
 
     def _compute(self):
@@ -223,6 +224,11 @@ class Slow(Numbers):
         yield [1]
 
 
+@pytest.mark.promise(
+    "sql",
+    "When its client disconnects, a SELECT ends its Spark jobs, and counts as a request until they have "
+    "ended",
+)
 def test_a_request_counts_until_its_thread_has_ended():
     with Running(Slow(), max_requests=1) as running:
         with pytest.raises(httpx.ReadTimeout):
@@ -236,6 +242,7 @@ def test_a_request_counts_until_its_thread_has_ended():
         assert running.lines("SELECT n FROM t;")[0] == 200
 
 
+@pytest.mark.promise("sql", "A push query ends when its client disconnects, and a slow client slows it down")
 def test_a_client_that_does_not_read_holds_the_query_back():
     with Running(Endless()) as running:
         with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
@@ -316,6 +323,10 @@ def test_without_a_leader_a_statement_waits_and_is_then_refused():
         assert running.http.get("/ready").status_code == 503
 
 
+@pytest.mark.promise(
+    "http",
+    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+)
 @pytest.mark.parametrize(
     "headers, expected",
     [
@@ -330,7 +341,7 @@ def test_without_a_leader_a_statement_waits_and_is_then_refused():
 )
 def test_a_statement_that_a_web_page_could_send_is_not_run(headers, expected):
     class Untouched(Numbers):
-        def execute(self, statement, properties):
+        def execute(self, statement, properties, user=None):
             raise AssertionError("it was run")
 
     with Running(Untouched()) as running:
@@ -339,6 +350,7 @@ def test_a_statement_that_a_web_page_could_send_is_not_run(headers, expected):
         assert answer.json()["message"] and "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
 @pytest.mark.parametrize("path", ["/", "/info", "/ready", "/metrics", "/queries", "/relations", "/nowhere"])
 def test_nothing_is_told_to_a_page_under_a_rebound_name(path):
     with Running(Numbers()) as running:
@@ -358,7 +370,7 @@ def test_a_page_of_the_server_may_send_statements():
 
 def test_what_the_server_does_not_allow_is_403():
     class Strict(Numbers):
-        def execute(self, statement, properties):
+        def execute(self, statement, properties, user=None):
             raise NotAllowed("this server does not run Python functions")
 
     with Running(Strict()) as running:
@@ -377,6 +389,9 @@ def access(tmp_path):
 FUNCTION = "CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS $$return x$$;"
 
 
+@pytest.mark.promise(
+    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+)
 @pytest.mark.parametrize(
     ("needed", "sql"),
     [
@@ -395,7 +410,7 @@ def test_a_statement_is_run_for_who_has_the_role_for_it(access, needed, sql):
     class Any(Numbers):
         executed = 0
 
-        def execute(self, statement, properties):
+        def execute(self, statement, properties, user=None):
             self.executed += 1
             return Done("done", {})
 

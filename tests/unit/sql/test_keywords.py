@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.sql.language.keywords import FIRST_WORDS, KEYWORDS, STATEMENTS
+from penstock.sql.language.lexer.keywords import FIRST_WORDS, KEYWORDS, STATEMENTS
 
 
 def test_every_word_that_begins_a_statement_is_in_the_table() -> None:

@@ -32,16 +32,25 @@ def test_what_is_no_retention_is_told_at_its_place(given: str) -> None:
     assert told.value.place is not None and told.value.place.column > 30
 
 
+@pytest.mark.promise(
+    "sql", "Every documented property of SET is accepted; an unknown option or property gets a suggestion"
+)
 def test_an_unknown_option_names_the_one_that_is_near() -> None:
     with pytest.raises(Unknown, match="did you mean `timestamp`"):
         options("timestmp = 'n'")
 
 
+@pytest.mark.promise(
+    "sql", "Every documented property of SET is accepted; an unknown option or property gets a suggestion"
+)
 @pytest.mark.parametrize("name", [name for name in PROPERTIES if name != "auto.offset.reset"])
 def test_every_property_that_is_documented_can_be_set(name: str) -> None:
     check_property(name, "1")
 
 
+@pytest.mark.promise(
+    "sql", "Every documented property of SET is accepted; an unknown option or property gets a suggestion"
+)
 def test_an_unknown_property_names_the_one_that_is_near() -> None:
     with pytest.raises(Unknown, match="did you mean `failOnDataLoss`"):
         check_property("failOnDataLos", "false")

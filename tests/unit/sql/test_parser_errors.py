@@ -23,12 +23,12 @@ CASES = [
     ("SELECT *\nFROM page-views v", 2, 6, "`page-views`"),
     ("CREATE STREAM x (a IMT)", 1, 20, "expected a type, not `IMT`; did you mean `INT`?"),
     ("CREATE STREAM x (a INT b INT)", 1, 24, "expected KEY, PRIMARY KEY, a comma or ), not `b`"),
-    ("CREATE STREAM x (a INT, A INT)", 1, 25, "column `A` is there twice"),
+    ("CREATE STREAM x (a INT, A INT)", 1, 25, "column `A` is listed twice"),
     ("CREATE STREAM x (a STRUCT<b>)", 1, 28, "expected a type"),
     ("CREATE STREAM x (a INT, ", 1, 24, "the statement ends where the name of a column is expected"),
     ("CREATE TABLE x (a INT, PRIMARY KEY (b))", 1, 37, "expected a column that is named before"),
     ("CREATE STREAM x (a INT) WITH (topic = x)", 1, 39, "a text is quoted"),
-    ("CREATE STREAM x (a INT) WITH (topic='x', TOPIC='y')", 1, 42, "option `topic` is there twice"),
+    ("CREATE STREAM x (a INT) WITH (topic='x', TOPIC='y')", 1, 42, "option `topic` is given twice"),
     ("CREATE STREAM x (a INT) WITH (topic 'x')", 1, 37, "expected = and the value of `topic`"),
     ("CREATE STREAM x (a INT) AS SELECT 1", 1, 16, "not both"),
     ("CREATE TABLE t AS SELEC 1", 1, 19, "expected SELECT, not `SELEC`; did you mean `SELECT`?"),
@@ -111,6 +111,7 @@ CASES = [
 ]
 
 
+@pytest.mark.promise("sql", "A syntax error has the line, the column and what was expected")
 @pytest.mark.parametrize(("text", "line", "column", "message"), CASES, ids=[case[0] for case in CASES])
 def test_a_mistake_is_told_with_its_place(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(BadSyntax) as caught:
@@ -119,6 +120,7 @@ def test_a_mistake_is_told_with_its_place(text: str, line: int, column: int, mes
     assert caught.value.place == Place(line, column)
 
 
+@pytest.mark.promise("sql", "A syntax error has the line, the column and what was expected")
 def test_places_point_into_the_text_before_variables_were_replaced() -> None:
     text = (
         "DEFINE size = '1000000 MINUTES';\n"
@@ -133,6 +135,7 @@ def test_places_point_into_the_text_before_variables_were_replaced() -> None:
     assert inside.value.place == Place(1, 46)
 
 
+@pytest.mark.promise("sql", "A variable's value cannot end a statement and begin another")
 def test_the_value_of_a_variable_cannot_end_a_statement() -> None:
     with pytest.raises(BadSyntax, match="cannot hold a `;`"):
         parse("SELECT ${x}", {"x": "1; DROP STREAM s"})

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.sql.errors import SqlError
-from penstock.sql.language.keywords import FIRST_WORDS, KEYWORDS
+from penstock.sql.language.lexer.keywords import FIRST_WORDS, KEYWORDS
 from penstock.sql.language.parser import is_complete, parse
 from penstock.sql.language.spark_text import to_spark
 from penstock.sql.language.statements import Query, Statement
@@ -74,6 +74,7 @@ def check(text: str) -> None:
                 assert 1 <= place.column <= len(lines[place.line - 1]) + 1
 
 
+@pytest.mark.promise("sql", "Any input gives statements or a syntax error")
 @pytest.mark.fuzz
 @settings(deadline=None)
 @given(st.one_of(soup, begun.map(" ".join)))
@@ -93,6 +94,7 @@ def test_words_in_any_order_are_statements_or_an_error(text: str) -> None:
     check(text)
 
 
+@pytest.mark.promise("sql", "Any input gives statements or a syntax error")
 @pytest.mark.fuzz
 @settings(deadline=None)
 @given(st.text(max_size=200))

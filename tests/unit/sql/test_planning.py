@@ -80,6 +80,11 @@ def test_what_cannot_be_run_says_what_can(text: str, said: str) -> None:
     assert caught.value.place is not None
 
 
+@pytest.mark.promise(
+    "sql",
+    "Windows of a table end, so that their state does not grow for ever: 24 hours after their end if no "
+    "grace period is given; of several grace periods each source has the longest of its own",
+)
 def test_how_late_records_may_be() -> None:
     tumbling = (
         "CREATE {} t AS SELECT page, COUNT(*) AS n FROM {} WINDOW TUMBLING (SIZE 1 MINUTE{}) GROUP BY page"
@@ -99,6 +104,11 @@ def test_how_late_records_may_be() -> None:
     assert joined.watermarks == {"clicks": "24 hours", "views": "5 minutes"}
 
 
+@pytest.mark.promise(
+    "sql",
+    "Windows of a table end, so that their state does not grow for ever: 24 hours after their end if no "
+    "grace period is given; of several grace periods each source has the longest of its own",
+)
 def test_each_source_has_the_grace_of_what_reads_it_and_of_several_the_longest() -> None:
     joined = (
         "CREATE STREAM s AS SELECT c.page, COUNT(*) AS n FROM clicks c JOIN {} ON c.page = v.page {} "

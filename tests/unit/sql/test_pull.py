@@ -107,6 +107,9 @@ def test_bounds_of_windows_are_conditions_and_not_asked_for():
     assert [holds(0), holds(1), holds(2)] == [True, True, False]
 
 
+@pytest.mark.promise(
+    "sql", "A query that cannot be answered from memory exactly as Spark would is run by Spark"
+)
 @pytest.mark.parametrize(
     "text",
     [
@@ -135,6 +138,9 @@ def test_a_push_is_no_pull():
     assert pulled("SELECT * FROM t WHERE region = 'north'", emit="changes") is None
 
 
+@pytest.mark.promise(
+    "sql", "A query that cannot be answered from memory exactly as Spark would is run by Spark"
+)
 @pytest.mark.parametrize(
     "text",
     [

@@ -65,6 +65,11 @@ def rows(frame: Any) -> list[list[Any]]:
     return list(push.rows())
 
 
+@pytest.mark.promise(
+    "sql",
+    "A push query keeps its state in the server's storage; one whose process was late is started again; "
+    "one that ends or cannot start leaves nothing behind",
+)
 def test_a_push_query_whose_process_was_late_is_started_again() -> None:
     frame = Frame(LATE, LATE, None)
     assert rows(frame) == [[7]]

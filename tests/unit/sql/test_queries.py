@@ -101,6 +101,11 @@ def test_a_query_that_nobody_has_begun_to_start_is_stopped_at_once() -> None:
         queries.close()
 
 
+@pytest.mark.promise(
+    "sql",
+    "A leader (of SQL servers or registries) whose coordinator does not answer for the session timeout "
+    "steps down, and does not end transactions that its successor may have open",
+)
 @pytest.mark.parametrize("settle", [True, False])
 def test_a_query_whose_server_was_replaced_leaves_its_transactions_to_the_successor(
     settle: bool, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ def plain(rewritten: Rewritten) -> str:
     return re.sub(r"\s+", " ", rewritten.text).strip()
 
 
+@pytest.mark.promise("sql", "A query without Penstock's clauses reaches Spark unchanged")
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,6 +148,7 @@ def test_columns_cannot_be_added_to_what_has_no_select_list() -> None:
         to_spark(query("VALUES (1), (2)"), extra=[("a", "1")])
 
 
+@pytest.mark.promise("sql", "Errors from Spark point to the position in the user's statement")
 def test_every_place_in_the_new_text_is_known_in_the_old_one() -> None:
     text = (
         "SHOW TOPICS;\nSELECT a,\n  b\nFROM s x WINDOW TUMBLING (SIZE 1 MINUTE)\n"

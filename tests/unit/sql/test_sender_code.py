@@ -14,6 +14,11 @@ from penstock.sql.settings import EngineSettings
 from tests.sql.engines import MemoryLog
 
 
+@pytest.mark.promise(
+    "sql",
+    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
+    "call Java or start a program",
+)
 @pytest.mark.parametrize(
     "text, column",
     [
@@ -42,6 +47,11 @@ def test_what_brings_code_is_refused_at_its_place(text, column):
     assert refused.value.place is not None and refused.value.place.column == column
 
 
+@pytest.mark.promise(
+    "sql",
+    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
+    "call Java or start a program",
+)
 @pytest.mark.parametrize(
     "text",
     [
@@ -61,6 +71,11 @@ def test_other_statements_are_not(text):
     check_statement(statement)
 
 
+@pytest.mark.promise(
+    "sql",
+    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
+    "call Java or start a program",
+)
 def test_an_engine_refuses_them_unless_it_is_started_to_take_them():
     (statement,) = parse("CREATE FUNCTION f (x INT) RETURNS INT LANGUAGE PYTHON AS $$ x $$;")
     engine = Engine(EngineSettings("127.0.0.1:1", None, ""), MemoryLog())
@@ -69,6 +84,11 @@ def test_an_engine_refuses_them_unless_it_is_started_to_take_them():
         engine.execute(statement, {})
 
 
+@pytest.mark.promise(
+    "sql",
+    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
+    "call Java or start a program",
+)
 def test_a_function_that_another_server_took_is_not_run():
     ran = []
     function = Function("f", (Column("x", "INT"),), "INT", "x", "CREATE FUNCTION f …")

@@ -10,6 +10,11 @@ DAY = 86_400_000
 DEFAULT = Retention(7 * DAY, own=False)
 
 
+@pytest.mark.promise(
+    "sql",
+    "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
+    "and for ever where their time is that of a column",
+)
 @pytest.mark.parametrize(
     ("sources", "expected"),
     [
@@ -28,6 +33,11 @@ def test_a_record_is_kept_as_long_as_the_one_it_comes_from(
     assert output_retention(sources, event_time=False) == expected
 
 
+@pytest.mark.promise(
+    "sql",
+    "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
+    "and for ever where their time is that of a column",
+)
 @pytest.mark.parametrize("sources", [[DEFAULT], [Retention(DAY, own=True)], []])
 def test_a_record_with_the_time_of_a_column_is_kept_for_ever(sources: list[Retention]) -> None:
     assert output_retention(sources, event_time=True) == -1
@@ -37,12 +47,22 @@ def test_where_the_cluster_keeps_everything_nothing_has_to_be_set() -> None:
     assert output_retention([Retention(-1, own=False)], event_time=True) is None
 
 
+@pytest.mark.promise(
+    "sql",
+    "CREATE … AS does not write to a topic that has records unless it is asked to, and names the options "
+    "that had no effect",
+)
 def test_options_that_a_topic_does_not_take_are_named() -> None:
     assert ignored("t", ["format", "topic"]) is None
     told = ignored("t", ["retention", "format", "partitions"])
-    assert told == "Note: the topic `t` is there already, so partitions, retention had no effect"
+    assert told == "Note: the topic `t` already exists, so partitions, retention had no effect"
 
 
+@pytest.mark.promise(
+    "sql",
+    "Rows of a table that were not written for the time of `retention` are deleted, and pull queries do "
+    "not return them",
+)
 def test_rows_of_a_table_expire_where_that_is_asked_for() -> None:
     assert topic_config("table", None) == {"cleanup.policy": "compact"}
     assert topic_config("table", -1) == {"cleanup.policy": "compact", "retention.ms": "-1"}

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.sql.errors import BadSyntax
-from penstock.sql.language.tokens import tokenize
+from penstock.sql.language.lexer.tokens import tokenize
 
 
 def kinds(text: str) -> list[tuple[str, str]]:

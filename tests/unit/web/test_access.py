@@ -56,6 +56,11 @@ def admit(access, headers, needed=Role.READ, address="10.0.0.1"):
     return asyncio.run(access.admit(headers, address, needed))
 
 
+@pytest.mark.promise(
+    "access",
+    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
+    "the same answer after the same work",
+)
 def test_users_have_the_roles_of_their_line_and_without_one_all(access):
     assert admit(access, basic("ann", "pear"), Role.ADMIN) == Principal("ann", Role.ADMIN)
     assert admit(access, basic("bob", "se:cret")) == Principal("bob", Role.READ)
@@ -71,6 +76,11 @@ def test_a_role_that_does_not_do_is_403_with_what_is_needed(access):
         assert user in refused.message and needed.name.lower() in refused.message
 
 
+@pytest.mark.promise(
+    "access",
+    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
+    "the same answer after the same work",
+)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -98,6 +108,11 @@ def test_a_second_authorization_header_is_refused(access):
     assert admit(access, [*basic("eve", "x"), *basic("ann", "pear")]).status == 400
 
 
+@pytest.mark.promise(
+    "access",
+    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
+    "the same answer after the same work",
+)
 def test_each_wrong_login_takes_the_same_work(users, monkeypatch):
     file = UsersFile(str(users), roles=ROLES)
     work = []
@@ -140,7 +155,7 @@ def test_the_file_is_read_again_when_it_changes_and_a_broken_one_changes_nothing
 def test_a_file_that_cannot_be_meant_is_refused_at_the_start(tmp_path):
     file = tmp_path / "users"
     for text, message in (
-        ("", "names nobody"),
+        ("", "has no users"),
         ("nobody", "line 1"),
         (": x", "line 1"),
         ("a: x\nb: y, owner", "line 2: no role 'owner': use one of read, write, admin"),
@@ -153,6 +168,7 @@ def test_a_file_that_cannot_be_meant_is_refused_at_the_start(tmp_path):
         Access(AccessSettings(users_file=str(tmp_path / "none")))
 
 
+@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
 def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
     now = [0.0]
     access = Access(AccessSettings(users_file=str(users)), now=lambda: now[0])
@@ -167,6 +183,7 @@ def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
     assert admit(access, basic("cid", "plum")) == Principal("cid", Role.WRITE)
 
 
+@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
 def test_hashing_is_not_on_the_loop_and_a_flood_of_logins_is_turned_away(users, monkeypatch):
     started, release = threading.Event(), threading.Event()
     threads = set()
@@ -194,6 +211,7 @@ def test_hashing_is_not_on_the_loop_and_a_flood_of_logins_is_turned_away(users, 
     assert len(threads) == 1 and threading.current_thread() not in threads
 
 
+@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
 def test_requests_of_a_user_are_limited_by_the_rate(users):
     now = [0.0]
     access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
@@ -229,6 +247,11 @@ def keys(tmp_path):
     return file, token
 
 
+@pytest.mark.promise(
+    "access",
+    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
+    "the same answer after the same work",
+)
 def test_tokens_are_let_in_with_the_role_that_they_name(keys):
     file, token = keys
     access = Access(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
@@ -245,6 +268,11 @@ def test_tokens_are_let_in_with_the_role_that_they_name(keys):
     assert admit(scoped, bearer(token(scope="write"))) == Principal("ann", Role.WRITE)
 
 
+@pytest.mark.promise(
+    "access",
+    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
+    "the same answer after the same work",
+)
 def test_tokens_of_others_and_of_yesterday_are_refused(keys):
     file, token = keys
     access = Access(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))

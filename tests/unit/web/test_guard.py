@@ -78,6 +78,10 @@ def test_one_on_loopback_goes_by_loopback(bound):
     assert status(Guard(bound=bound), host="192.168.1.5") == 403
 
 
+@pytest.mark.promise(
+    "http",
+    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize(
     "origin",
@@ -98,6 +102,7 @@ def test_a_page_of_the_server_is_taken():
     assert status(proxied, "POST", "sql.example.com", origin="https://sql.example.com", **JSON_BODY) is None
 
 
+@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
 def test_a_page_under_a_rebound_name_is_refused_although_its_origin_is_its_host():
     assert status(Guard(), "POST", "evil.example:8088", origin="http://evil.example:8088", **JSON_BODY) == 403
 
@@ -113,6 +118,10 @@ def test_origins_can_be_allowed():
     assert status(Guard(origins=["*"]), "POST", origin="null", **JSON_BODY) is None
 
 
+@pytest.mark.promise(
+    "http",
+    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+)
 def test_what_a_browser_says_of_the_site_counts_where_there_is_no_origin():
     for site in ("cross-site", "same-site", "nonsense"):
         assert status(Guard(), "POST", sec_fetch_site=site) == 403
@@ -121,6 +130,10 @@ def test_what_a_browser_says_of_the_site_counts_where_there_is_no_origin():
         assert status(Guard(), "POST", sec_fetch_site=site, **JSON_BODY) is None
 
 
+@pytest.mark.promise(
+    "http",
+    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+)
 @pytest.mark.parametrize("body", [{"content_length": "2"}, {"transfer_encoding": "chunked"}])
 def test_a_body_must_be_json(body):
     for kind in ("application/json", "application/json; charset=utf-8", " Application/JSON ;x"):

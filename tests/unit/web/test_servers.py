@@ -21,6 +21,7 @@ from tests.certificates import Authority
 SERVERS = ("uvicorn", "http.server", "wsgiref", "aiohttp.web", "socketserver", "hypercorn")
 
 
+@pytest.mark.promise("http", "All modules serve HTTP through `penstock.web`")
 def test_no_module_but_those_of_web_serves_http():
     """A new endpoint goes through `penstock.web`, where its guard is."""
     root = Path(penstock.__file__).parent
@@ -60,6 +61,10 @@ def ask(url: str, method: str = "GET", body: bytes | None = None, **headers: str
             return error.code, error.read().decode()
 
 
+@pytest.mark.promise(
+    "http",
+    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+)
 def test_a_metrics_port_answers_prometheus_and_no_web_page(metrics):
     assert ask(metrics) == (200, "# HELP g A gauge.\n# TYPE g gauge\ng 7.0\n")
     status, text = ask(metrics, Host="evil.example")
@@ -84,6 +89,9 @@ def secured_metrics(tmp_path):
     server.server_close()
 
 
+@pytest.mark.promise(
+    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+)
 def test_metrics_with_users_and_tls_are_for_users_over_tls(secured_metrics):
     port, certificate = secured_metrics
     trusted = ssl.create_default_context()

@@ -9,7 +9,7 @@ transaction version 2 does not send this: its TxnOffsetCommit does it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -19,10 +19,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups, HasTransactions
+
+    class AddOffsetsToTxnParts(HasGroups, HasTransactions, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: AddOffsetsToTxnParts, context: RequestContext, request: Message) -> Message:
     if not request.group_id:
         raise InvalidGroupId("an empty group id")
     groups = broker.groups

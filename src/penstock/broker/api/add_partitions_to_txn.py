@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -27,7 +27,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasImage, HasTransactions
+
+    class AddPartitionsToTxnParts(HasImage, HasTransactions, Protocol): ...
+
 
 _BATCHED = 4
 
@@ -35,7 +38,7 @@ Codes = dict[TopicPartition, int]
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: Message
+    broker: AddPartitionsToTxnParts, context: RequestContext, request: Message
 ) -> Message | Coroutine[Any, Any, Message]:
     transactions = _transactions(context, request)
     begun = [_begin(broker, context, transaction) for transaction in transactions]
@@ -60,7 +63,9 @@ async def _finish(
     return _answer(context, results)
 
 
-def _begin(broker: Broker, context: RequestContext, transaction: Message) -> Codes | asyncio.Future[Message]:
+def _begin(
+    broker: AddPartitionsToTxnParts, context: RequestContext, transaction: Message
+) -> Codes | asyncio.Future[Message]:
     wanted = _partitions(transaction)
     topics = broker.image.topics
     unknown = {

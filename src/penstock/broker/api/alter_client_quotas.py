@@ -17,10 +17,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasController
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasController, context: RequestContext, request: Message) -> Message:
     changes = [
         QuotaChange(
             [(part.entity_type, part.entity_name) for part in entry.entity],

@@ -10,7 +10,7 @@ loggers, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -19,10 +19,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasController
+
+    class AlterConfigsParts(CanCatchUp, HasController, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: AlterConfigsParts, context: RequestContext, request: Message) -> Message:
     resources = [
         AlterResource(
             resource.resource_type,

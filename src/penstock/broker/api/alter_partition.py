@@ -3,7 +3,7 @@
 2  topic ids (KIP-841)   3  the epochs of the in-sync brokers (KIP-903)
 
 A leader asks the controller to change the in-sync replicas of its partitions. Answered when it is stored.
-Left out: leader recovery after an unclean election, which is only told, never used.
+Left out: leader recovery after an unclean election, which is only reported, never used.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasMembership
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasMembership, context: RequestContext, request: Message) -> Message:
     if broker.membership is None:
-        raise NotController("this broker is alone")
+        raise NotController("this broker runs without ZooKeeper, as a single broker")
     return await broker.membership.alter_partition(request)
 
 

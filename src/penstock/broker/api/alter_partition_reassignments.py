@@ -3,12 +3,12 @@
 1  allow_replication_factor_change (KIP-860)
 
 Moves partitions to other brokers, or ends what is under way (null replicas). Any broker takes it and hands it
-to the elected controller. Answered when it is stored; ListPartitionReassignments tells how far it has come.
+to the elected controller. Answered when it is stored; ListPartitionReassignments shows how far it has come.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -18,10 +18,14 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasImage, HasMembership
+
+    class AlterPartitionReassignmentsParts(HasImage, HasMembership, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(
+    broker: AlterPartitionReassignmentsParts, context: RequestContext, request: Message
+) -> Message:
     membership = broker.membership
     if membership is None:
         return _answer(request, _alone(broker, request))
@@ -46,8 +50,10 @@ def _wanted(request: Message) -> list[Wanted]:
     ]
 
 
-def _alone(broker: Broker, request: Message) -> dict[tuple[str, int], ApiError | None]:
-    """A broker alone can move nothing; what it is asked for is checked all the same."""
+def _alone(
+    broker: AlterPartitionReassignmentsParts, request: Message
+) -> dict[tuple[str, int], ApiError | None]:
+    """A single broker can move nothing; what it is asked for is checked all the same."""
     results = plan_reassignments(broker.image, _wanted(request), ())
     return {key: one if isinstance(one, ApiError) else None for key, one in results.items()}
 

@@ -22,10 +22,10 @@ from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.admin import ShareAdminParts
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ShareAdminParts, context: RequestContext, request: Message) -> Message:
     group_id = request.group_id
     try:
         broker.groups.shard_for(group_id).share.check_alter(group_id)
@@ -48,7 +48,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, error_code=0, error_message=None, responses=responses)
 
 
-async def _topic(broker: Broker, group_id: str, asked: Message) -> Message:
+async def _topic(broker: ShareAdminParts, group_id: str, asked: Message) -> Message:
     topic = broker.image.topics.get(asked.topic_name)
     topic_id = ZERO_UUID if topic is None else topic.id
     partitions = []
@@ -56,7 +56,7 @@ async def _topic(broker: Broker, group_id: str, asked: Message) -> Message:
         error: ApiError | None = None
         try:
             if topic is None:
-                raise UnknownTopicOrPartition(f"there is no topic {asked.topic_name}")
+                raise UnknownTopicOrPartition(f"topic {asked.topic_name} does not exist")
             if one.start_offset < 0:
                 raise InvalidRequest(f"{one.start_offset} is no offset")
             key = SharePartitionKey(group_id, topic_id, one.partition_index)

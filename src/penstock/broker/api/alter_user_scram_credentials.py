@@ -7,7 +7,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -17,10 +17,14 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasController
+
+    class AlterUserScramCredentialsParts(CanCatchUp, HasController, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(
+    broker: AlterUserScramCredentialsParts, context: RequestContext, request: Message
+) -> Message:
     changes = [CredentialChange(one.name, one.mechanism) for one in request.deletions]
     changes += [
         CredentialChange(one.name, one.mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))

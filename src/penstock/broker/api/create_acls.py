@@ -2,7 +2,7 @@
 
 1  prefixed resource names (KIP-290)   2  flexible   3  user resources (KIP-373)
 
-One that is there already is a success. When it is answered they are in force on this broker, and on the
+One that already exists is a success. When it is answered they are in force on this broker, and on the
 others as soon as they hear of the change. Without an authorizer SECURITY_DISABLED for each.
 Left out: nothing.
 """
@@ -10,7 +10,7 @@ Left out: nothing.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api.describe_acls import NO_AUTHORIZER
 from penstock.broker.api_table import register
@@ -21,18 +21,20 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasAuthorizer, HasController
+
+    class CreateAclsParts(HasAuthorizer, HasController, Protocol): ...
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: Message
+    broker: CreateAclsParts, context: RequestContext, request: Message
 ) -> Message | Coroutine[Any, Any, Message]:
     if broker.authorizer is None:
         return _answer([_result(SecurityDisabled.code, NO_AUTHORIZER) for _ in request.creations])
     return _create(broker, request)
 
 
-async def _create(broker: Broker, request: Message) -> Message:
+async def _create(broker: CreateAclsParts, request: Message) -> Message:
     results = await broker.controller.create_acls(
         [
             Acl(

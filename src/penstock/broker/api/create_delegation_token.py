@@ -10,7 +10,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.delegation.tokens import split
@@ -20,10 +20,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasTokens
+
+    class CreateDelegationTokenParts(CanCatchUp, HasTokens, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: CreateDelegationTokenParts, context: RequestContext, request: Message) -> Message:
     owner = _owner(context, request)
     renewers = [(one.principal_type, one.principal_name) for one in request.renewers]
     try:

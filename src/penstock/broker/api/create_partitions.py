@@ -7,23 +7,26 @@ When it is answered, the new partitions have their logs and leaders.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
-from penstock.broker.security.throttle import QUOTA_EXCEEDED, admitted
+from penstock.broker.security.quotas.throttle import QUOTA_EXCEEDED, admitted
 from penstock.controller import PartitionsSpec
 from penstock.errors import ThrottlingQuotaExceeded
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasController, HasImage, HasQuotas
+
+    class CreatePartitionsParts(CanCatchUp, HasController, HasImage, HasQuotas, Protocol): ...
+
 
 _STRICT_SINCE = 3
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: CreatePartitionsParts, context: RequestContext, request: Message) -> Message:
     specs = [
         PartitionsSpec(
             topic.name,
@@ -46,7 +49,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, results=answers)
 
 
-def _added(broker: Broker, spec: PartitionsSpec) -> int:
+def _added(broker: CreatePartitionsParts, spec: PartitionsSpec) -> int:
     topic = broker.image.topics.get(spec.name)
     return 0 if topic is None else max(0, spec.count - len(topic.partitions))
 

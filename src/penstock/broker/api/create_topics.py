@@ -9,11 +9,11 @@ Left out: versions 0 and 1. The timeout is not needed: nothing waits for other b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
-from penstock.broker.security.throttle import QUOTA_EXCEEDED, admitted
+from penstock.broker.security.quotas.throttle import QUOTA_EXCEEDED, admitted
 from penstock.config import describe_topic
 from penstock.controller import CreateTopicResult, TopicSpec
 from penstock.errors import ThrottlingQuotaExceeded
@@ -22,12 +22,15 @@ from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasConfig, HasController, HasQuotas
+
+    class CreateTopicsParts(CanCatchUp, HasConfig, HasController, HasQuotas, Protocol): ...
+
 
 _STRICT_SINCE = 6
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: CreateTopicsParts, context: RequestContext, request: Message) -> Message:
     specs = [
         TopicSpec(
             topic.name,
@@ -47,14 +50,14 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, topics=topics)
 
 
-def _partitions(broker: Broker, spec: TopicSpec) -> int:
+def _partitions(broker: CreateTopicsParts, spec: TopicSpec) -> int:
     if spec.assignments:
         return len(spec.assignments)
     count: int = broker.config.num_partitions if spec.num_partitions < 1 else spec.num_partitions
     return count
 
 
-def _result(broker: Broker, result: CreateTopicResult) -> Message:
+def _result(broker: CreateTopicsParts, result: CreateTopicResult) -> Message:
     if result.error is not None:
         return _failed(result.name, result.error.code, result.error.message)
     configs = [

@@ -9,7 +9,7 @@ Without an authorizer SECURITY_DISABLED for each filter. Left out: nothing.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api.describe_acls import NO_AUTHORIZER, filter_of
 from penstock.broker.api_table import register
@@ -20,18 +20,20 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasAuthorizer, HasController
+
+    class DeleteAclsParts(HasAuthorizer, HasController, Protocol): ...
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: Message
+    broker: DeleteAclsParts, context: RequestContext, request: Message
 ) -> Message | Coroutine[Any, Any, Message]:
     if broker.authorizer is None:
         return _answer([_failed(SecurityDisabled.code, NO_AUTHORIZER) for _ in request.filters])
     return _delete(broker, request)
 
 
-async def _delete(broker: Broker, request: Message) -> Message:
+async def _delete(broker: DeleteAclsParts, request: Message) -> Message:
     results = []
     for found in await broker.controller.delete_acls([filter_of(item) for item in request.filters]):
         if isinstance(found, ApiError):

@@ -4,7 +4,7 @@
 
 A group that has members is refused with NON_EMPTY_GROUP. Its offsets, or its share state, go with it: the
 state first, wherever it is, so that a group of the same name never begins where this one was. Where it cannot
-be deleted the group stays, and its client is told so.
+be deleted the group stays, and its client gets an error.
 Left out: nothing.
 """
 
@@ -22,10 +22,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.admin import ShareAdminParts
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ShareAdminParts, context: RequestContext, request: Message) -> Message:
     def step(group_id: str) -> Step:
         return lambda shard, who, token, now: shard.delete_groups(group_id, who, token, now)
 
@@ -50,7 +50,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, results=results)
 
 
-async def _delete_state(broker: Broker, group_id: str) -> ApiError | None:
+async def _delete_state(broker: ShareAdminParts, group_id: str) -> ApiError | None:
     """Why the group has to stay."""
     try:
         await delete_state_of(broker, group_id)

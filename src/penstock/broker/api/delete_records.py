@@ -5,7 +5,7 @@
 Moves the log start offset up to an offset, or with -1 to the high watermark. A partition whose
 cleanup.policy is only compact refuses with POLICY_VIOLATION, an internal topic with INVALID_TOPIC_EXCEPTION,
 as Kafka does. The answer comes when the new start is on disk here and every replica on a live broker has
-reported it, so that what a client was told is deleted does not come back after a crash or an election;
+reported it, so that what was reported to a client is deleted does not come back after a crash or an election;
 REQUEST_TIMED_OUT when that takes longer than the request's timeout.
 Left out: nothing.
 """
@@ -13,7 +13,7 @@ Left out: nothing.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -25,12 +25,17 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanChangeLogs, HasDelayed, HasImage, HasLogs, HasPartitions, HasTopics
+
+    class DeleteRecordsParts(
+        CanChangeLogs, HasDelayed, HasImage, HasLogs, HasPartitions, HasTopics, Protocol
+    ): ...
+
 
 _NO_LOW_WATERMARK = -1
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: DeleteRecordsParts, context: RequestContext, request: Message) -> Message:
     begun: dict[Key, DeleteWait | ApiError] = {}
     for topic in request.topics:
         for item in topic.partitions:
@@ -60,7 +65,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     )
 
 
-def _delete(broker: Broker, key: Key, offset: int) -> DeleteWait:
+def _delete(broker: DeleteRecordsParts, key: Key, offset: int) -> DeleteWait:
     if key[0] in INTERNAL_TOPICS:
         raise InvalidTopicException(f"records of the internal topic {key[0]} cannot be deleted")
     partition = broker.partitions.get(key)
@@ -69,7 +74,7 @@ def _delete(broker: Broker, key: Key, offset: int) -> DeleteWait:
     return DeleteWait(partition, partition.delete_records_before(offset), lambda: broker.image.brokers)
 
 
-async def _reached(broker: Broker, key: Key, one: DeleteWait, timeout_ms: int) -> None:
+async def _reached(broker: DeleteRecordsParts, key: Key, one: DeleteWait, timeout_ms: int) -> None:
     """Returns when all replicas have it, when the time is over, or when the lead has changed hands."""
     if one.is_satisfied(key):
         return

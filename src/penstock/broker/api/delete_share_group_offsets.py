@@ -1,6 +1,6 @@
 """DeleteShareGroupOffsets (key 92), version 0 (KIP-932).
 
-Deletes what a share group without members (else NON_EMPTY_GROUP) has of a topic: it begins there anew, as
+Deletes what a share group without members (else NON_EMPTY_GROUP) has of a topic: it begins there again, as
 share.auto.offset.reset says.
 Left out: nothing.
 """
@@ -20,10 +20,10 @@ from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.admin import ShareAdminParts
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ShareAdminParts, context: RequestContext, request: Message) -> Message:
     group_id = request.group_id
     try:
         broker.groups.shard_for(group_id).share.find(group_id).check_delete()
@@ -36,7 +36,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
         topic = broker.image.topics.get(asked.topic_name)
         try:
             if topic is None:
-                raise UnknownTopicOrPartition(f"there is no topic {asked.topic_name}")
+                raise UnknownTopicOrPartition(f"topic {asked.topic_name} does not exist")
             topic_id = topic.id
             keys = share_admin.keys_of_group(broker, group_id)
             await share_admin.delete(broker.share, (key for key in keys if key.topic_id == topic_id))

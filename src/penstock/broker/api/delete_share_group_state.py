@@ -1,6 +1,6 @@
 """DeleteShareGroupState (key 86), version 0 (KIP-932).
 
-The group, or the topic, is gone. State that is not there is deleted already.
+The group, or the topic, is gone. State that does not exist is deleted already.
 Left out: nothing.
 """
 
@@ -16,10 +16,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasShare
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasShare, context: RequestContext, request: Message) -> Message:
     return await answer(
         broker,
         request,

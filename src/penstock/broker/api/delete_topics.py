@@ -8,11 +8,11 @@ Left out: version 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
-from penstock.broker.security.throttle import QUOTA_EXCEEDED, admitted
+from penstock.broker.security.quotas.throttle import QUOTA_EXCEEDED, admitted
 from penstock.controller import TopicRef
 from penstock.errors import InvalidRequest, ThrottlingQuotaExceeded, TopicDeletionDisabled
 from penstock.wire.api_keys import ApiKey
@@ -20,12 +20,15 @@ from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasController, HasImage, HasQuotas
+
+    class DeleteTopicsParts(CanCatchUp, HasController, HasImage, HasQuotas, Protocol): ...
+
 
 _STRICT_SINCE = 5
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: DeleteTopicsParts, context: RequestContext, request: Message) -> Message:
     refs, throttled = admitted(
         broker, context, _refs(context, request), lambda ref: _partitions(broker, ref),
         strict=context.version >= _STRICT_SINCE,
@@ -48,7 +51,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, responses=responses)
 
 
-def _partitions(broker: Broker, ref: TopicRef) -> int:
+def _partitions(broker: DeleteTopicsParts, ref: TopicRef) -> int:
     image = broker.image
     topic = image.topics_by_id.get(ref.topic_id) if ref.name is None else image.topics.get(ref.name)
     return 0 if topic is None else len(topic.partitions)

@@ -19,12 +19,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasAuthorizer
 
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasAuthorizer, context: RequestContext, request: Message) -> Message:
     if broker.authorizer is None:
         return _answer(SecurityDisabled.code, NO_AUTHORIZER, [])
     wanted = filter_of(request)

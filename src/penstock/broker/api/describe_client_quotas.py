@@ -20,12 +20,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasController
 
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasController, context: RequestContext, request: Message) -> Message:
     matches = _filter(request)
     entries = [
         Message(

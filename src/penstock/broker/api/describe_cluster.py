@@ -8,22 +8,25 @@ No broker is ever fenced. Without ACLs everyone is authorized for everything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
-from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.net.context import RequestContext
+from penstock.broker.security.authorization.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.errors import UnsupportedEndpointType
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanFindEndpoints, HasImage
+
+    class DescribeClusterParts(CanFindEndpoints, HasImage, Protocol): ...
+
 
 _BROKERS = 1
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: DescribeClusterParts, context: RequestContext, request: Message) -> Message:
     if request.endpoint_type != _BROKERS:
         raise UnsupportedEndpointType()
     image = broker.image

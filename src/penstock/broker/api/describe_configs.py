@@ -10,7 +10,7 @@ Left out: version 0 (no sources).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -21,17 +21,21 @@ from penstock.config import (
     describe_group,
     describe_topic,
 )
+from penstock.controller.topics import check_topic_name
 from penstock.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasConfig, HasId, HasImage
+
+    class DescribeConfigsParts(HasConfig, HasId, HasImage, Protocol): ...
+
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: DescribeConfigsParts, context: RequestContext, request: Message) -> Message:
     results = []
     for resource in request.resources:
         try:
@@ -46,10 +50,10 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
     return Message(throttle_time_ms=0, results=results)
 
 
-def _describe(broker: Broker, resource: Message) -> list[ConfigEntry]:
+def _describe(broker: DescribeConfigsParts, resource: Message) -> list[ConfigEntry]:
     names = resource.configuration_keys or None  # none named: all, as Kafka reads it
     if resource.resource_type == TOPIC:
-        broker.check_topic_name(resource.resource_name)
+        check_topic_name(resource.resource_name)
         topic = broker.image.topics.get(resource.resource_name)
         if topic is None:
             raise UnknownTopicOrPartition()
@@ -72,10 +76,10 @@ def _describe(broker: Broker, resource: Message) -> list[ConfigEntry]:
             raise InvalidRequest("Group name must not be empty")
         configs = broker.image.group_configs.get(resource.resource_name, {})
         return describe_group(broker.config, configs, names)
-    raise InvalidRequest(f"there are no resources of type {resource.resource_type} here")
+    raise InvalidRequest(f"resource type {resource.resource_type} is not supported")
 
 
-def check_broker_id(broker: Broker, name: str) -> None:
+def check_broker_id(broker: DescribeConfigsParts, name: str) -> None:
     """For resources that belong to one broker, which alone can answer for them."""
     if not name.isdecimal():
         raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
@@ -83,7 +87,7 @@ def check_broker_id(broker: Broker, name: str) -> None:
         raise InvalidRequest(f"Unexpected broker id, expected {broker.id} but received {name}")
 
 
-def _advertised(broker: Broker) -> str | None:
+def _advertised(broker: DescribeConfigsParts) -> str | None:
     """Where clients are sent, with the ports that are really bound."""
     known = broker.image.brokers.get(broker.id)
     if known is None:

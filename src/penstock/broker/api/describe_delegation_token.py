@@ -20,10 +20,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasTokens
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasTokens, context: RequestContext, request: Message) -> Message:
     owners = request.owners
     names = None if owners is None else [f"{one.principal_type}:{one.principal_name}" for one in owners]
     try:

@@ -12,18 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.api_table import register
-from penstock.broker.authorized import NOT_ASKED
 from penstock.broker.coordinators.group_calls import GROUP_OPERATIONS, Step, ask_each
 from penstock.broker.net.context import RequestContext
+from penstock.broker.security.authorization.operations import NOT_ASKED
 from penstock.groups.shard import dead_group
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     def step(group_id: str) -> Step:
         return lambda shard, who, token, now: shard.describe_groups(group_id, who, token, now)
 

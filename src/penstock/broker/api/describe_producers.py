@@ -7,7 +7,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -15,10 +15,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasPartitions, HasTopics
+
+    class DescribeProducersParts(HasPartitions, HasTopics, Protocol): ...
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: DescribeProducersParts, context: RequestContext, request: Message) -> Message:
     topics = []
     for topic in request.topics:
         partitions = []

@@ -22,10 +22,10 @@ from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.admin import ShareAdminParts
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ShareAdminParts, context: RequestContext, request: Message) -> Message:
     groups = []
     for asked in request.groups:
         try:
@@ -35,7 +35,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, groups=groups)
 
 
-async def _group(broker: Broker, asked: Message) -> Message:
+async def _group(broker: ShareAdminParts, asked: Message) -> Message:
     group = broker.groups.shard_for(asked.group_id).share.find(asked.group_id)
     await broker.share.states.ensure_topic()
     if asked.topics is None:
@@ -46,10 +46,10 @@ async def _group(broker: Broker, asked: Message) -> Message:
     return Message(group_id=asked.group_id, topics=topics, error_code=0, error_message=None)
 
 
-async def _topic(broker: Broker, group_id: str, name: str, partitions: list[int]) -> Message:
+async def _topic(broker: ShareAdminParts, group_id: str, name: str, partitions: list[int]) -> Message:
     topic = broker.image.topics.get(name)
     if topic is None:
-        unknown = UnknownTopicOrPartition(f"there is no topic {name}")
+        unknown = UnknownTopicOrPartition(f"topic {name} does not exist")
         found = [_partition(index, error=unknown) for index in partitions]
         return Message(topic_name=name, topic_id=ZERO_UUID, partitions=found)
     found = list(
@@ -60,7 +60,7 @@ async def _topic(broker: Broker, group_id: str, name: str, partitions: list[int]
     return Message(topic_name=name, topic_id=topic.id, partitions=found)
 
 
-async def _described(broker: Broker, key: SharePartitionKey) -> Message:
+async def _described(broker: ShareAdminParts, key: SharePartitionKey) -> Message:
     try:
         state = await broker.share.state(key)
         summary = await broker.share.stored.summary(key)

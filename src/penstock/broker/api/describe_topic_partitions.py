@@ -1,18 +1,18 @@
 """DescribeTopicPartitions (key 75), version 0 (KIP-966).
 
 Topics in the order of their names, cut at a number of partitions (the request's, at most
-max.request.partition.size.limit), with a cursor that says where to go on.
+max.request.partition.size.limit), with a cursor that says where to continue.
 Left out: eligible leader replicas: there is no election among several replicas here. The lists are empty,
 not null, which the Java admin client does not expect.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
-from penstock.broker.authorized import NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.net.context import RequestContext
+from penstock.broker.security.authorization.operations import NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.topic_messages import why_unknown
 from penstock.errors import InvalidRequest
 from penstock.metadata.image import TopicImage
@@ -21,10 +21,12 @@ from penstock.wire.codec import Message
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasConfig, HasImage
+
+    class DescribeTopicPartitionsParts(HasConfig, HasImage, Protocol): ...
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: DescribeTopicPartitionsParts, context: RequestContext, request: Message) -> Message:
     image = broker.image
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -43,9 +45,9 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
             break
         topic = image.topics.get(name)
         if topic is None:
-            # A cursor may name a topic that is gone: that is no error of who goes on from there.
+            # A cursor may name a topic that is gone: that is no error of who continues from there.
             if cursor is None or name != cursor.topic_name:
-                topics.append(_failed(name, why_unknown(broker, name)))
+                topics.append(_failed(name, why_unknown(name)))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         shown = topic.partitions[first : first + limit]

@@ -15,15 +15,15 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasTransactions
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasTransactions, context: RequestContext, request: Message) -> Message:
     states = [_described(broker, transactional_id) for transactional_id in request.transactional_ids]
     return Message(throttle_time_ms=0, transaction_states=states)
 
 
-def _described(broker: Broker, transactional_id: str) -> Message:
+def _described(broker: HasTransactions, transactional_id: str) -> Message:
     try:
         if not transactional_id:
             raise InvalidRequest("an empty transactional id")

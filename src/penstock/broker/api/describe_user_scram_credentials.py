@@ -16,12 +16,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasImage
 
 _NUMBERS = {name: number for number, name in MECHANISMS.items()}
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasImage, context: RequestContext, request: Message) -> Message:
     known: dict[str, list[Message]] = {}
     for (mechanism, user), one in sorted(broker.image.credentials.items()):
         info = Message(mechanism=_NUMBERS[mechanism], iterations=one.iterations)

@@ -8,7 +8,7 @@ partitions, of which only those are told that had to change. Any broker takes it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -19,19 +19,22 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasImage, HasMembership
+
+    class ElectLeadersParts(HasImage, HasMembership, Protocol): ...
+
 
 Results = dict[tuple[str, int], ApiError | None]
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ElectLeadersParts, context: RequestContext, request: Message) -> Message:
     membership = broker.membership
     election = request.election_type if context.version >= 1 else PREFERRED
     if election not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"Unknown election type {election}")
     if membership is None:
         found = plan_elections(broker.image, _wanted(broker.image, request), election)
-        # A broker alone leads all there is.
+        # A single broker leads all there is.
         return _answer(request, {key: one for key, one in found.items() if isinstance(one, ApiError)})
 
     async def do() -> Message:

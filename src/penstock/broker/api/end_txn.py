@@ -1,7 +1,7 @@
 """EndTxn (key 26), versions 0-5.
 
 2  PRODUCER_FENCED (KIP-588)   3  flexible   4  TRANSACTION_ABORTABLE (KIP-890)
-5  transaction version 2: every end bumps the epoch; the answer has producer id and epoch to go on with
+5  transaction version 2: every end bumps the epoch; the answer has producer id and epoch to continue with
 
 The answer says that the end is decided and written down. It waits a little for the markers too
 (`add.partitions.to.txn.retry.backoff.max.ms`): the client could not begin its next transaction earlier.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -20,11 +20,13 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasConfig, HasTransactions
+
+    class EndTxnParts(HasConfig, HasTransactions, Protocol): ...
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: Message
+    broker: EndTxnParts, context: RequestContext, request: Message
 ) -> Message | Coroutine[Any, Any, Message]:
     version, host = context.version, broker.transactions
     answer = host.call(
@@ -35,7 +37,9 @@ def handle(
     return answer
 
 
-async def _ended(broker: Broker, transactional_id: str, answer: Message | asyncio.Future[Message]) -> Message:
+async def _ended(
+    broker: EndTxnParts, transactional_id: str, answer: Message | asyncio.Future[Message]
+) -> Message:
     decided = await answer if isinstance(answer, asyncio.Future) else answer
     if broker.transactions.is_ending(transactional_id):
         await broker.transactions.ended(

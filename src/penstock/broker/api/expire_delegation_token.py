@@ -9,7 +9,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -18,10 +18,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasTokens
+
+    class ExpireDelegationTokenParts(CanCatchUp, HasTokens, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ExpireDelegationTokenParts, context: RequestContext, request: Message) -> Message:
     try:
         end = await broker.tokens.expire(context, bytes(request.hmac), request.expiry_time_period_ms)
     except ApiError as error:

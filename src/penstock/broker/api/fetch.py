@@ -15,23 +15,24 @@ Followers that are behind are slowed where leader.replication.throttled.rate say
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
-from penstock.broker.fetch_lookup import Find, Results, encode, forgotten, is_there, lookup, partitions_asked
-from penstock.broker.fetch_sessions import FINAL_EPOCH, FetchSession, SessionKey
+from penstock.broker.fetch.lookup import Find, Results, encode, forgotten, is_there, lookup, partitions_asked
+from penstock.broker.fetch.sessions import FINAL_EPOCH, FetchSession, SessionKey
 from penstock.broker.follower_sessions import FollowerSession
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.writer import Chunk
-from penstock.broker.security.throttle import who
+from penstock.broker.security.quotas.throttle import who
 from penstock.errors import (
     ApiError,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
+from penstock.log.partition_log import PartitionLog
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import FetchParams, FetchWait, Found, read
 from penstock.replication.partition import CONSUMER, Partition
@@ -46,7 +47,11 @@ from penstock.wire.fetch import (
 )
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.follower_sessions import FollowerSessionsParts
+    from penstock.broker.parts import CanUseThreads, HasFetchSessions, HasQuotas
+
+    class FetchParts(FollowerSessionsParts, CanUseThreads, HasFetchSessions, HasQuotas, Protocol): ...
+
 
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
@@ -55,7 +60,7 @@ Respond = Callable[[Results], list[Chunk]]
 
 
 def handle(
-    broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
+    broker: FetchParts, context: RequestContext, buf: bytearray, pos: int, end: int
 ) -> list[Chunk] | asyncio.Future[list[Chunk]]:
     version = context.version
     request = parse_fetch(buf, pos, end, version)
@@ -110,9 +115,13 @@ def handle(
     if request.rack_id and request.replica_id == CONSUMER and _by_rack(broker):
         wanted = _send_to_followers(broker, request.rack_id, wanted, results)
         if results:
-            read(params, wanted, results)
+            read(params._replace(is_patient=True), wanted, results)
             return respond(results)
     outcome = read(params, wanted, results)
+    if outcome.cold:
+        return broker.loop.create_task(
+            _when_warm(broker, params, wanted, outcome.cold, request.max_wait_ms, respond, find)
+        )
     if params.replica_id >= 0 and broker.membership is not None:
         for _, found, _ in wanted:
             if isinstance(found, Partition):
@@ -121,10 +130,37 @@ def handle(
         return respond(results)
     if params.tell_high_watermark and session is not None and session.is_behind(results):
         return respond(results)
-    return _wait(broker, params, wanted, results, request.max_wait_ms, respond, find)
+    patient = params._replace(is_patient=True)
+    return _wait(broker, patient, wanted, results, request.max_wait_ms, respond, find)
 
 
-def _params(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchParams:
+async def _when_warm(
+    broker: FetchParts,
+    params: FetchParams,
+    wanted: Wanted,
+    cold: Sequence[tuple[PartitionLog, int, int]],
+    max_wait_ms: int,
+    respond: Respond,
+    find: Find,
+) -> list[Chunk]:
+    """A thread reads what it takes to find the records. Then they are looked for, whatever the page cache has
+    thrown out since: so it goes on under any pressure."""
+
+    def warm_up() -> None:
+        for log, offset, max_bytes in cold:
+            log.warm_up(offset, max_bytes)
+
+    await broker.in_thread(warm_up)
+    params = params._replace(is_patient=True)
+    wanted = [(key, find(key), request) for key, _, request in wanted]
+    results: Results = {}
+    outcome = read(params, wanted, results)
+    if outcome.urgent or outcome.size >= params.min_bytes or max_wait_ms <= 0:
+        return respond(results)
+    return await _wait(broker, params, wanted, results, max_wait_ms, respond, find)
+
+
+def _params(broker: FetchParts, context: RequestContext, request: FetchRequest) -> FetchParams:
     max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
     if broker.quotas.is_active:
         if request.replica_id >= 0:
@@ -144,18 +180,19 @@ def _params(broker: Broker, context: RequestContext, request: FetchRequest) -> F
         throttle=None
         if request.replica_id < 0 or broker.membership is None
         else broker.membership.leader_throttle,
+        is_patient=request.replica_id >= 0,
     )
 
 
-def _by_rack(broker: Broker) -> bool:
-    """Whether consumers are sent to followers in their rack. A broker alone has none."""
+def _by_rack(broker: FetchParts) -> bool:
+    """Whether consumers are sent to followers in their rack. A single broker has none."""
     if broker.membership is None:
         return False
     selector: str | None = broker.config.replica_selector_class
     return selector is not None and selector.endswith(RACK_AWARE)
 
 
-def _send_to_followers(broker: Broker, rack: str, wanted: Wanted, results: Results) -> Wanted:
+def _send_to_followers(broker: FetchParts, rack: str, wanted: Wanted, results: Results) -> Wanted:
     """Answers for what a follower in this rack has; the rest is to be read here."""
     racks = {one.id: one.rack for one in broker.image.brokers.values()}
     here: Wanted = []
@@ -164,7 +201,7 @@ def _send_to_followers(broker: Broker, rack: str, wanted: Wanted, results: Resul
             try:
                 result = found.preferred_replica(request, rack, racks)
             except ApiError:
-                result = None  # reading it tells why
+                result = None  # reading it shows why
             if result is not None:
                 results[key] = result
                 continue
@@ -173,7 +210,7 @@ def _send_to_followers(broker: Broker, rack: str, wanted: Wanted, results: Resul
 
 
 def _wait(
-    broker: Broker,
+    broker: FetchParts,
     params: FetchParams,
     wanted: Wanted,
     results: Results,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -21,11 +21,14 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
     from penstock.broker.coordinators.shard_host import ShardHost
+    from penstock.broker.parts import CanFindEndpoints, HasGroups, HasShare, HasTransactions
+
+    class FindCoordinatorParts(CanFindEndpoints, HasGroups, HasShare, HasTransactions, Protocol): ...
+
 
 _MANY_KEYS_SINCE = 4
-_COORDINATORS: dict[int, Callable[[Broker], ShardHost[Any]]] = {
+_COORDINATORS: dict[int, Callable[[FindCoordinatorParts], ShardHost[Any]]] = {
     0: lambda broker: broker.groups,
     1: lambda broker: broker.transactions,
     2: lambda broker: broker.share.states,
@@ -34,7 +37,7 @@ _SHARE, _SHARE_SINCE = 2, 6
 _SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]{1,10}", re.DOTALL)
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: FindCoordinatorParts, context: RequestContext, request: Message) -> Message:
     if context.version < _MANY_KEYS_SINCE:
         found = await _find(broker, context, request.key_type, request.key)
         return Message(throttle_time_ms=0, coordinators=[], **found.__dict__)
@@ -42,7 +45,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, coordinators=found_all)
 
 
-async def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Message:
+async def _find(broker: FindCoordinatorParts, context: RequestContext, key_type: int, key: str) -> Message:
     try:
         host = _host(broker, context.version, key_type)
         if key_type == _SHARE and not _SHARE_KEY.fullmatch(key):
@@ -50,14 +53,16 @@ async def _find(broker: Broker, context: RequestContext, key_type: int, key: str
         await host.ensure_topic()
         found = broker.endpoints((host.leader_of(key),), context.listener)
         if not found:
-            raise CoordinatorNotAvailable("its broker is not there, or has no listener of this name")
+            raise CoordinatorNotAvailable(
+                "the coordinator's broker is not available, or has no listener of this name"
+            )
     except ApiError as error:
         return _failed(key, error.code, error.message)
     ((node, address, port, _),) = found
     return Message(key=key, node_id=node, host=address, port=port, error_code=0, error_message=None)
 
 
-def _host(broker: Broker, version: int, key_type: int) -> ShardHost[Any]:
+def _host(broker: FindCoordinatorParts, version: int, key_type: int) -> ShardHost[Any]:
     if key_type not in _COORDINATORS or (key_type == _SHARE and version < _SHARE_SINCE):
         raise InvalidRequest(f"coordinator type {key_type}")
     return _COORDINATORS[key_type](broker)

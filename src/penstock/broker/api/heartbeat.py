@@ -3,7 +3,7 @@
 3  group instance id (KIP-345)   4  flexible
 
 While the coordinator reads its partition the answer is "no error", as in Kafka: the member has done nothing
-wrong, and its session begins anew when the group has been read.
+wrong, and its session starts over when the group has been read.
 Left out: nothing.
 """
 
@@ -20,10 +20,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
     try:
         return ask(broker, context, request.group_id, lambda shard, who, token, now:
                    shard.heartbeat(request, who, token, now))  # fmt: skip

@@ -10,7 +10,7 @@ Left out: client metrics (INVALID_REQUEST).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api.alter_configs import answer, error_response
 from penstock.broker.api_table import register
@@ -20,10 +20,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasController
+
+    class IncrementalAlterConfigsParts(CanCatchUp, HasController, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: IncrementalAlterConfigsParts, context: RequestContext, request: Message) -> Message:
     resources = [
         AlterResource(
             resource.resource_type,

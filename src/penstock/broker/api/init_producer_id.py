@@ -12,7 +12,7 @@ is not enabled.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -27,10 +27,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasProducerIds, HasTransactions
+
+    class InitProducerIdParts(HasProducerIds, HasTransactions, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: InitProducerIdParts, context: RequestContext, request: Message) -> Message:
     if request.transactional_id is not None:
         return await _transactional(broker, request)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
@@ -39,7 +41,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     return Message(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)
 
 
-async def _transactional(broker: Broker, request: Message) -> Message:
+async def _transactional(broker: InitProducerIdParts, request: Message) -> Message:
     if request.transactional_id == "":
         raise InvalidRequest("an empty transactional id")
     if request.enable2_pc:

@@ -1,6 +1,6 @@
 """InitializeShareGroupState (key 83), version 0 (KIP-932).
 
-Makes the state of share partitions, or begins it anew with a higher state epoch. A start offset of -1 leaves
+Makes the state of share partitions, or begins it again with a higher state epoch. A start offset of -1 leaves
 it to the leader of the partition, and does nothing where there is state of this epoch.
 Left out: nothing.
 """
@@ -17,10 +17,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasShare
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasShare, context: RequestContext, request: Message) -> Message:
     return await answer(
         broker,
         request,

@@ -22,12 +22,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 _NULL_PROTOCOL_SINCE = 7
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
     result = ask(broker, context, request.group_id, lambda shard, who, token, now:
                  shard.join_group(request, who, token, now))  # fmt: skip
     if context.version >= _NULL_PROTOCOL_SINCE:

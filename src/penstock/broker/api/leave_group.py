@@ -17,12 +17,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 _MANY_SINCE = 3
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     members = request.members
     if context.version < _MANY_SINCE:
         members = [Message(member_id=request.member_id, group_instance_id=None, reason=None)]

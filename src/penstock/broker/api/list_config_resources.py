@@ -18,13 +18,13 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasImage
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _KNOWN = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasImage, context: RequestContext, request: Message) -> Message:
     if context.version == 0:
         return _answer([])
     image = broker.image
@@ -37,7 +37,7 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
     }
     wanted = request.resource_types or _KNOWN
     if any(type_ not in names for type_ in wanted):
-        raise UnsupportedVersion(f"resources of types {wanted} cannot be listed here")
+        raise UnsupportedVersion(f"resources of types {wanted} cannot be listed")
     return _answer(
         [
             Message(resource_name=name, resource_type=type_)

@@ -17,10 +17,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     states, types = request.states_filter, request.types_filter
     groups = [row for shard in broker.groups.shards() for row in shard.list_groups(states, types)]
     return Message(throttle_time_ms=0, error_code=0, groups=groups)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api_table import register
+from penstock.broker.fetch.time_search import Search, run_all, searches_for
 from penstock.broker.net.context import RequestContext
-from penstock.broker.time_search import Search, run_all, searches_for
 from penstock.errors import (
     ApiError,
     InvalidRequest,
@@ -34,7 +34,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanUseThreads, HasPartitions, HasTopics
+
+    class ListOffsetsParts(CanUseThreads, HasPartitions, HasTopics, Protocol): ...
+
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -45,7 +48,7 @@ _NOTHING: Found = (-1, -1, -1)
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: Message
+    broker: ListOffsetsParts, context: RequestContext, request: Message
 ) -> Message | Coroutine[Any, Any, Message]:
     searches = searches_for(broker.partitions, request.topics, MAX_TIMESTAMP)
     if not searches:
@@ -54,7 +57,7 @@ def handle(
 
 
 async def _search(
-    broker: Broker, context: RequestContext, request: Message, searches: dict[Key, Search]
+    broker: ListOffsetsParts, context: RequestContext, request: Message, searches: dict[Key, Search]
 ) -> Message:
     """By time: indexes, and records that may not be in memory, of any number of partitions."""
     await broker.in_thread(run_all, searches.values())
@@ -62,7 +65,7 @@ async def _search(
 
 
 def _respond(
-    broker: Broker, context: RequestContext, request: Message, searches: dict[Key, Search]
+    broker: ListOffsetsParts, context: RequestContext, request: Message, searches: dict[Key, Search]
 ) -> Message:
     named = Counter(
         (topic.name, item.partition_index) for topic in request.topics for item in topic.partitions
@@ -115,7 +118,7 @@ def _find(partition: Partition, timestamp: int, request: Message, search: Search
         case -5 | -6:
             return _NOTHING
     if search is None or search.partition is not partition:
-        raise NotLeaderOrFollower("the partition came here while the offset was looked up")
+        raise NotLeaderOrFollower("this broker became the leader while the offset was looked up")
     found = search.result()
     # What a reader may not read yet, it is not told of.
     if found is None or found.offset >= bound:

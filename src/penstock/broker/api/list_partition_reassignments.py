@@ -5,7 +5,7 @@ The partitions that move now, of those asked for or of all, as the elected contr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -14,10 +14,14 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasController, HasMembership
+
+    class ListPartitionReassignmentsParts(HasController, HasMembership, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(
+    broker: ListPartitionReassignmentsParts, context: RequestContext, request: Message
+) -> Message:
     membership = broker.membership
 
     async def do() -> Message:

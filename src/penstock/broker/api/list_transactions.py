@@ -8,22 +8,24 @@ Lists the transactional ids that this broker coordinates. A state that does not 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
 from penstock.errors import InvalidRegularExpression
-from penstock.groups.consumer.regex import Regex, Work
+from penstock.groups.consumer.regex.matching import Regex, Work
 from penstock.transactions.listing import Filters, listed
 from penstock.transactions.state import STATE_OF_LABEL
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasClock, HasTransactions
+
+    class ListTransactionsParts(HasClock, HasTransactions, Protocol): ...
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: ListTransactionsParts, context: RequestContext, request: Message) -> Message:
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
     found: list[Message] = []
     answer = Message(

@@ -13,13 +13,13 @@ Left out: REBOOTSTRAP_REQUIRED is never needed with one broker.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.audit import denials
-from penstock.broker.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.net.context import RequestContext
-from penstock.broker.security.guard import TopicAccess
+from penstock.broker.security.authorization.guard import TopicAccess
+from penstock.broker.security.authorization.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.topic_messages import failed_topic, topic_message, why_unknown
 from penstock.controller import TopicSpec
 from penstock.errors import (
@@ -36,11 +36,32 @@ from penstock.wire.codec import Message, decode_request, encode_response
 from penstock.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        CanCatchUp,
+        CanFindEndpoints,
+        HasAudit,
+        HasAuthorizer,
+        HasConfig,
+        HasController,
+        HasImage,
+        HasMetadataCache,
+    )
+
+    class MetadataParts(
+        CanCatchUp,
+        CanFindEndpoints,
+        HasAudit,
+        HasAuthorizer,
+        HasConfig,
+        HasController,
+        HasImage,
+        HasMetadataCache,
+        Protocol,
+    ): ...
 
 
 def handle(
-    broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
+    broker: MetadataParts, context: RequestContext, buf: bytearray, pos: int, end: int
 ) -> bytes | Coroutine[Any, Any, bytes]:
     cache = broker.metadata_cache
     cache_key = (context.version, bytes(memoryview(buf)[pos:end]), context.listener)
@@ -61,7 +82,7 @@ async def _encoded_later(version: int, message: Coroutine[Any, Any, Message]) ->
 
 
 def handle_message(
-    broker: Broker, context: RequestContext, request: Message
+    broker: MetadataParts, context: RequestContext, request: Message
 ) -> Message | Coroutine[Any, Any, Message]:
     missing = _to_create(broker, context.version, request)
     if not missing:
@@ -80,7 +101,7 @@ def _wants_all(version: int, request: Message) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _to_create(broker: Broker, version: int, request: Message) -> list[str]:
+def _to_create(broker: MetadataParts, version: int, request: Message) -> list[str]:
     if _wants_all(version, request):
         return []
     for topic in request.topics:
@@ -98,7 +119,7 @@ def _to_create(broker: Broker, version: int, request: Message) -> list[str]:
 
 
 async def _create_first(
-    broker: Broker, context: RequestContext, request: Message, names: list[str], denied: list[str]
+    broker: MetadataParts, context: RequestContext, request: Message, names: list[str], denied: list[str]
 ) -> Message:
     codes = dict.fromkeys(denied, TopicAuthorizationFailed.code)
     specs = [TopicSpec(name) for name in names if name not in codes]
@@ -113,7 +134,9 @@ async def _create_first(
     return _answer(broker, context, request, codes)
 
 
-def _answer(broker: Broker, context: RequestContext, request: Message, codes: dict[str, int]) -> Message:
+def _answer(
+    broker: MetadataParts, context: RequestContext, request: Message, codes: dict[str, int]
+) -> Message:
     image, version = broker.image, context.version
     endpoints = broker.endpoints(image.brokers, context.listener)
     missing = image.brokers.keys() - {endpoint[0] for endpoint in endpoints}
@@ -135,7 +158,7 @@ def _answer(broker: Broker, context: RequestContext, request: Message, codes: di
             elif by_id:
                 topics.append(failed_topic(None, wanted.topic_id, UnknownTopicId.code))
             else:
-                code = codes.get(wanted.name) or why_unknown(broker, wanted.name)
+                code = codes.get(wanted.name) or why_unknown(wanted.name)
                 topics.append(failed_topic(wanted.name, ZERO_UUID, code))
     cluster_operations = NOT_ASKED
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:

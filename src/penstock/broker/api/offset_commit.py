@@ -20,10 +20,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
     return ask(broker, context, request.group_id, lambda shard, who, token, now:
                shard.offset_commit(request, who, token, now))  # fmt: skip
 

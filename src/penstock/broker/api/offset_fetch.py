@@ -18,13 +18,13 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 _ERROR_FOR_ALL_SINCE = 2
 _MANY_GROUPS_SINCE = 8
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     def step(item: Message) -> Step:
         return lambda shard, who, token, now: shard.offset_fetch(
             item, who, token, now, require_stable=request.require_stable

@@ -8,7 +8,7 @@ Left out: versions 0 and 1, which only brokers of Kafka 1 sent to each other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -17,10 +17,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasPartitions, HasTopics
+
+    class OffsetForLeaderEpochParts(HasPartitions, HasTopics, Protocol): ...
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: OffsetForLeaderEpochParts, context: RequestContext, request: Message) -> Message:
     topics = []
     for topic in request.topics:
         partitions = []

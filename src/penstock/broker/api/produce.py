@@ -20,16 +20,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from penstock.broker.api_table import register
 from penstock.broker.audit import denials
-from penstock.broker.leader_append import is_of_a_broker
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.dispatch import CloseConnection
-from penstock.broker.produce_wait import Appended, wait
-from penstock.broker.security.guard import TopicAccess
+from penstock.broker.produce.delayed import Appended, wait
+from penstock.broker.produce.leader_append import is_of_a_broker
+from penstock.broker.security.authorization.guard import TopicAccess
 from penstock.broker.transactions.verification import (
     Refused,
     Verification,
@@ -63,11 +63,18 @@ from penstock.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasAudit, HasTopics
+    from penstock.broker.produce.delayed import ProduceDelayedParts
+    from penstock.broker.produce.leader_append import LeaderAppendParts
+    from penstock.broker.transactions.verification import VerificationParts
+
+    class ProduceParts(
+        LeaderAppendParts, ProduceDelayedParts, VerificationParts, HasAudit, HasTopics, Protocol
+    ): ...
 
 
 def handle(
-    broker: Broker, context: RequestContext, buf: bytearray, pos: int, end: int
+    broker: ProduceParts, context: RequestContext, buf: bytearray, pos: int, end: int
 ) -> bytes | asyncio.Future[bytes] | Coroutine[Any, Any, bytes | None] | None:
     version = context.version
     request = parse_produce(buf, pos, end, version)
@@ -105,7 +112,7 @@ def handle(
 
 
 async def _verified(
-    broker: Broker,
+    broker: ProduceParts,
     context: RequestContext,
     buf: bytearray,
     allowance: Allowance | None,
@@ -127,7 +134,7 @@ async def _verified(
     now = needed_verification(broker, request, buf, context.version)
     if isinstance(now, Verification) and (came := set(now.partitions).difference(asked.partitions)):
         # Partitions that this broker leads only since then: the client sends their batches again.
-        refused = {**refused, **dict.fromkeys(came, NotLeaderOrFollower("it was not led here"))}
+        refused = {**refused, **dict.fromkeys(came, NotLeaderOrFollower("this broker did not lead it"))}
     return _append(broker, context, request, buf, allowance, refused, access)
 
 
@@ -137,7 +144,7 @@ async def _answered(appending: asyncio.Task[bytes | asyncio.Future[bytes] | None
 
 
 def _append(
-    broker: Broker,
+    broker: ProduceParts,
     context: RequestContext,
     request: ProduceRequest,
     buf: bytearray,
@@ -219,7 +226,7 @@ def _refuse_repeated(request: ProduceRequest) -> None:
             named.add((topic, index))
 
 
-def _refusal(broker: Broker, version: int, name: str | None, index: int) -> ApiError:
+def _refusal(broker: ProduceParts, version: int, name: str | None, index: int) -> ApiError:
     if version < 3:
         return UnsupportedForMessageFormat()
     if name is None:

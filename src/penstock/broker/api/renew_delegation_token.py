@@ -8,7 +8,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -17,10 +17,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasTokens
+
+    class RenewDelegationTokenParts(CanCatchUp, HasTokens, Protocol): ...
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: RenewDelegationTokenParts, context: RequestContext, request: Message) -> Message:
     try:
         end = await broker.tokens.renew(context, bytes(request.hmac), request.renew_period_ms)
     except ApiError as error:

@@ -9,8 +9,6 @@ Left out: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.dispatch import LastAnswer
@@ -18,11 +16,8 @@ from penstock.errors import IllegalSaslState
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
-
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message | LastAnswer:
+async def handle(broker: object, context: RequestContext, request: Message) -> Message | LastAnswer:
     login = None if context.session is None else context.session.login
     if login is None:
         raise IllegalSaslState()  # a listener without SASL

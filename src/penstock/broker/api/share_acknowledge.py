@@ -1,6 +1,6 @@
 """ShareAcknowledge (key 79), versions 1-2.
 
-1  KIP-932   2  locks can be renewed, and their time is told (KIP-1222)
+1  KIP-932   2  locks can be renewed, and their timeout is returned (KIP-1222)
 
 Acknowledges records that the member has acquired in its share session: accept, release, reject, or a gap. The
 answer comes when it is written. Epoch -1 closes the session and releases what is left.
@@ -29,10 +29,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.requests import ShareRequestsParts
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ShareRequestsParts, context: RequestContext, request: Message) -> Message:
     sessions = broker.share.sessions
     group_id, member_id, epoch = request.group_id, request.member_id, request.share_session_epoch
     try:

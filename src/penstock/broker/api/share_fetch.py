@@ -33,10 +33,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.fetching import ShareFetchingParts
 
 
-async def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ShareFetchingParts, context: RequestContext, request: Message) -> Message:
     try:
         session = _session(broker, context, request)
     except ApiError as error:
@@ -63,7 +63,7 @@ async def handle(broker: Broker, context: RequestContext, request: Message) -> M
     )
 
 
-def _session(broker: Broker, context: RequestContext, request: Message) -> ShareSession:
+def _session(broker: ShareFetchingParts, context: RequestContext, request: Message) -> ShareSession:
     check_ids(request)
     sessions = broker.share.sessions
     group_id, member_id, epoch = request.group_id, request.member_id, request.share_session_epoch
@@ -83,7 +83,7 @@ def _session(broker: Broker, context: RequestContext, request: Message) -> Share
 
 
 def _acknowledged(
-    broker: Broker, key: TopicIdPartition, partition: Message, failure: ApiError | None
+    broker: ShareFetchingParts, key: TopicIdPartition, partition: Message, failure: ApiError | None
 ) -> Message:
     """The same, with how the acknowledgements went."""
     if failure is None:

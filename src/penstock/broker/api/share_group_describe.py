@@ -1,6 +1,6 @@
 """ShareGroupDescribe (key 77), version 1 (KIP-932).
 
-Each group by itself: one that is not there, or is no share group, is GROUP_ID_NOT_FOUND.
+Each group separately: one that does not exist, or is no share group, is GROUP_ID_NOT_FOUND.
 Left out: version 0, as in Kafka 4.1.
 """
 
@@ -17,10 +17,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message:
+def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     groups = []
     for group_id in request.group_ids:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
@@ -24,13 +24,16 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups, HasTransactions
+
+    class TxnOffsetCommitParts(HasGroups, HasTransactions, Protocol): ...
+
 
 _KNOWS_ABORTABLE, _ADDS = 4, 5
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: Message
+    broker: TxnOffsetCommitParts, context: RequestContext, request: Message
 ) -> Message | asyncio.Future[Message] | Coroutine[Any, Any, Message]:
     version, groups = context.version, broker.groups
     groups.shard_for(request.group_id)  # raises where the group is coordinated elsewhere
@@ -50,7 +53,7 @@ def handle(
 
 
 async def _verified(
-    broker: Broker,
+    broker: TxnOffsetCommitParts,
     context: RequestContext,
     request: Message,
     verification: Coroutine[Any, Any, Refused],
@@ -60,7 +63,7 @@ async def _verified(
 
 
 def _commit(
-    broker: Broker, context: RequestContext, request: Message, refused: Refused
+    broker: TxnOffsetCommitParts, context: RequestContext, request: Message, refused: Refused
 ) -> Message | asyncio.Future[Message]:
     for error in refused.values():
         if isinstance(error, NotEnoughReplicas):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.cluster.peers import CLIENT_ID_OF_PEERS
@@ -30,10 +30,15 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasServer
+    from penstock.broker.transactions.markers import MarkersParts
+
+    class WriteTxnMarkersParts(MarkersParts, HasServer, Protocol): ...
 
 
-def handle(broker: Broker, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(
+    broker: WriteTxnMarkersParts, context: RequestContext, request: Message
+) -> Message | asyncio.Future[Message]:
     if (context.client_id or "").startswith(CLIENT_ID_OF_PEERS) and broker.server.is_replaced(context):
         raise CloseConnection("the broker has made another connection since")
     waiting: dict[Key, tuple[Partition, int]] = {}
@@ -59,7 +64,9 @@ def handle(broker: Broker, context: RequestContext, request: Message) -> Message
     return done
 
 
-def _write(broker: Broker, marker: Message, key: Key, waiting: dict[Key, tuple[Partition, int]]) -> int:
+def _write(
+    broker: WriteTxnMarkersParts, marker: Message, key: Key, waiting: dict[Key, tuple[Partition, int]]
+) -> int:
     """The error code; a marker that is not replicated yet is put to those that are waited for."""
     try:
         partition = broker.partitions.get(key)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.audit.administration import ADMINISTRATION, Administrative, outcomes
 from penstock.broker.audit.denials import FAILED
 from penstock.broker.audit.event import Entry, Event, Kind, Source, encoded, title
 from penstock.broker.audit.journal import Journal
-from penstock.broker.leader_append import append_to_leader, led_partition
+from penstock.broker.produce.leader_append import append_to_leader, led_partition
 from penstock.errors import (
     ApiError,
     PenstockError,
@@ -27,14 +27,18 @@ from penstock.errors import (
 from penstock.metadata.acls import Operation, ResourceType
 from penstock.metadata.image import AUDIT_TOPIC
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
-from penstock.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
     from penstock.broker.api_table import Api
-    from penstock.broker.broker import Broker
     from penstock.broker.net.context import RequestContext
     from penstock.broker.net.session import Session
+    from penstock.broker.parts import CanCreateInternalTopics, HasClock
+    from penstock.broker.produce.leader_append import LeaderAppendParts
+
+    class AuditParts(LeaderAppendParts, CanCreateInternalTopics, HasClock, Protocol): ...
+
 
 log = logging.getLogger("penstock.audit")
 
@@ -48,7 +52,7 @@ _DENIED_CODES = frozenset(error.code for error in FAILED.values())
 
 
 class Audit:
-    def __init__(self, broker: Broker, kinds: tuple[str, ...]) -> None:
+    def __init__(self, broker: AuditParts, kinds: tuple[str, ...]) -> None:
         self._broker = broker
         self._kinds = frozenset(kinds)
         self._journal = Journal()
@@ -88,7 +92,7 @@ class Audit:
             return handler
         inner = handler or api.handle_message or api.handle
 
-        def handle(broker: Broker, context: RequestContext, request: Message) -> Any:
+        def handle(broker: AuditParts, context: RequestContext, request: Message) -> Any:
             try:
                 answer = inner(broker, context, request)
             except Exception as error:
@@ -150,7 +154,7 @@ class Audit:
                 await self._write(entries)
                 self._journal.written(len(entries))
                 if self._trouble:
-                    log.info("%s is written again", AUDIT_TOPIC)
+                    log.info("%s can be written again", AUDIT_TOPIC)
                 self._trouble = ""
         except PenstockError as error:
             if str(error) != self._trouble:

@@ -15,8 +15,8 @@ from penstock.errors import (
 from penstock.metadata.acls import ResourceType
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
     from penstock.broker.net.context import RequestContext
+    from penstock.broker.parts import HasAudit
 
 FAILED: dict[int, type[ApiError]] = {
     ResourceType.TOPIC: TopicAuthorizationFailed,
@@ -29,7 +29,7 @@ FAILED: dict[int, type[ApiError]] = {
 """The error of a resource that is denied."""
 
 
-def denied(broker: Broker, context: RequestContext, operation: int, resource_type: int, name: str) -> None:
+def denied(broker: HasAudit, context: RequestContext, operation: int, resource_type: int, name: str) -> None:
     """An operation of this request is refused."""
     if broker.audit is not None:
         broker.audit.denied(context, operation, resource_type, name)

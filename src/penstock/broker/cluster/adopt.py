@@ -37,7 +37,7 @@ def adoption(logs: Iterable[PartitionLog], broker_id: int, producer_ids_version:
         for one in found.values():
             next_producer_id = max([next_producer_id, *(id + 1 for id in one.producers.producers)])
     ops.append(Set(layout.PRODUCER_IDS, layout.encode({"next": next_producer_id}), producer_ids_version))
-    log.info("took %d topics from the data directory into the metadata store", len(by_topic))
+    log.info("imported %d topics from the data directory into the metadata store", len(by_topic))
     return ops
 
 
@@ -53,13 +53,15 @@ def drop_strays(logs: LogManager, image: ClusterImage, broker_id: int) -> None:
         if topic is not None and topic.id == one.topic_id and one.partition < len(topic.partitions):
             if broker_id in topic.partitions[one.partition].replicas:
                 continue
-            log.info("%s-%d was moved to other brokers: removing its log", *key)
+            log.info("%s-%d was reassigned to other brokers; deleting its log", *key)
             logs.delete(*key)
             continue
         if topic is not None or one.topic in image.deleted_epochs:
-            log.info("%s-%d was deleted: removing its log", *key)
+            log.info("%s-%d was deleted; deleting its log", *key)
             logs.delete(*key)
         else:
-            log.warning("%s: the metadata store does not know this topic; left as it is", one.directory)
+            log.warning(
+                "%s: the metadata store has no such topic; leaving its directory unchanged", one.directory
+            )
             one.close()
             del logs.logs[key]

@@ -9,18 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.cluster.peers import PeerUnavailable
-from penstock.controller.change_log import some_of
-from penstock.errors import ApiError, error_for_code
+from penstock.errors import ApiError, PeerUnavailable, error_for_code
+from penstock.metadata.partition_names import some_of
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        HasConfig,
+        HasController,
+        HasEpoch,
+        HasId,
+        HasLoop,
+        HasMembership,
+        HasPartitions,
+        HasPeers,
+    )
+
+    class IsrChangesParts(
+        HasConfig, HasController, HasEpoch, HasId, HasLoop, HasMembership, HasPartitions, HasPeers, Protocol
+    ): ...
+
 
 VERSION = 3
 _TIMEOUT_MS = 10_000
@@ -30,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class InSyncReplicas:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: IsrChangesParts) -> None:
         self._broker = broker
         self._wishes: dict[Key, Partition] = {}
         self._refused: dict[Key, int] = {}  # with this partition epoch, until the next check
@@ -78,12 +91,12 @@ class InSyncReplicas:
                     self._failing = False
                 except (PeerUnavailable, ApiError) as error:
                     if not self._failing:
-                        log.info("the in-sync replicas stay for now: %s", error)
+                        log.info("ISR unchanged for now: %s", error)
                         self._failing = True
                     await self._again(wishes)
                     continue
                 except Exception:  # the border: what was asked for must not be pending for ever
-                    log.exception("the controller could not be asked")
+                    log.exception("AlterPartition could not be sent to the controller")
                     await self._again(wishes)
                     continue
                 for key, partition in refused.items():
@@ -95,7 +108,7 @@ class InSyncReplicas:
             self._task = None
 
     async def _again(self, wishes: dict[Key, Partition]) -> None:
-        """The answer is lost, and what was asked for may be stored: ask until an image tells."""
+        """The answer is lost, and what was asked for may be stored: ask until an image shows."""
         for partition in wishes.values():
             partition.isr_unanswered()
         await asyncio.sleep(_RETRY_SECONDS)
@@ -153,7 +166,11 @@ class InSyncReplicas:
                 else:
                     del refused[key]  # the image that says so is on its way
         for code, names in told.items():
-            log.info("the controller answers %s: %s", error_for_code(code).kafka_name, some_of(names))
+            log.info(
+                "the controller rejected AlterPartition with %s: %s",
+                error_for_code(code).kafka_name,
+                some_of(names),
+            )
         return refused
 
     def close(self) -> None:
@@ -162,7 +179,7 @@ class InSyncReplicas:
             self._task.cancel()
 
 
-def _wish(broker: Broker, partition: Partition) -> Message:
+def _wish(broker: IsrChangesParts, partition: Partition) -> Message:
     epochs = {replica: one.broker_epoch for replica, one in partition.progress.items()}
     epochs[broker.id] = broker.epoch
     return Message(

@@ -1,8 +1,8 @@
 """This broker as one of a cluster: the shared store, its registration, its session, coming and leaving.
 
-A broker whose session has ended goes on serving what it leads: without its followers nothing that wants all
+A broker whose session has ended continues serving what it leads: without its followers nothing that wants all
 replicas is acknowledged, and they follow whom the controller has elected. When ZooKeeper answers again it
-registers anew, with a new epoch, and hears what it has missed.
+registers again, with a new epoch, and hears what it has missed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.cluster.alter_partition import InSyncReplicas
-from penstock.broker.cluster.peers import CLIENT_ID_OF_PEERS, Peers, PeerUnavailable, may_be_alive
-from penstock.broker.followers import Followers
+from penstock.broker.cluster.peers import CLIENT_ID_OF_PEERS, Peers, may_be_alive
 from penstock.config import resolve_topic
 from penstock.controller.balance import give_back
 from penstock.controller.cluster import CHUNK, ClusterController, state_ops
@@ -22,7 +21,7 @@ from penstock.controller.elected_controller import ElectedController, Plan
 from penstock.controller.elections import PartitionChange
 from penstock.controller.in_sync import WantedIsr, check_sender, plan_isr
 from penstock.controller.reassignment import completions
-from penstock.errors import ApiError, ConfigError, InvalidUpdateVersion, NotController
+from penstock.errors import ApiError, ConfigError, InvalidUpdateVersion, NotController, PeerUnavailable
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.store import (
@@ -34,13 +33,44 @@ from penstock.metadata.store import (
     StoreUnavailable,
 )
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
+from penstock.replication.followers import Followers
 from penstock.replication.throttle import Throttle
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.cluster.alter_partition import IsrChangesParts
+    from penstock.broker.cluster.peers import PeersParts
     from penstock.broker.net.context import RequestContext
+    from penstock.broker.parts import (
+        CanCatchUp,
+        CanChangeLogs,
+        CanFlush,
+        CanUseThreads,
+        HasClock,
+        HasHost,
+        HasJobs,
+        HasLogs,
+        HasPort,
+        HasTopics,
+    )
+
+    class MembershipParts(
+        IsrChangesParts,
+        PeersParts,
+        CanCatchUp,
+        CanChangeLogs,
+        CanFlush,
+        CanUseThreads,
+        HasClock,
+        HasLogs,
+        HasHost,
+        HasJobs,
+        HasPort,
+        HasTopics,
+        Protocol,
+    ): ...
+
 
 _RETRY_SECONDS = 0.5
 _LONGEST_CHECK_MS = 2_000
@@ -53,7 +83,7 @@ log = logging.getLogger(__name__)
 
 
 class Membership:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MembershipParts) -> None:
         config = broker.config
         self._broker = broker
         self.store = ZooKeeperStore(
@@ -93,9 +123,7 @@ class Membership:
         await self._former_is_gone()
         changed = await self.controller.return_to_cluster()
         if changed:
-            log.info(
-                "%d partitions have another leader or fewer replicas in sync since we were here", changed
-            )
+            log.info("%d partitions changed leader or ISR while this broker was down", changed)
 
     async def _former_is_gone(self) -> None:
         """What is registered with our id is of a process that has ended, or goes with its session. One that
@@ -110,7 +138,10 @@ class Membership:
         ):
             return
         log.info(
-            "broker %d is registered at %s:%d; waiting for it to go", former.id, former.host, former.port
+            "broker %d is already registered at %s:%d; waiting until that registration expires",
+            former.id,
+            former.host,
+            former.port,
         )
         end = self._broker.loop.time() + config.zookeeper_session_timeout_ms / 1000 + _SESSION_MARGIN_S
         while self.controller.image.brokers.get(former.id) == former:
@@ -159,7 +190,7 @@ class Membership:
             else:
                 await self.store.create(path, value, ephemeral=True)
         except StoreError as error:
-            log.warning("the controller does not know of %d broken logs yet: %s", len(broken), error)
+            log.warning("could not report %d failed logs to the controller yet: %s", len(broken), error)
 
     def _balance_interval_ms(self) -> int:
         seconds: int = self._broker.config.leader_imbalance_check_interval_seconds
@@ -180,10 +211,10 @@ class Membership:
     async def _register(self) -> None:
         broker = self._broker
         info = await self.controller.register_broker(broker.host, broker.port, broker.config.broker_rack)
-        log.info("broker %d is registered with epoch %d", info.id, info.epoch)
+        log.info("registered broker %d with broker epoch %d", info.id, info.epoch)
 
     async def leave(self) -> None:
-        """Before this broker stops serving: let others lead, then end all that goes on with them."""
+        """Before this broker stops serving: let others lead, then end all that continues with them."""
         self._leaving = True
         if self._renewing is not None:
             self._renewing.cancel()
@@ -201,7 +232,7 @@ class Membership:
         except NodeExists:
             pass
         except StoreUnavailable as error:
-            log.warning("stopping without a hand-over: %s", error)
+            log.warning("uncontrolled shutdown, leadership was not transferred: %s", error)
             return
         moved = asyncio.Event()
         self.controller.subscribe(lambda old, new: moved.set())
@@ -213,7 +244,7 @@ class Membership:
             except TimeoutError:
                 continue  # an image may have come between the look and the wait
         if left:
-            log.warning("%d partitions are still led here, and stop with this broker", left)
+            log.warning("%d partitions still have this broker as leader and become unavailable with it", left)
         # The others have the new leaders from the same image; what was sent here meanwhile is answered so.
         await self._broker.caught_up()
 
@@ -309,11 +340,11 @@ class Membership:
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            log.warning("the session with ZooKeeper is over; what is led here is served on")
+            log.warning("ZooKeeper session expired; this broker still serves the partitions that it leads")
             self._lost = True
             self.elected.session_lost()
         elif state is SessionState.SUSPENDED:
-            log.warning("the connection to ZooKeeper is lost")
+            log.warning("lost connection to ZooKeeper")
         elif self._renewing is None and not self._leaving:
             # Also without a lost session: ZooKeeper may have ended it while nobody here could hear of it.
             self._renewing = self._broker.loop.create_task(self._renew())
@@ -326,13 +357,13 @@ class Membership:
                 await self._register()
             except ApiError as error:
                 self._lost = True
-                log.warning("the broker could not be registered again: %s", error)
+                log.warning("could not re-register this broker: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _renewed(self, task: asyncio.Task[None]) -> None:
         self._renewing = None
         if not task.cancelled() and task.exception() is not None:
-            log.error("the broker is not registered any more", exc_info=task.exception())
+            log.error("this broker lost its registration", exc_info=task.exception())
 
 
 def _isr_of(one: Message) -> dict[int, int]:

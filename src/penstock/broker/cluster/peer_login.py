@@ -13,13 +13,13 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.security.listener import ListenerSecurity, jaas, jaas_name
+from penstock.broker.security.authentication.listener import ListenerSecurity, jaas, jaas_name
 from penstock.config import BrokerConfig
+from penstock.credentials.scram import ClientScram, ScramFailed
 from penstock.errors import ConfigError, PenstockError
 from penstock.wire.api_keys import ApiKey, response_header_version
 from penstock.wire.codec import Message, decode_response, encode_request
 from penstock.wire.primitives import skip_tags
-from penstock.wire.scram import ClientScram, ScramFailed
 
 if TYPE_CHECKING:
     pass

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.cluster.peer_login import PeerRefused
-from penstock.errors import PenstockError
+from penstock.errors import PeerUnavailable
 from penstock.wire.api_keys import ApiKey, request_header_version, response_header_version
 from penstock.wire.codec import Message, decode_response, encode_request
 from penstock.wire.primitives import skip_tags
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasConfig, HasController, HasId, HasLoop, HasPeerLogin
+
+    class PeersParts(HasConfig, HasController, HasId, HasLoop, HasPeerLogin, Protocol): ...
+
 
 _HEADER = struct.Struct(">ihhih")
 _INT32 = struct.Struct(">i")
@@ -27,15 +30,6 @@ _FIRST_READ = 1 << 14
 _CONNECT_SECONDS = 5.0
 CLIENT_ID_OF_PEERS = "broker-"
 """How the client ids of brokers begin; the id of the broker follows."""
-
-
-class PeerUnavailable(PenstockError):
-    """Another broker cannot be reached, or does not answer. `sent`: the request may arrive all the same."""
-
-    def __init__(self, broker_id: int, reason: str, *, sent: bool = False) -> None:
-        super().__init__(f"broker {broker_id}: {reason}")
-        self.broker_id = broker_id
-        self.sent = sent
 
 
 async def may_be_alive(host: str, port: int, tls: ssl.SSLContext | None = None) -> bool:
@@ -65,7 +59,7 @@ class _Waiting(NamedTuple):
 class PeerConnection(asyncio.BufferedProtocol):
     """Frames out, frames in. A small answer comes with one read; the rest of a larger one is received into a
     buffer of its own, without copies. The first answer that is late ends the connection: what comes after it
-    could not be told from it."""
+    could not be distinguished from it."""
 
     def __init__(self, broker_id: int, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self._broker_id = broker_id
@@ -147,7 +141,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._answered(frame)
 
     def _split(self) -> None:
-        """The frames that were received together; the last one may go on."""
+        """The frames that were received together; the last one may continue."""
         received, pos, end = self._received, 0, self._filled
         while end - pos >= 4:
             (size,) = _INT32.unpack_from(received, pos)
@@ -171,9 +165,10 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 class Peers:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: PeersParts) -> None:
         self._broker = broker
         self._connections: dict[tuple[int, str], asyncio.Task[PeerConnection]] = {}
+        self._last: dict[tuple[int, str], PeerConnection] = {}  # used for each, which may be closed by now
 
     async def call(
         self,
@@ -205,7 +200,9 @@ class Peers:
         a broker answers those of one connection in order: a fetch that waits would hold up the others."""
         timeout = (timeout_ms or self._broker.config.replica_socket_timeout_ms) / 1000
         key = (broker_id, purpose)
-        connection = await self._connection(key)
+        connection = self._last.get(key)
+        if connection is None or not connection.is_open:
+            connection = self._last[key] = await self._connection(key)
         frame = await connection.send(api, version, body, timeout)
         start = 4
         if response_header_version(api, version) >= 1:
@@ -252,6 +249,7 @@ class Peers:
     def forget(self, broker_id: int) -> None:
         """Its address may have changed."""
         for key in [key for key in self._connections if key[0] == broker_id]:
+            self._last.pop(key, None)
             self._drop(self._connections.pop(key))
 
     def close(self) -> None:

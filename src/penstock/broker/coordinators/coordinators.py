@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
+from penstock.broker.coordinators.store_check import StoreCheck
 from penstock.broker.share.groups import SHARE_GROUP_STATE, Sharing
 from penstock.broker.transactions.markers import CONSUMER_OFFSETS
 from penstock.broker.transactions.transaction_host import TRANSACTION_STATE, TransactionHost
 from penstock.config import group_setting
-from penstock.errors import ApiError, error_for_code
+from penstock.errors import ApiError, PeerUnavailable, error_for_code
 from penstock.groups.consumer.groups import GroupTimes
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
@@ -23,9 +23,12 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.share.groups import ShareGroupsParts
+    from penstock.broker.transactions.transaction_host import TransactionHostParts
     from penstock.metadata.image import ClusterImage, TopicImage
     from penstock.replication.delayed import Key
+
+    class CoordinatorsParts(ShareGroupsParts, TransactionHostParts, Protocol): ...
 
 
 _OFFSET_FETCH_VERSION = 8
@@ -34,10 +37,11 @@ log = logging.getLogger(__name__)
 
 
 class Coordinators:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CoordinatorsParts) -> None:
         self._broker = broker
         self.share = Sharing(broker)
-        self.groups: ShardHost[GroupShard] = _groups(broker, self.share)
+        self._store_check = StoreCheck(broker)
+        self.groups: ShardHost[GroupShard] = _groups(broker, self.share, self._store_check)
         self.transactions = TransactionHost(broker)
         self._hosts: dict[str, ShardHost[Any]] = {
             CONSUMER_OFFSETS: self.groups,
@@ -47,16 +51,16 @@ class Coordinators:
         self._topics: Mapping[str, TopicImage] = {}
 
     def on_image(self, image: ClusterImage) -> None:
-        gone = [name for name, topic in self._topics.items() if topic.id not in image.topics_by_id]
+        gone = {topic.id for topic in self._topics.values() if topic.id not in image.topics_by_id}
         self._topics = image.topics
         for host in self._hosts.values():
             try:
                 host.on_image(image)
             except Exception:  # the border: a coordinator that cannot start must not stop other topics
-                log.exception("%s: the new image could not be applied", host.topic.name)
+                log.exception("%s: could not apply the new metadata image", host.topic.name)
         self.share.on_image()
         if gone:
-            self.groups.run_all(lambda shard: shard.topics_deleted(gone))
+            self._store_check.deleted(gone)
 
     def on_replicated(self, key: Key) -> None:
         """The high watermark of a partition may have moved."""
@@ -66,6 +70,7 @@ class Coordinators:
             host.on_replicated(index)
 
     def close(self) -> None:
+        self._store_check.close()
         self.share.close()
         for host in self._hosts.values():
             host.close()
@@ -113,7 +118,7 @@ class Coordinators:
         return offset
 
 
-def _groups(broker: Broker, share: Sharing) -> ShardHost[GroupShard]:
+def _groups(broker: CoordinatorsParts, share: Sharing, check: StoreCheck) -> ShardHost[GroupShard]:
     config = broker.config
     topic = InternalTopic(
         CONSUMER_OFFSETS,
@@ -141,4 +146,11 @@ def _groups(broker: Broker, share: Sharing) -> ShardHost[GroupShard]:
         if isinstance(action, MemberGone):
             share.member_gone(action.group_id, action.member_id)
 
-    return ShardHost(broker, topic, make_shard, perform, lambda: broker.config.offsets_commit_timeout_ms)
+    return ShardHost(
+        broker,
+        topic,
+        make_shard,
+        perform,
+        lambda: broker.config.offsets_commit_timeout_ms,
+        on_loaded=check.loaded,
+    )

@@ -13,7 +13,7 @@ from penstock.groups import Caller, GroupShard
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups
 
 _READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
 GROUP_OPERATIONS = sum(1 << bit for bit in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS))
@@ -28,7 +28,7 @@ def caller(context: RequestContext) -> Caller:
 
 
 def ask(
-    broker: Broker, context: RequestContext, group_id: str, step: Step
+    broker: HasGroups, context: RequestContext, group_id: str, step: Step
 ) -> Message | asyncio.Future[Message]:
     """Run `step(shard, who, token, now_ms)` where the group is coordinated. Its answer, or a future of it."""
     who = caller(context)
@@ -40,7 +40,7 @@ async def answer_of(result: Message | asyncio.Future[Message]) -> Message:
 
 
 async def ask_each(
-    broker: Broker,
+    broker: HasGroups,
     context: RequestContext,
     calls: list[tuple[str, Step]],
     failed: Callable[[str, ApiError], Message],

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from penstock.broker.coordinators.shard_answers import Answers, fail, send
 from penstock.broker.coordinators.shard_replay import replay
-from penstock.clock import Clock, SteadyClock
+from penstock.clock import SteadyClock
 from penstock.coordinator import Outcome, Producer, Reply, Shard, StateRecord, partition_for
 from penstock.errors import (
     ApiError,
@@ -26,10 +26,25 @@ from penstock.errors import (
     NotLeaderOrFollower,
     UnknownServerError,
 )
-from penstock.replication.delayed import DelayedOperations, Key
 from penstock.replication.partition import Partition
+from penstock.wire.batches.records import HEADER_SIZE, Record, build_batch
 from penstock.wire.message import Message
-from penstock.wire.records import HEADER_SIZE, Record, build_batch
+
+if TYPE_CHECKING:
+    from penstock.broker.parts import (
+        CanCreateInternalTopics,
+        HasClock,
+        HasDelayed,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+    )
+
+    class ShardHostParts(
+        CanCreateInternalTopics, HasClock, HasDelayed, HasId, HasImage, HasLoop, HasPartitions, Protocol
+    ): ...
+
 
 if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage
@@ -43,6 +58,7 @@ _REPLAYING = ThreadPoolExecutor(1, thread_name_prefix="replay")
 """One thread for all shards: each that computes holds the loop's thread up."""
 
 _WRITE_TIMEOUT_MS = 30_000
+_ANNOUNCE_WITHIN_S = 0.01
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 
 log = logging.getLogger(__name__)
@@ -58,30 +74,11 @@ class InternalTopic:
         self.configs = configs
 
 
-class Home(Protocol):
-    """All of a broker that a ShardHost uses."""
-
-    id: int
-    loop: asyncio.AbstractEventLoop
-    clock: Clock
-    delayed: DelayedOperations
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-    @property
-    def partitions(self) -> Mapping[Key, Partition]: ...
-
-    async def create_internal_topic(
-        self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]
-    ) -> None: ...
-
-
 class _Hosted(Generic[S]):
     """One shard on this broker. `shard` is None while it is being loaded. It holds for one partition and one
     leader epoch: in the next, the log may be another one."""
 
-    __slots__ = ("answers", "deferred", "epoch", "partition", "shard", "timer")
+    __slots__ = ("announcing", "answers", "deadline", "deferred", "epoch", "partition", "shard", "timer")
 
     def __init__(self, partition: Partition, epoch: int) -> None:
         self.partition = partition
@@ -89,6 +86,8 @@ class _Hosted(Generic[S]):
         self.shard: S | None = None
         self.answers: Answers
         self.timer: asyncio.TimerHandle | None = None
+        self.deadline = 0  # for which the timer was armed
+        self.announcing: asyncio.TimerHandle | None = None  # what was appended and nobody waits for
         self.deferred: list[Callable[[S], Outcome]] = []  # steps for all shards, until it is loaded
 
     def leads(self, partition: Partition | None) -> bool:
@@ -101,20 +100,23 @@ class _Hosted(Generic[S]):
 class ShardHost(Generic[S]):
     def __init__(
         self,
-        broker: Home,
+        broker: ShardHostParts,
         topic: InternalTopic,
         make_shard: Callable[[int, int], S],
         perform: Callable[[S, Any], None] | None = None,
         write_timeout_ms: Callable[[], int] = lambda: _WRITE_TIMEOUT_MS,
+        on_loaded: Callable[[S], None] = lambda shard: None,
     ) -> None:
         """`make_shard(partition, leader_epoch)`; `perform` does what an Outcome's actions ask for; an answer
-        waits at most `write_timeout_ms()` for the replicas."""
+        waits at most `write_timeout_ms()` for the replicas; `on_loaded` is called with each shard that came
+        here."""
         self._home = broker
         self._steady = SteadyClock(broker.clock)
         self.topic = topic
         self._make_shard = make_shard
         self._perform = perform
         self._write_timeout_ms = write_timeout_ms
+        self._on_loaded = on_loaded
         self._hosted: dict[int, _Hosted[S]] = {}
         self._on_loop_bytes = 0
         self._loads: dict[int, _Retry] = {}  # that failed, or that wait for their logs
@@ -123,7 +125,7 @@ class ShardHost(Generic[S]):
     # finding
 
     async def ensure_topic(self) -> None:
-        """Make the internal topic if it is not there; many may ask at once."""
+        """Make the internal topic if it does not exist; many may ask at once."""
         if self.topic.name in self._home.image.topics:
             return
         if self._creating is None:
@@ -142,7 +144,7 @@ class ShardHost(Generic[S]):
     def partition_of(self, key: str) -> int:
         image = self._home.image.topics.get(self.topic.name)
         if image is None:
-            raise CoordinatorNotAvailable(f"{self.topic.name} is not there yet; ask FindCoordinator first")
+            raise CoordinatorNotAvailable(f"{self.topic.name} does not exist yet; send FindCoordinator first")
         return partition_for(key, len(image.partitions))
 
     def leader_of(self, key: str) -> int:
@@ -182,6 +184,11 @@ class ShardHost(Generic[S]):
         self._apply(hosted, shard, step(shard, token, self._steady.now_ms()))
         return token.result() if token.done() else token
 
+    def decide(self, key: str, step: Callable[[S, int], Outcome]) -> None:
+        """Run `step(shard, now_ms)` for the shard of `key`, of which nobody waits for an answer."""
+        hosted, shard = self._loaded(self.partition_of(key))
+        self._apply(hosted, shard, step(shard, self._steady.now_ms()))
+
     async def read(self, key: str, look: Callable[[S], T]) -> T:
         """What `look` finds in the shard of `key`, as soon as all that it saw is replicated."""
         found: list[T] = []
@@ -203,11 +210,19 @@ class ShardHost(Generic[S]):
             elif self._leads(hosted):
                 self._run_step(hosted, hosted.shard, step)
 
+    def run(self, shard: S, step: Callable[[S], Outcome]) -> bool:
+        """Run `step` for this shard. False where it is no longer here."""
+        for hosted in self._hosted.values():
+            if hosted.shard is shard and self._leads(hosted):
+                self._run_step(hosted, shard, step)
+                return True
+        return False
+
     def _run_step(self, hosted: _Hosted[S], shard: S, step: Callable[[S], Outcome]) -> None:
         try:
             self._apply(hosted, shard, step(shard))
         except Exception:  # the border: the other shards are to do it too
-            log.exception("%s-%d: a step for all shards failed", *hosted.partition.key)
+            log.exception("%s-%d: a task for all shards failed", *hosted.partition.key)
 
     def _apply(self, hosted: _Hosted[S], shard: S, outcome: Outcome) -> None:
         """Write what was decided; answer and act on it when it is replicated, not before.
@@ -225,6 +240,12 @@ class ShardHost(Generic[S]):
             log.error("%s-%d: %s", *hosted.partition.key, error)
             fail(outcome, _as_coordinators_say(error))
         else:
+            if hosted.announcing is not None and (outcome.replies or outcome.actions):
+                # It rests on what was not announced: somebody waits for that now.
+                hosted.announcing.cancel()
+                hosted.announcing = None
+                if not outcome.records:
+                    hosted.partition.announce()
             answers.put(outcome, offset, self._write_timeout_ms())
         finally:
             answers.busy = was_busy
@@ -241,17 +262,32 @@ class ShardHost(Generic[S]):
             raise MessageTooLarge(f"a batch of {largest} bytes, max.message.bytes is {limit}")
         last_offset = -1
         for part, batch in zip(parts, batches, strict=True):
-            info = hosted.partition.append(batch, 0, len(batch), -1, origin="coordinator")
+            info = hosted.partition.append(
+                batch, 0, len(batch), -1, origin="coordinator", announce=outcome.is_urgent
+            )
+            if not outcome.is_urgent:
+                self._announce_later(hosted)
             last_offset = info.last_offset
             try:
                 for record in part:
                     shard.replay(record, timestamp=now, producer=outcome.producer)
             except Exception as error:
-                # The log has it, so it counts: a shard that goes on without it would decide otherwise.
+                # The log has it, so it counts: a shard that continues without it would decide otherwise.
                 index = hosted.partition.key[1]
                 self._load_failed(index, hosted.epoch, error)
                 raise CoordinatorNotAvailable(f"{self.topic.name}-{index} is being read again") from error
         return last_offset
+
+    def _announce_later(self, hosted: _Hosted[S]) -> None:
+        """The followers get what was appended with what they are sent next, in a moment at the latest."""
+        self._home.delayed.note(hosted.partition.key)
+        if hosted.announcing is None:
+
+            def announce() -> None:
+                hosted.announcing = None
+                hosted.partition.announce()
+
+            hosted.announcing = self._home.loop.call_later(_ANNOUNCE_WITHIN_S, announce)
 
     def _follow_up(self, hosted: _Hosted[S], outcome: Outcome) -> None:
         send(outcome.replies)
@@ -282,12 +318,16 @@ class ShardHost(Generic[S]):
             return
         assert hosted.shard is not None
         deadline = hosted.shard.next_deadline()
+        if deadline is None:
+            return
+        now = self._steady.now_ms()
         if hosted.timer is not None:
+            if hosted.deadline <= deadline and now < deadline:
+                return  # it looks again then: most deadlines move on before they come
             hosted.timer.cancel()
-            hosted.timer = None
-        if deadline is not None:
-            delay = max(0, deadline - self._steady.now_ms()) / 1000
-            hosted.timer = self._home.loop.call_later(delay, self._tick, hosted)
+        delay = max(0, deadline - now) / 1000
+        hosted.timer = self._home.loop.call_later(delay, self._tick, hosted)
+        hosted.deadline = deadline
 
     def _tick(self, hosted: _Hosted[S]) -> None:
         hosted.timer = None
@@ -295,11 +335,17 @@ class ShardHost(Generic[S]):
         if shard is None or not self._leads(hosted):
             return  # the image that says so gives it up
         try:
-            self._apply(hosted, shard, shard.on_time(self._steady.now_ms()))
+            now = self._steady.now_ms()
+            deadline = shard.next_deadline()
+            if deadline is None or deadline > now:
+                self._arm(hosted)
+            else:
+                self._apply(hosted, shard, shard.on_time(now))
         except Exception:  # the border: a bug in one shard must not stop its clock for ever
             log.exception("%s-%d: a timer failed", *hosted.partition.key)
             if self._is_here(hosted):
                 hosted.timer = self._home.loop.call_later(1, self._tick, hosted)
+                hosted.deadline = self._steady.now_ms() + 1000
 
     # gaining and losing shards
 
@@ -350,9 +396,10 @@ class ShardHost(Generic[S]):
 
     def _give_up(self, index: int) -> None:
         hosted = self._hosted.pop(index)
-        if hosted.timer is not None:
-            hosted.timer.cancel()
-        error = NotCoordinator(f"{self.topic.name}-{index} is no longer led here")
+        for timer in (hosted.timer, hosted.announcing):
+            if timer is not None:
+                timer.cancel()
+        error = NotCoordinator(f"this broker no longer leads {self.topic.name}-{index}")
         hosted.answers.close(error)
         if hosted.shard is not None:
             send(hosted.shard.resign(error))
@@ -383,10 +430,15 @@ class ShardHost(Generic[S]):
             except Exception as error:  # noqa: BLE001 - the border: nobody waits for this task
                 self._load_failed(index, epoch, error)
 
-        work = self._home.loop.run_in_executor(
-            _REPLAYING, replay, shard, partition_log, partition_log.log_start_offset
-        )
-        work.add_done_callback(done)
+        def start() -> None:
+            if self._is_here(hosted):
+                work = self._home.loop.run_in_executor(
+                    _REPLAYING, replay, shard, partition_log, partition_log.log_start_offset
+                )
+                work.add_done_callback(done)
+
+        # After all of the image is applied: the thread takes the interpreter from the loop, again and again.
+        self._home.loop.call_soon(start)
 
     def _loaded_up_to(self, hosted: _Hosted[S], shard: S, offset: int) -> None:
         # What was appended meanwhile (markers) is replayed here, where nothing can come in between.
@@ -399,6 +451,7 @@ class ShardHost(Generic[S]):
         deferred, hosted.deferred = hosted.deferred, []
         for step in deferred:
             self._run_step(hosted, shard, step)
+        self._on_loaded(shard)
 
     def close(self) -> None:
         for retry in self._loads.values():

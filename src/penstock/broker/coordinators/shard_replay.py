@@ -1,4 +1,4 @@
-"""A shard's state from its partition: every record is replayed, and what nobody can read is passed over."""
+"""A shard's state from its partition: every record is replayed, and what nobody can read is skipped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from penstock.coordinator import Producer, Shard, StateRecord
 from penstock.errors import PenstockError, WireError
 from penstock.log.partition_log import PartitionLog
-from penstock.wire.records import BatchHeader, iter_records, parse_control
+from penstock.wire.batches.records import BatchHeader, iter_records, parse_control
 
 _UNREADABLE = (PenstockError, struct.error, ValueError, LookupError)
 """What bytes that no coordinator wrote can lead to when they are replayed."""
@@ -28,7 +28,7 @@ def replay(shard: Shard, partition_log: PartitionLog, start: int) -> int:
         try:
             _replay_batch(shard, batch, header, segment.file.path)
         except _UNREADABLE as error:
-            log.error("%s: batch %d is passed over: %r", segment.file.path, header.base_offset, error)
+            log.error("%s: skipped batch %d: %r", segment.file.path, header.base_offset, error)
     return end
 
 
@@ -48,4 +48,4 @@ def _replay_batch(shard: Shard, batch: bytes, header: BatchHeader, path: str) ->
             shard.replay(StateRecord(record.key, record.value), timestamp=record.timestamp, producer=producer)
         except _UNREADABLE as error:
             # One bad record must not take all groups of the partition with it.
-            log.error("%s: record %d is passed over: %r", path, record.offset, error)
+            log.error("%s: skipped record %d: %r", path, record.offset, error)

@@ -11,11 +11,12 @@ import hmac
 import logging
 import secrets
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.audit import denials
-from penstock.broker.security.principal import ANONYMOUS
+from penstock.broker.security.authentication.principal import ANONYMOUS
 from penstock.controller import tokens as plans
+from penstock.credentials.scram import MIN_ITERATIONS, ScramCredential, credential, salted_password
 from penstock.errors import (
     ApiError,
     DelegationTokenAuthDisabled,
@@ -24,11 +25,23 @@ from penstock.errors import (
 )
 from penstock.metadata.acls import Operation, ResourceType
 from penstock.metadata.tokens import DelegationToken
-from penstock.wire.scram import MIN_ITERATIONS, ScramCredential, credential, salted_password
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
     from penstock.broker.net.context import RequestContext
+    from penstock.broker.parts import (
+        CanUseThreads,
+        HasAudit,
+        HasAuthorizer,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasId,
+    )
+
+    class TokensParts(
+        CanUseThreads, HasAudit, HasAuthorizer, HasClock, HasConfig, HasController, HasId, Protocol
+    ): ...
+
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +49,7 @@ _MAX_CREDENTIALS = 10_000
 
 
 class DelegationTokens:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TokensParts) -> None:
         self._broker = broker
         key: str | None = broker.config.delegation_token_secret_key
         self._secret = None if key is None else key.encode()
@@ -159,7 +172,7 @@ class DelegationTokens:
             try:
                 await controller.alter_token(token_id, lambda token: None)
             except ApiError as error:
-                log.info("the expired token %s stays for now: %s", token_id, error)
+                log.info("could not delete the expired token %s yet: %s", token_id, error)
 
 
 def _credential(mechanism: str, password: str) -> ScramCredential:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.net.dispatch import Answer, CloseConnection, Pending
 from penstock.broker.net.session import Session
 from penstock.broker.net.writer import Writer
-from penstock.broker.security.listener import ListenerSecurity
+from penstock.broker.security.authentication.listener import ListenerSecurity
 from penstock.errors import WireError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.net.session import Session
-from penstock.broker.security.principal import ANONYMOUS, Principal
+from penstock.broker.security.authentication.principal import ANONYMOUS, Principal
 
 
 class RequestContext:

@@ -18,8 +18,8 @@ from penstock.broker.net.context import RequestContext
 from penstock.broker.net.interceptor import Action, Interceptor
 from penstock.broker.net.session import Session
 from penstock.broker.net.writer import Chunk
-from penstock.broker.security.guard import guarded
-from penstock.broker.security.throttle import throttle_ms, throttle_place, with_throttle
+from penstock.broker.security.authorization.guard import guarded
+from penstock.broker.security.quotas.throttle import throttle_ms, throttle_place, with_throttle
 from penstock.errors import ApiError, PenstockError, UnknownServerError, UnsupportedVersion, WireError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_request, encode_response, prepare, response_header_version
@@ -71,7 +71,7 @@ class Route:
 
 
 class Pending:
-    """An answer that is not there yet. `held` is what it keeps of the request's bytes meanwhile."""
+    """An answer that does not exist yet. `held` is what it keeps of the request's bytes meanwhile."""
 
     __slots__ = (
         "_abandoned",
@@ -125,7 +125,7 @@ class Pending:
                 if self._then is not None and not isinstance(answer, CloseConnection):
                     answer = self._then(answer)
             except Exception:  # the border: without an answer, all that come after it would wait for ever
-                log.exception("an answer could not be encoded")
+                log.exception("could not encode a response")
                 answer = CloseConnection("a request that could not be answered")
             callback(answer)
 
@@ -224,7 +224,7 @@ class Dispatcher:
             except (WireError, CloseConnection) as error:
                 completed(CloseConnection(str(error)))
             except Exception:  # the border: without an answer, all that come after it would wait for ever
-                log.exception("%s version %d cannot be decoded", route.api.key.name, version)
+                log.exception("could not decode %s version %d", route.api.key.name, version)
                 completed(CloseConnection("a request that could not be answered"))
             else:
                 if isinstance(response, Pending):
@@ -356,7 +356,7 @@ class Dispatcher:
         except (PenstockError, CloseConnection):
             raise
         except Exception:  # the border again: what cannot even be refused costs the client its connection
-            log.exception("%s could not be refused: %s", route.api.key.name, context)
+            log.exception("could not send the error response of %s: %s", route.api.key.name, context)
             raise CloseConnection("a request that could not be answered") from None
 
     def _unsupported_api_versions(self, api: Api, correlation_id: int) -> bytes:

@@ -15,15 +15,15 @@ from penstock.broker.net.context import RequestContext
 from penstock.broker.net.dispatch import Answer, Pending
 from penstock.broker.net.session import Session
 from penstock.broker.net.tls import TlsConnection
-from penstock.broker.security.listener import ListenerSecurity
-from penstock.broker.security.quotas import ConnectionQuotas
+from penstock.broker.security.authentication.listener import ListenerSecurity
+from penstock.broker.security.quotas.quotas import ConnectionQuotas
 from penstock.clock import Clock
 from penstock.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 _RECEIVE_BUFFER = 4 * 1024 * 1024
-# What one read takes while the memory for requests is spent: enough for small requests to go on.
+# What one read takes while the memory for requests is spent: enough for small requests to continue.
 _SMALL_READ = 4 * 1024
 # Buffers that busy connections may hold, and those that are kept when they do not.
 _MAX_LENT = 6

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.security.principal import ANONYMOUS, Principal
+from penstock.broker.security.authentication.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
-    from penstock.broker.security.sasl import Login
+    from penstock.broker.security.authentication.sasl import Login
 
 Gate = Callable[[Any, "Session", bytearray, int, int], Any]
 """gate(dispatch, session, buf, pos, end): lets a request through to `dispatch`, or raises CloseConnection."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.writer import LARGE, SLICE_COST, Writer
-from penstock.broker.security.listener import ListenerSecurity
+from penstock.broker.security.authentication.listener import ListenerSecurity
 from penstock.log.files import FileSlice
 
 if TYPE_CHECKING:

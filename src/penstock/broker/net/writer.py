@@ -166,7 +166,7 @@ class Writer:
 
     def _look(self, piece: FileSlice) -> bool:
         """Whether the next bytes are in memory. If not, a thread reads some of them; then they are sent,
-        whatever the page cache has thrown out since: so it goes on under any pressure."""
+        whatever the page cache has thrown out since: so it continues under any pressure."""
         length = min(piece.length, _TURN)
         if piece.file.is_resident(piece.position, length):
             piece.resident = piece.position + length

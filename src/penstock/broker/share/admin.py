@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.share.groups import SHARE_GROUP_STATE, Sharing
 from penstock.broker.share.states import StoredState
-from penstock.errors import ApiError, NotLeaderOrFollower, UnknownTopicOrPartition
+from penstock.errors import ApiError, NotLeaderOrFollower, PeerUnavailable, UnknownTopicOrPartition
 from penstock.groups.share.partition import SharePartition
 from penstock.groups.share.state_records import SharePartitionKey
+from penstock.metadata.store import StoreError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        HasController,
+        HasGroups,
+        HasImage,
+        HasMembership,
+        HasPartitions,
+        HasPeers,
+        HasShare,
+    )
+
+    class ShareAdminParts(
+        HasController, HasGroups, HasImage, HasMembership, HasPartitions, HasPeers, HasShare, Protocol
+    ): ...
+
+
+log = logging.getLogger(__name__)
 
 LATEST = -1
 _LIST_OFFSETS_VERSION = 7
@@ -24,7 +40,7 @@ _PRUNE_RECORDS = 1_000
 """A partition of the state topic is left alone below so many records."""
 
 
-async def lag(broker: Broker, key: SharePartitionKey, state: StoredState) -> int:
+async def lag(broker: ShareAdminParts, key: SharePartitionKey, state: StoredState) -> int:
     """How many records the group is not done with; -1 where it is not known."""
     sharing = broker.share
     topic = broker.image.topics_by_id.get(key.topic_id)
@@ -45,8 +61,8 @@ async def lag(broker: Broker, key: SharePartitionKey, state: StoredState) -> int
     return -1 if end is None else share.lag(end)
 
 
-async def _end_elsewhere(broker: Broker, topic: str, index: int) -> int | None:
-    """The high watermark, as the leader of the partition tells it."""
+async def _end_elsewhere(broker: ShareAdminParts, topic: str, index: int) -> int | None:
+    """The high watermark, as the leader of the partition reports it."""
     image = broker.image.partition(topic, index)
     if image is None or image.leader < 0:
         return None
@@ -60,8 +76,8 @@ async def _end_elsewhere(broker: Broker, topic: str, index: int) -> int | None:
     return None if found.error_code else found.offset
 
 
-async def begin_at(broker: Broker, key: SharePartitionKey, offset: int) -> None:
-    """The group goes on at this offset, whatever was in flight."""
+async def begin_at(broker: ShareAdminParts, key: SharePartitionKey, offset: int) -> None:
+    """The group continues at this offset, whatever was in flight."""
     sharing = broker.share
     await sharing.states.ensure_topic()
     try:
@@ -95,7 +111,7 @@ async def delete(sharing: Sharing, keys: Iterable[SharePartitionKey]) -> None:
             raise outcome
 
 
-def keys_of_group(broker: Broker, group_id: str) -> set[SharePartitionKey]:
+def keys_of_group(broker: ShareAdminParts, group_id: str) -> set[SharePartitionKey]:
     """What the group, which is coordinated here, has state of, wherever that is."""
     try:
         keys = set(keys_of(broker.share, lambda key: key.group_id == group_id))
@@ -110,7 +126,7 @@ def keys_of_group(broker: Broker, group_id: str) -> set[SharePartitionKey]:
     return keys
 
 
-async def delete_state_of(broker: Broker, group_id: str) -> None:
+async def delete_state_of(broker: ShareAdminParts, group_id: str) -> None:
     """Before the group itself is deleted; ApiError where that is not possible now."""
     keys = keys_of_group(broker, group_id)
     if keys:
@@ -118,14 +134,26 @@ async def delete_state_of(broker: Broker, group_id: str) -> None:
         await delete(broker.share, keys)
 
 
-async def prune(broker: Broker, sharing: Sharing) -> None:
-    """Forget deleted topics; write what is needed of the state topic again, and delete what lies before."""
+async def _of_deleted_topics(broker: ShareAdminParts, sharing: Sharing) -> list[SharePartitionKey]:
+    """That the image lacks a topic does not say that it was deleted; the store, asked later, does."""
     topics = broker.image.topics_by_id
+    suspects = keys_of(sharing, lambda key: key.topic_id not in topics)
+    if not suspects:
+        return []
+    existing = await broker.controller.all_topic_ids()
+    return [key for key in suspects if key.topic_id not in existing]
+
+
+async def prune(broker: ShareAdminParts, sharing: Sharing) -> None:
+    """Forget deleted topics; write what is needed of the state topic again, and delete what lies before."""
     try:
-        await delete(sharing, keys_of(sharing, lambda key: key.topic_id not in topics))
+        await delete(sharing, await _of_deleted_topics(broker, sharing))
         shards = list(sharing.states.shards())
     except ApiError:
         return  # one of them is being read: at the next turn
+    except StoreError as error:
+        log.info("share state is not pruned now: %s", error)
+        return
     for shard in shards:
         if not shard.states:
             continue

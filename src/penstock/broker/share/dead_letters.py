@@ -9,24 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.leader_append import append_to_leader, led_partition
+from penstock.broker.produce.leader_append import append_to_leader, led_partition
 from penstock.broker.share.reading import records_between
 from penstock.controller.requests import TopicSpec
 from penstock.errors import TopicAlreadyExists
 from penstock.groups.share.partition import DeadLetter
 from penstock.replication.partition import Partition
-from penstock.wire.records import Record, build_batch
+from penstock.wire.batches.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanCatchUp, HasClock, HasController
+    from penstock.broker.produce.leader_append import LeaderAppendParts
+
+    class ShareDeadLettersParts(LeaderAppendParts, CanCatchUp, HasClock, HasController, Protocol): ...
+
 
 PREFIX = "penstock.share."
 _BATCH_BYTES = 512 * 1024
 
 
-async def send(broker: Broker, topic: str, group_id: str, source: Partition, letter: DeadLetter) -> None:
+async def send(
+    broker: ShareDeadLettersParts, topic: str, group_id: str, source: Partition, letter: DeadLetter
+) -> None:
     """When this returns, the records are in the dead-letter topic."""
     await _ensure(broker, topic)
     index, leader = led_partition(broker, topic, source.key[1])
@@ -64,7 +70,7 @@ def _batches(records: Iterator[Record]) -> Iterator[bytearray]:
             size += len(record.key or b"") + len(record.value or b"") + 200
 
 
-async def _ensure(broker: Broker, topic: str) -> None:
+async def _ensure(broker: ShareDeadLettersParts, topic: str) -> None:
     if topic in broker.image.topics:
         return
     for result in await broker.controller.create_topics([TopicSpec(topic)]):

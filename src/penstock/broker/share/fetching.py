@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.share.groups import Opened
 from penstock.broker.share.requests import Errors, current_leader
@@ -15,7 +15,11 @@ from penstock.replication.delayed import DelayedOperation, Key
 from penstock.wire.message import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasConfig, HasDelayed, HasLoop
+    from penstock.broker.share.requests import ShareRequestsParts
+
+    class ShareFetchingParts(ShareRequestsParts, HasConfig, HasDelayed, HasLoop, Protocol): ...
+
 
 _NOBODY = Message(leader_id=-1, leader_epoch=-1)
 _EXACT = 1
@@ -25,7 +29,7 @@ _PREPARE_MS = 500
 Results = dict[TopicIdPartition, Message]
 
 
-async def fetch(broker: Broker, request: Message, session: ShareSession, told: Errors) -> Results:
+async def fetch(broker: ShareFetchingParts, request: Message, session: ShareSession, told: Errors) -> Results:
     """What there is to tell of the session's partitions; of a new session, of all of them."""
     config = broker.share.config(request.group_id)
     wanted = session.in_turn()
@@ -34,18 +38,19 @@ async def fetch(broker: Broker, request: Message, session: ShareSession, told: E
     # A coordinator that is slow must not hold up what others have.
     await broker.share.opening.prepare(request.group_id, wanted, min(request.max_wait_ms, _PREPARE_MS) / 1000)
     opened, failed = _open(broker, request.group_id, wanted)
-    # Acknowledgements that failed are told at once.
+    # Acknowledgements that failed are reported at once.
     urgent = bool(failed) or any(error is not None for error in told.values())
     if not urgent and opened and request.max_wait_ms > 0 and request.max_records > 0:
         if _readable(broker, opened.values(), config, request.max_bytes) < max(min_bytes, 1):
             await _Wait(broker, list(opened.values()), config, request.max_bytes, min_bytes).over(
                 request.max_wait_ms
             )
-            if session is not _current(broker, session):
-                return {}
             opened, failed = _open(broker, request.group_id, wanted)
     elif not urgent and not opened and wanted:
         await asyncio.sleep(min(request.max_wait_ms, _PAUSE_MS) / 1000)
+    # After the last await, whichever it was: nobody would release what is acquired for a closed session.
+    if session is not _current(broker, session):
+        return {}
     results = _acquire(broker, request, config, opened)
     results.update(failed)
     if not tell_all:
@@ -53,7 +58,7 @@ async def fetch(broker: Broker, request: Message, session: ShareSession, told: E
     return results
 
 
-def _current(broker: Broker, session: ShareSession) -> ShareSession | None:
+def _current(broker: ShareFetchingParts, session: ShareSession) -> ShareSession | None:
     """None where the session was closed while its request waited: then nothing may be acquired for it."""
     try:
         return broker.share.sessions.find(session.group_id, session.member_id)
@@ -62,7 +67,7 @@ def _current(broker: Broker, session: ShareSession) -> ShareSession | None:
 
 
 def _open(
-    broker: Broker, group_id: str, wanted: Iterable[TopicIdPartition]
+    broker: ShareFetchingParts, group_id: str, wanted: Iterable[TopicIdPartition]
 ) -> tuple[dict[TopicIdPartition, Opened], Results]:
     opened: dict[TopicIdPartition, Opened] = {}
     failed: Results = {}
@@ -78,7 +83,10 @@ def _open(
 
 
 def _acquire(
-    broker: Broker, request: Message, config: ShareGroupConfig, opened: dict[TopicIdPartition, Opened]
+    broker: ShareFetchingParts,
+    request: Message,
+    config: ShareGroupConfig,
+    opened: dict[TopicIdPartition, Opened],
 ) -> Results:
     bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
     records_left = request.max_records
@@ -110,7 +118,9 @@ def _acquire(
     return results
 
 
-def _readable(broker: Broker, opened: Iterable[Opened], config: ShareGroupConfig, max_bytes: int) -> int:
+def _readable(
+    broker: ShareFetchingParts, opened: Iterable[Opened], config: ShareGroupConfig, max_bytes: int
+) -> int:
     return sum(broker.share.readable_bytes(one, config, max_bytes) for one in opened)
 
 
@@ -120,7 +130,12 @@ class _Wait(DelayedOperation):
     __slots__ = ("_broker", "_config", "_done", "_max_bytes", "_min_bytes", "_opened")
 
     def __init__(
-        self, broker: Broker, opened: list[Opened], config: ShareGroupConfig, max_bytes: int, min_bytes: int
+        self,
+        broker: ShareFetchingParts,
+        opened: list[Opened],
+        config: ShareGroupConfig,
+        max_bytes: int,
+        min_bytes: int,
     ) -> None:
         self._broker = broker
         self._opened = opened

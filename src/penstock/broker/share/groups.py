@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
@@ -41,7 +41,43 @@ from penstock.replication.partition import READ_COMMITTED, READ_UNCOMMITTED, Par
 from penstock.wire.message import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        CanCatchUp,
+        CanCreateInternalTopics,
+        HasAuthorizer,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasDelayed,
+        HasGroups,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasMembership,
+        HasPartitions,
+        HasPeers,
+        HasTopics,
+    )
+
+    class ShareGroupsParts(
+        CanCatchUp,
+        CanCreateInternalTopics,
+        HasAuthorizer,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasDelayed,
+        HasGroups,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasMembership,
+        HasPartitions,
+        HasPeers,
+        HasTopics,
+        Protocol,
+    ): ...
+
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +109,7 @@ class Opened:
 
 
 class Sharing:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ShareGroupsParts) -> None:
         self._broker = broker
         self._steady = SteadyClock(broker.clock)
         self._settings = ShareSettings.of(broker.config)
@@ -103,7 +139,7 @@ class Sharing:
     # share partitions
 
     def find(self, group_id: str, topic_id: UUID, index: int) -> Opened:
-        """The share partition, loaded from its state if need be. Raises what the client is to be told."""
+        """The share partition, loaded from its state if need be. Raises the error for the client."""
         partition = self.partition(topic_id, index)
         key = SharePartitionKey(group_id, topic_id, index)
         opened = self.current(key, partition)
@@ -124,12 +160,12 @@ class Sharing:
     def partition(self, topic_id: UUID, index: int) -> Partition:
         topic = self._broker.image.topics_by_id.get(topic_id)
         if topic is None:
-            raise UnknownTopicId(f"there is no topic with id {topic_id}")
+            raise UnknownTopicId(f"topic id {topic_id} does not exist")
         partition = self._broker.partitions.get((topic.name, index))
         if partition is None:
             raise self._broker.topics.missing((topic.name, index))
         if partition.log.topic_id != topic_id:
-            raise UnknownTopicId(f"there is no topic with id {topic_id}")
+            raise UnknownTopicId(f"topic id {topic_id} does not exist")
         partition.check_leader()
         return partition
 
@@ -142,7 +178,7 @@ class Sharing:
     def opened(self, key: SharePartitionKey, partition: Partition, state: ShareState | StoredState) -> Opened:
         """The state has been read: from here on it can be fetched."""
         end = partition.log.log_end_offset
-        # A log that was cut behind the group's start begins anew at its end.
+        # A log that was cut behind the group's start starts over at its end.
         batches = state.batches if state.start_offset <= end else ()
         share = SharePartition(
             min(state.start_offset, end),
@@ -253,7 +289,7 @@ class Sharing:
     def _not_noted(self, opened: Opened, error: BaseException | None) -> None:
         if error is None:
             return
-        log.info("%s: delivery counts are not written: %s", opened.key.coordinator_key, error)
+        log.info("%s: could not write delivery counts: %s", opened.key.coordinator_key, error)
         if isinstance(error, ApiError):
             self._failed(opened, error)
 
@@ -299,7 +335,11 @@ class Sharing:
             try:
                 result = self._write(opened, opened.share.release(member_id, undelivered=undelivered))
             except ApiError as error:
-                log.info("%s: not released before its locks end: %s", opened.key.coordinator_key, error)
+                log.info(
+                    "%s: could not release records; they stay locked until their locks expire: %s",
+                    opened.key.coordinator_key,
+                    error,
+                )
                 continue
             if result is not None:
                 pending.append(result)
@@ -352,7 +392,7 @@ class Sharing:
 
     def _failed(self, opened: Opened, error: ApiError) -> ApiError:
         if isinstance(error, (FencedLeaderEpoch, FencedStateEpoch, InvalidRequest)):
-            self._drop(opened)  # somebody else leads it now, or it has begun anew
+            self._drop(opened)  # somebody else leads it now, or it has begun again
         return as_client_sees(error)
 
     def _committed(self, opened: Opened, plan: Plan) -> None:
@@ -382,7 +422,7 @@ class Sharing:
         try:
             self._write(opened, opened.share.on_time(now))
         except ApiError as error:
-            log.info("%s: locks are not released yet: %s", opened.key.coordinator_key, error)
+            log.info("%s: could not release acquisition locks yet: %s", opened.key.coordinator_key, error)
             retry = int(_RETRY_S * 1000)
         deadline = opened.share.next_deadline()
         if deadline is not None and self._opened.get(opened.key) is opened:
@@ -417,17 +457,17 @@ class Sharing:
                         if written is not None:
                             await written
                 except ApiError as error:
-                    log.warning("%s: dead letters wait: %s", key.coordinator_key, error)
+                    log.warning("%s: dead letters are pending: %s", key.coordinator_key, error)
                     await asyncio.sleep(_RETRY_S)
         except OSError as error:
-            log.error("%s: dead letters wait for the next start: %s", key.coordinator_key, error)
+            log.error("%s: dead letters stay pending until the next start: %s", key.coordinator_key, error)
         finally:
             opened.burying = False
 
     # administration
 
     async def state(self, key: SharePartitionKey) -> StoredState | None:
-        """As its coordinator has it. Raises what the client is to be told."""
+        """As its coordinator has it. Raises the error for the client."""
         try:
             return await self.stored.read(key)
         except ApiError as error:
@@ -439,7 +479,7 @@ class Sharing:
         return None if opened is None else opened.share
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Its state is about to begin anew, or to go."""
+        """Its state is about to start over, or to go."""
         opened = self._opened.get(key)
         if opened is not None:
             self._drop(opened)
@@ -458,7 +498,7 @@ class Sharing:
             task.cancel()
 
 
-def _states(broker: Broker, settings: ShareSettings) -> ShardHost[ShareStateShard]:
+def _states(broker: ShareGroupsParts, settings: ShareSettings) -> ShardHost[ShareStateShard]:
     config = broker.config
     topic = InternalTopic(
         SHARE_GROUP_STATE,

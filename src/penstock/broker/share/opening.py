@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.share.states import as_client_sees
-from penstock.errors import ApiError, CoordinatorNotAvailable, NotLeaderOrFollower, error_for_code
+from penstock.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    NotLeaderOrFollower,
+    PeerUnavailable,
+    error_for_code,
+)
 from penstock.groups.share.state import UNINITIALIZED
 from penstock.groups.share.state_records import SharePartitionKey
 from penstock.replication.partition import Partition
@@ -18,8 +23,11 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.message import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasGroups, HasId, HasLoop, HasMembership, HasPeers
     from penstock.broker.share.groups import Sharing
+
+    class ShareOpeningParts(HasGroups, HasId, HasLoop, HasMembership, HasPeers, Protocol): ...
+
 
 PATIENCE_S = 10.0
 _DESCRIBE_VERSION = 1
@@ -28,11 +36,11 @@ _DESCRIBE_VERSION = 1
 class Opening:
     """Those that are being opened, each once, whoever asks for it."""
 
-    def __init__(self, broker: Broker, sharing: Sharing) -> None:
+    def __init__(self, broker: ShareOpeningParts, sharing: Sharing) -> None:
         self._broker = broker
         self._sharing = sharing
         self._tasks: dict[SharePartitionKey, asyncio.Task[None]] = {}
-        self._refused: dict[SharePartitionKey, ApiError] = {}  # to be told to the next who asks
+        self._refused: dict[SharePartitionKey, ApiError] = {}  # to be reported to the next who asks
 
     async def prepare(
         self, group_id: str, wanted: Iterable[tuple[UUID, int]], patience_s: float = PATIENCE_S

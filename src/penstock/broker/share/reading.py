@@ -10,7 +10,7 @@ from penstock.errors import CorruptMessage, InvalidRecord, UnsupportedCompressio
 from penstock.groups.share.batches import StateBatch
 from penstock.groups.share.partition import Acquired, BatchSpan, SharePartition
 from penstock.replication.partition import READ_COMMITTED, Partition
-from penstock.wire.records import HEADER_SIZE, Record, iter_records, read_header
+from penstock.wire.batches.records import HEADER_SIZE, Record, iter_records, read_header
 
 UNREADABLE = "penstock.share.unreadable"
 _READ_BYTES = 1 << 20

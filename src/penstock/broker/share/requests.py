@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ApiError, InvalidRequest
 from penstock.groups.share.acknowledgements import Acknowledgement, check_acknowledgements
@@ -12,7 +12,10 @@ from penstock.groups.share.sessions import ShareSession, TopicIdPartition
 from penstock.wire.message import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import CanFindEndpoints, HasImage, HasShare
+
+    class ShareRequestsParts(CanFindEndpoints, HasImage, HasShare, Protocol): ...
+
 
 Acknowledgements = dict[TopicIdPartition, list[Acknowledgement]]
 Errors = dict[TopicIdPartition, ApiError | None]
@@ -43,7 +46,7 @@ def acknowledgements_of(topics: Iterable[Message]) -> Acknowledgements:
 
 
 async def acknowledge(
-    broker: Broker, group_id: str, member_id: str, wanted: Acknowledgements, *, renew: bool
+    broker: ShareRequestsParts, group_id: str, member_id: str, wanted: Acknowledgements, *, renew: bool
 ) -> Errors:
     """All are begun before the first is waited for. None where it went well."""
     sharing = broker.share
@@ -71,7 +74,7 @@ async def acknowledge(
     return errors
 
 
-async def close_session(broker: Broker, session: ShareSession) -> None:
+async def close_session(broker: ShareRequestsParts, session: ShareSession) -> None:
     for written in broker.share.end_session(session, in_order=True):
         try:
             await asyncio.shield(written)
@@ -86,7 +89,7 @@ def by_topic(partitions: Mapping[TopicIdPartition, Message]) -> list[Message]:
     return [Message(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]
 
 
-def current_leader(broker: Broker, key: TopicIdPartition) -> Message:
+def current_leader(broker: ShareRequestsParts, key: TopicIdPartition) -> Message:
     """Who leads the partition, as far as it is known here."""
     topic = broker.image.topics_by_id.get(key[0])
     known = None if topic is None else broker.image.partition(topic.name, key[1])
@@ -95,7 +98,7 @@ def current_leader(broker: Broker, key: TopicIdPartition) -> Message:
     return Message(leader_id=known.leader, leader_epoch=known.leader_epoch)
 
 
-def endpoints(broker: Broker, listener: str, partitions: Iterable[Message]) -> list[Message]:
+def endpoints(broker: ShareRequestsParts, listener: str, partitions: Iterable[Message]) -> list[Message]:
     leaders = {one.current_leader.leader_id for one in partitions if one.current_leader.leader_id >= 0}
     return [
         Message(node_id=node_id, host=host, port=port, rack=rack)

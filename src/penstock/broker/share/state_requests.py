@@ -1,6 +1,6 @@
 """What the requests about the state of share partitions (keys 83 to 87) have in common.
 
-They come from other brokers. Each names partitions, and each of those is answered by itself.
+They come from other brokers. Each names partitions, and each of those is answered separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.groups.share.state_records import SharePartitionKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasShare
 
 Step = Callable[[ShareStateShard, SharePartitionKey, Message, Any, int], Outcome]
 Result = Callable[[int, ApiError | None, Message | None], Message]
@@ -32,11 +32,11 @@ def result(index: int, error: ApiError | None, **fields: object) -> Message:
 
 
 def changed(index: int, error: ApiError | None, answer: Message | None) -> Message:
-    """Of a request that tells nothing but how it went."""
+    """Of a request that shows nothing but how it went."""
     return result(index, error)
 
 
-async def answer(broker: Broker, request: Message, step: Step, told: Result) -> Message:
+async def answer(broker: HasShare, request: Message, step: Step, told: Result) -> Message:
     """All are begun before the first is waited for."""
     begun: list[tuple[object, int, Message | asyncio.Future[Message] | ApiError]] = []
     for topic in request.topics:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.coordinator import Outcome
 from penstock.errors import (
@@ -25,6 +24,7 @@ from penstock.errors import (
     InvalidRequest,
     NotCoordinator,
     NotLeaderOrFollower,
+    PeerUnavailable,
     error_for_code,
 )
 from penstock.groups.share.batches import StateBatch
@@ -34,7 +34,10 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import HasId, HasLoop, HasMembership, HasPeers
+
+    class ShareStatesParts(HasId, HasLoop, HasMembership, HasPeers, Protocol): ...
+
 
 T = TypeVar("T")
 
@@ -63,7 +66,7 @@ class Summary(NamedTuple):
 
 
 class ShareStates:
-    def __init__(self, broker: Broker, host: ShardHost[ShareStateShard]) -> None:
+    def __init__(self, broker: ShareStatesParts, host: ShardHost[ShareStateShard]) -> None:
         self._broker = broker
         self._host = host
         self._turns: dict[SharePartitionKey, _Turn] = {}

@@ -2,7 +2,7 @@
 
 Promises: of one transaction there are never two markers under way to a partition; a marker that comes twice,
 or late, ends nothing. With transaction version 2 its epoch says which transaction it ends. Before that
-version, the same epoch goes on: there, a marker is sent to another broker only when it is certain that an
+version, the same epoch continues: there, a marker is sent to another broker only when it is certain that an
 earlier request can no longer arrive, and requests of a connection that was replaced are not handled.
 Where a partition cannot be reached, the coordinator's shard asks again.
 """
@@ -11,25 +11,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.transactions.peer_batches import PeerBatches
 from penstock.coordinator import Producer
-from penstock.errors import ApiError, InvalidProducerEpoch, UnknownServerError, error_for_code
+from penstock.errors import (
+    ApiError,
+    InvalidProducerEpoch,
+    PeerUnavailable,
+    UnknownServerError,
+    error_for_code,
+)
 from penstock.metadata.image import NO_LEADER
+from penstock.metadata.store import StoreError
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.replication.producing import ProduceWait
 from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_2
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import control_marker
 from penstock.wire.codec import Message
-from penstock.wire.records import control_marker
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        HasClock,
+        HasController,
+        HasDelayed,
+        HasGroups,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+        HasPeers,
+    )
+
+    class MarkersParts(
+        HasClock,
+        HasController,
+        HasDelayed,
+        HasGroups,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+        HasPeers,
+        Protocol,
+    ): ...
+
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 MARKERS_TIMEOUT_MS = 30_000
@@ -46,7 +76,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-def write_marker(broker: Broker, partition: Partition, marker: Marker) -> int:
+def write_marker(broker: MarkersParts, partition: Partition, marker: Marker) -> int:
     """End the producer's transaction in this partition. Returns the offset that must be replicated before it
     has ended for good. Raises InvalidProducerEpoch where the partition is past this transaction."""
     partition.check_leader()
@@ -72,20 +102,14 @@ def write_marker(broker: Broker, partition: Partition, marker: Marker) -> int:
     return info.last_offset
 
 
-class _Sent(NamedTuple):
-    """Where a request went that was not answered: it may still arrive there."""
-
-    broker_id: int
-    broker_epoch: int
-
-
 class MarkerWriter:
-    def __init__(self, broker: Broker, report: Callable[[WriteMarkers, set[Key]], None]) -> None:
+    def __init__(self, broker: MarkersParts, report: Callable[[WriteMarkers, set[Key]], None]) -> None:
         """`report(markers, written)` is called when partitions have their marker, or need none."""
         self._broker = broker
         self._report = report
         self._under_way: set[tuple[str, Key]] = set()
-        self._unanswered: dict[tuple[str, Key], _Sent] = {}
+        self._unanswered: dict[tuple[str, Key], int] = {}
+        """The broker to which a request went that was not answered: it may still arrive there."""
         self._requests: PeerBatches[Message, dict[Key, int]] = PeerBatches(broker.loop, self._send)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,13 +119,14 @@ class MarkerWriter:
         written: set[Key] = set()
         behind: dict[Key, tuple[Partition, int]] = {}
         elsewhere: dict[int, list[Key]] = {}
+        unknown: list[Key] = []
         for key in markers.partitions:
             slot = (markers.transactional_id, key)
             if slot in self._under_way:
                 continue
             leader = self._destination(slot, marker)
             if leader is None:
-                written.add(key)  # deleted: nothing is left to be marked
+                unknown.append(key)
             elif leader != broker.id:
                 if leader != NO_LEADER:
                     elsewhere.setdefault(leader, []).append(key)
@@ -111,21 +136,40 @@ class MarkerWriter:
             self._under_way.update((markers.transactional_id, key) for key in behind)
             self._wait(markers, behind)
         for leader, keys in elsewhere.items():
-            self._under_way.update((markers.transactional_id, key) for key in keys)
-            task = broker.loop.create_task(self._deliver(leader, markers, keys))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(markers, keys, self._deliver(leader, markers, keys))
+        if unknown:
+            self._start(markers, unknown, self._look_up(markers, unknown))
         if written or not markers.partitions:
             self._report(markers, written)
 
+    def _start(self, markers: WriteMarkers, keys: list[Key], work: Coroutine[Any, Any, None]) -> None:
+        self._under_way.update((markers.transactional_id, key) for key in keys)
+        task = self._broker.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_up(self, markers: WriteMarkers, keys: list[Key]) -> None:
+        """The image lacks these partitions: it may be behind, or they were deleted and need no marker. The
+        store, asked after the end was decided, knows. Where it cannot be asked, the shard asks again."""
+        try:
+            deleted = await self._broker.controller.missing_partitions(keys)
+        except StoreError as error:
+            log.info("%s has no markers for unknown partitions yet: %s", markers.transactional_id, error)
+            return
+        finally:
+            self._under_way.difference_update((markers.transactional_id, key) for key in keys)
+        if deleted:
+            self._report(markers, deleted)
+
     def _destination(self, slot: tuple[str, Key], marker: Marker) -> int | None:
-        """The broker to send to; None where the partition is gone."""
+        """The broker to send to; None where the image does not have the partition."""
         broker = self._broker
         sent = self._unanswered.get(slot)
         if sent is not None:
-            info = broker.controller.image.brokers.get(sent.broker_id)
-            if marker.transaction_version < TV_2 and info is not None and info.epoch == sent.broker_epoch:
-                return sent.broker_id  # its answer to a later request says that the earlier one is past
+            # Its answer to a later request says that the earlier one is past, also where it was started again
+            # meanwhile: which of its processes got the earlier one is not known here.
+            if marker.transaction_version < TV_2 and sent in broker.controller.image.brokers:
+                return sent
             del self._unanswered[slot]
         key = slot[1]
         partition = broker.partitions.get(key)
@@ -149,10 +193,14 @@ class MarkerWriter:
             offset = write_marker(self._broker, partition, marker)
         except InvalidProducerEpoch as error:
             # The partition has records of a newer epoch: this transaction has ended there.
-            log.warning("%s-%d needs no marker of %s: %s", *key, markers.transactional_id, error)
+            log.warning(
+                "%s-%d: skipped the transaction marker of %s: %s", *key, markers.transactional_id, error
+            )
             written.add(key)
         except ApiError as error:
-            log.warning("%s-%d has no marker of %s yet: %s", *key, markers.transactional_id, error)
+            log.warning(
+                "%s-%d: transaction marker of %s is pending: %s", *key, markers.transactional_id, error
+            )
         else:
             if partition.is_replicated(offset):
                 written.add(key)
@@ -173,14 +221,12 @@ class MarkerWriter:
     async def _deliver(self, leader: int, markers: WriteMarkers, keys: list[Key]) -> None:
         """To the broker that leads these partitions; what it did not write, the shard asks for again."""
         slots = [(markers.transactional_id, key) for key in keys]
-        info = self._broker.controller.image.brokers.get(leader)
-        sent = _Sent(leader, -1 if info is None else info.epoch)
         try:
             codes = await self._requests.ask(leader, _request(markers, keys))
         except PeerUnavailable as error:
-            log.info("%s has no markers on it yet: %s", markers.transactional_id, error)
+            log.info("%s: transaction markers are pending: %s", markers.transactional_id, error)
             if error.sent:
-                self._unanswered.update(dict.fromkeys(slots, sent))
+                self._unanswered.update(dict.fromkeys(slots, leader))
             return
         finally:
             self._under_way.difference_update(slots)
@@ -193,7 +239,9 @@ class MarkerWriter:
                 written.add(key)
             else:
                 name = error_for_code(code).__name__
-                log.info("%s-%d has no marker of %s yet: %s", *key, markers.transactional_id, name)
+                log.info(
+                    "%s-%d: transaction marker of %s is pending: %s", *key, markers.transactional_id, name
+                )
         if written:
             self._report(markers, written)
 

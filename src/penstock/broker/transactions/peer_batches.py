@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from penstock.broker.cluster.peers import PeerUnavailable
+from penstock.errors import PeerUnavailable
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -56,7 +56,7 @@ class PeerBatches(Generic[Item, Answer]):
             answers = await self._send(broker_id, [item for item, _ in batch])
         except Exception as error:  # the border: each of those who wait gets an answer
             if not isinstance(error, PeerUnavailable):
-                log.exception("broker %d could not be asked", broker_id)
+                log.exception("request to broker %d failed", broker_id)
                 error = PeerUnavailable(broker_id, f"it could not be asked: {error}", sent=True)
             for _, waiting in batch:
                 if not waiting.done():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
 from penstock.broker.transactions.append_order import AppendOrder
@@ -18,7 +18,39 @@ from penstock.transactions.shard import TransactionShard, WriteMarkers
 from penstock.transactions.state import PREPARED
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        CanCreateInternalTopics,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasDelayed,
+        HasGroups,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+        HasPeers,
+        HasProducerIds,
+        HasTransactions,
+    )
+
+    class TransactionHostParts(
+        CanCreateInternalTopics,
+        HasClock,
+        HasConfig,
+        HasController,
+        HasDelayed,
+        HasGroups,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+        HasPeers,
+        HasProducerIds,
+        HasTransactions,
+        Protocol,
+    ): ...
+
 
 TRANSACTION_STATE = "__transaction_state"
 _IDS_AT_HAND = 32
@@ -29,7 +61,7 @@ log = logging.getLogger(__name__)
 class ReadyProducerIds:
     """Some producer ids at hand, for a machine that cannot wait for the next block."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TransactionHostParts) -> None:
         self._broker = broker
         self._ready: deque[int] = deque()
         self._filling: asyncio.Task[None] | None = None
@@ -57,7 +89,7 @@ class ReadyProducerIds:
     def _filled(self, task: asyncio.Task[None]) -> None:
         self._filling = None
         if not task.cancelled() and task.exception() is not None:
-            log.error("no producer ids: %s", task.exception())
+            log.error("could not allocate producer ids: %s", task.exception())
 
     def close(self) -> None:
         if self._filling is not None:
@@ -67,7 +99,7 @@ class ReadyProducerIds:
 class TransactionHost(ShardHost[TransactionShard]):
     """The shards of `__transaction_state` that this broker leads, and the writing of their markers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TransactionHostParts) -> None:
         config = broker.config
         self._broker = broker
         self.producer_ids = ReadyProducerIds(broker)
@@ -105,15 +137,12 @@ class TransactionHost(ShardHost[TransactionShard]):
 
     def _report(self, markers: WriteMarkers, written: set[Key]) -> None:
         try:
-            answer = self.call(
-                markers.transactional_id,
-                lambda shard, token, now: shard.markers_written(markers, written, token, now),
+            self.decide(
+                markers.transactional_id, lambda shard, now: shard.markers_written(markers, written, now)
             )
         except ApiError as error:
             log.info("%s: %s", markers.transactional_id, error)
             return
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(_read)
         if not self.is_ending(markers.transactional_id):
             for waiting in self._ending.pop(markers.transactional_id, ()):
                 if not waiting.done():
@@ -143,9 +172,3 @@ class TransactionHost(ShardHost[TransactionShard]):
                 others.remove(waiting)
                 if not others:
                     del self._ending[transactional_id]
-
-
-def _read(future: asyncio.Future[Any]) -> None:
-    """Nobody waits for this answer; a failure has been logged where it happened."""
-    if not future.cancelled():
-        future.exception()

@@ -1,7 +1,7 @@
 """Whether a produce or an offset commit is in its transaction: asked before anything is written (KIP-890).
 
 The coordinator may be another broker, and between its answer and the append the transaction may have ended.
-A guard tells: a marker takes it back, and the append is refused. Without that, a late batch would open a
+A guard shows: a marker takes it back, and the append is refused. Without that, a late batch would open a
 transaction that nobody ends.
 """
 
@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.broker.cluster.peers import PeerUnavailable
 from penstock.broker.transactions.peer_batches import PeerBatches
 from penstock.coordinator import Producer
 from penstock.errors import (
@@ -25,6 +24,8 @@ from penstock.errors import (
     InvalidTxnState,
     NotCoordinator,
     NotEnoughReplicas,
+    OperationNotAttempted,
+    PeerUnavailable,
     ProducerFenced,
     TransactionAbortable,
     error_for_code,
@@ -34,12 +35,26 @@ from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.transactions.state import TV_0, TV_2
 from penstock.wire.api_keys import ApiKey
+from penstock.wire.batches.records import HEADER_SIZE
 from penstock.wire.codec import Message
 from penstock.wire.produce import ProduceRequest
-from penstock.wire.records import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.parts import (
+        HasClock,
+        HasConfig,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+        HasPeers,
+        HasTransactions,
+    )
+
+    class VerificationParts(
+        HasClock, HasConfig, HasId, HasImage, HasLoop, HasPartitions, HasPeers, HasTransactions, Protocol
+    ): ...
+
 
 _PRODUCE_KNOWS_ABORTABLE, _PRODUCE_ADDS = 11, 12
 _ADD_PARTITIONS_VERSION = 5
@@ -75,7 +90,7 @@ def transaction_version(produce_version: int) -> int:
 
 
 def needed_verification(
-    broker: Broker, request: ProduceRequest, buf: bytearray, version: int
+    broker: VerificationParts, request: ProduceRequest, buf: bytearray, version: int
 ) -> Verification | Refused:
     """For a produce with a transactional id: its transactional batches, or what is refused at once."""
     producers: set[Producer] = set()
@@ -112,8 +127,14 @@ def for_producers(error: ApiError, knows_concurrent: bool) -> ApiError:
         return InvalidProducerEpoch(error.message)
     if isinstance(error, ConcurrentTransactions) and knows_concurrent:
         return error
+    # The last one: the coordinator does not know another partition of the same request yet, and added none.
     if isinstance(
-        error, ConcurrentTransactions | CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator
+        error,
+        ConcurrentTransactions
+        | CoordinatorLoadInProgress
+        | CoordinatorNotAvailable
+        | NotCoordinator
+        | OperationNotAttempted,
     ):
         # Kafka's choice: old clients try again without asking for metadata first.
         return NotEnoughReplicas(f"the transaction cannot be verified now: {error}")
@@ -123,7 +144,7 @@ def for_producers(error: ApiError, knows_concurrent: bool) -> ApiError:
 class Verifier:
     """Asks the coordinators of transactions, here or on other brokers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: VerificationParts) -> None:
         self._broker = broker
         self._requests: PeerBatches[Verification, Refused] = PeerBatches(broker.loop, self._send)
 

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import cluster_options, complete_topics, json_option
+from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, plural, table
 from penstock.cli.wire_client import WireCluster
 from penstock.errors import error_for_code

@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.client import Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.cli.options import cluster_options, json_option
+from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import note
 from penstock.cli.records.positions import find_range, parse_position
 from penstock.cli.records.reader import read_records, stop_on_interrupt

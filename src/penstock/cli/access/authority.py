@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from penstock.cli.failure import CommandFailed
-from penstock.cli.secret_files import write_secret
+from penstock.cli.options.secret_files import write_secret
 
 try:
     from cryptography import x509

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import json_option
+from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
 
 _HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -15,7 +15,7 @@ _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @click.group()
 def certs() -> None:
-    """Make a test authority and certificates, as PEM files."""
+    """Create a test authority and certificates, as PEM files."""
 
 
 @certs.command()
@@ -28,7 +28,13 @@ def certs() -> None:
     help=f"A name or address of the server (repeatable).  [default: {', '.join(_HOSTS)}]",
 )
 @click.option("--server", metavar="NAME", default="server", show_default=True, help="The server's file.")
-@click.option("--client", "clients", metavar="NAME", multiple=True, help="A client as well (repeatable).")
+@click.option(
+    "--client",
+    "clients",
+    metavar="NAME",
+    multiple=True,
+    help="Also create a certificate for this client (repeatable).",
+)
 @click.option(
     "--days",
     metavar="N",
@@ -41,10 +47,10 @@ def certs() -> None:
 def create(
     directory: Path, hosts: tuple[str, ...], server: str, clients: tuple[str, ...], days: int, as_json: bool
 ) -> None:
-    """Make an authority, a server certificate and client certificates in DIRECTORY.
+    """Create a certificate authority, a server certificate and client certificates in DIRECTORY.
 
     ca.pem is for clients to trust. SERVER.pem and NAME.pem each have a key and its certificate, for
-    `ssl.keystore.location`. An authority that is there already issues the new certificates. Its key, ca.key,
+    `ssl.keystore.location`. An existing authority issues the new certificates. Its key, ca.key,
     is not encrypted: use it for tests and for one machine.
 
     \b
@@ -58,7 +64,7 @@ def create(
         if not valid_name(name) or name == "ca":
             raise click.UsageError(f"'{name}' cannot be a certificate's name: use letters, digits and .@_-")
     if len(set(names)) != len(names):
-        raise click.UsageError("each --server and --client needs a name of its own")
+        raise click.UsageError("each --server and --client needs its own name")
     try:
         authority = Authority.open(directory, "Penstock test CA", days)
         served = hosts or _HOSTS

@@ -9,9 +9,9 @@ import click
 
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import cluster_options, json_option
+from penstock.cli.options.properties import key_values
+from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.properties import key_values
 from penstock.cli.wire_client import WireCluster
 from penstock.errors import error_for_code
 from penstock.wire.api_keys import ApiKey
@@ -43,7 +43,7 @@ def _entity(given: dict[str, str | None]) -> list[Message]:
 
 @click.group()
 def quotas() -> None:
-    """List and change quotas: how much clients may have."""
+    """List and change the quotas of clients."""
 
 
 @quotas.command("list")

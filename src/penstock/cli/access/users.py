@@ -9,14 +9,14 @@ import click
 
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed, did_you_mean
-from penstock.cli.options import cluster_options, json_option
+from penstock.cli.options.secret_files import password_options, read_password
+from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.secret_files import password_options, read_password
 from penstock.cli.wire_client import WireCluster
+from penstock.credentials.scram import MAX_ITERATIONS, MIN_ITERATIONS, salted_password
 from penstock.errors import error_for_code
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from penstock.wire.scram import MAX_ITERATIONS, MIN_ITERATIONS, salted_password
 
 _NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _NAMES = {number: name for name, number in _NUMBERS.items()}
@@ -62,8 +62,8 @@ def add(
 ) -> None:
     """Add a user, or give a user a new password.
 
-    Without an option the password is asked for. What is sent is derived from it. The default mechanism is
-    SCRAM-SHA-512. A user may do nothing until `penstock acls allow` says what, where the cluster has ACLs.
+    Without an option, prompts for the password. Only a salted hash is sent. The default mechanism is
+    SCRAM-SHA-512. On a cluster with ACLs, a new user may do nothing until `penstock acls allow` allows it.
 
     \b
     penstock users add alice
@@ -103,7 +103,7 @@ def list_users(as_json: bool, cluster: Cluster) -> None:
 def delete(name: str, mechanisms: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     """Delete a user, or only its login with a mechanism.
 
-    Logins that stand go on until they end (connections.max.reauth.ms); new ones are refused at once.
+    Existing sessions continue until they expire (connections.max.reauth.ms). New logins fail immediately.
     """
     with WireCluster(cluster) as wire:
         found = known_users(wire)
@@ -137,7 +137,7 @@ def hash_password(
     """Print the line of a user for a users file, with a salted hash of the password.
 
     Such files are for the registry, the SQL server and metrics (--auth-file), and, without a role, for PLAIN
-    on brokers (penstock.sasl.plain.users.file). No cluster is asked.
+    on brokers (penstock.sasl.plain.users.file). Needs no cluster.
 
     \b
     penstock users hash alice --role write >> users

@@ -24,7 +24,7 @@ from penstock.cli.cluster.state import (
     reassign,
 )
 from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.cli.options import cluster_options, complete_topics, json_option
+from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, human_bytes, note, plural, table
 from penstock.cli.wire_client import WireCluster, failure
 from penstock.errors import ApiError, ElectionNotNeeded
@@ -46,9 +46,9 @@ throttle_option = click.option(
     "--throttle",
     metavar="BYTES",
     type=click.IntRange(min=1),
-    help="Copy at most so many bytes in a second on each broker, until it is done.",
+    help="Limit the copying on each broker to this many bytes a second, until it is done.",
 )
-no_wait_option = click.option("--no-wait", is_flag=True, help="Begin, and do not wait until it is done.")
+no_wait_option = click.option("--no-wait", is_flag=True, help="Start, and do not wait until it is done.")
 preview_option = click.option("--preview", is_flag=True, help="Show what would be moved, and move nothing.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -57,7 +57,7 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def cluster() -> None:
     """Describe the cluster, move partitions, elect leaders.
 
-    Without a command it is described.
+    Without a command, describe the cluster.
     """
 
 
@@ -65,7 +65,7 @@ def cluster() -> None:
 @json_option
 @cluster_options
 def describe(as_json: bool, cluster: Cluster) -> None:
-    """Show the brokers, what each carries, and what is not as it should be."""
+    """Show the brokers with their replicas, and partitions that are offline or under-replicated."""
     future = cluster.admin.describe_cluster(request_timeout=cluster.timeout)
     found = cluster.wait(future, "cannot describe the cluster")
     controller = found.controller.id if found.controller is not None else None
@@ -173,7 +173,7 @@ def rebalance_command(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Even out replicas and leaders over the brokers, with as few copies as that takes."""
+    """Balance replicas and leaders over the brokers, moving as little as possible."""
     state = _state(cluster)
     _check_topics(state, topics)
     placed = {key: one for key, one in state.placed.items() if not topics or key[0] in topics}
@@ -198,14 +198,16 @@ def decommission(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Move everything off a broker, so that it can be stopped for good. It may be down already."""
+    """Move all replicas off a broker, so that it can be removed. It may already be down."""
     empty = f"Broker {broker} has nothing. It can be stopped."
     begun = False
     while True:
         state = _state(cluster)
         if broker not in state.racks and not any(broker in placed for placed in state.placed.values()):
             known = ", ".join(map(str, sorted(state.racks)))
-            raise CommandFailed(f"there is no broker {broker}, and nothing is on it; there are {known}.")
+            raise CommandFailed(
+                f"broker {broker} does not exist and has no replicas; the cluster has {known}."
+            )
         try:
             moves = vacate(state.placed, state.racks, broker)
         except TooFewBrokers as error:
@@ -228,7 +230,7 @@ def decommission(
     "wanted",
     metavar="TOPIC:PARTITION=B1,B2",
     multiple=True,
-    help="The brokers that a partition shall be on; the first is to lead it.",
+    help="The target brokers of a partition; the first becomes its preferred leader.",
 )
 @click.option(
     "--file",
@@ -237,9 +239,13 @@ def decommission(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Moves as JSON, in the form of kafka-reassign-partitions.",
 )
-@click.option("--status", is_flag=True, help="Show what moves now; lifts a throttle that nobody needs.")
-@click.option("--wait", is_flag=True, help="Wait until nothing moves any more.")
-@click.option("--cancel", is_flag=True, help="Call back what moves now, or only --topic.")
+@click.option(
+    "--status",
+    is_flag=True,
+    help="Show ongoing reassignments, and remove a throttle that is no longer needed.",
+)
+@click.option("--wait", is_flag=True, help="Wait until no reassignment is ongoing.")
+@click.option("--cancel", is_flag=True, help="Cancel all ongoing reassignments, or only those of --topic.")
 @click.option("--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only this topic.")
 @throttle_option
 @no_wait_option
@@ -257,7 +263,7 @@ def reassign_command(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Move partitions to the brokers you name; see how far it is, or call it back."""
+    """Move partitions to other brokers; show or cancel ongoing reassignments."""
     chosen = [bool(wanted or file), status, wait, cancel]
     if sum(chosen) != 1:
         raise click.UsageError("give --move or --file, or one of --status, --wait and --cancel")
@@ -278,7 +284,7 @@ def reassign_command(
             cluster,
             state,
             moves,
-            "The partitions are there already.",
+            "The replicas are already in place.",
             False,
             throttle,
             no_wait,
@@ -320,7 +326,7 @@ def _cancel(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> None:
 @click.option(
     "--unclean",
     is_flag=True,
-    help="Where there is no leader, take a replica that is not in sync: records may be lost.",
+    help="Elect a replica that is not in sync where no in-sync replica is available. May lose records.",
 )
 @yes_option
 @json_option
@@ -328,7 +334,7 @@ def _cancel(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> None:
 def elect_command(
     topic: str | None, partitions: tuple[int, ...], unclean: bool, yes: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Let the preferred replicas lead: the first of each partition, where it is up and in sync."""
+    """Elect the preferred leaders: the first replica of each partition, if it is in sync."""
     if partitions and topic is None:
         raise click.UsageError("--partition needs --topic")
     state = _state(cluster)
@@ -339,7 +345,7 @@ def elect_command(
             topic: list(partitions) or [index for name, index in sorted(state.partitions) if name == topic]
         }
     if unclean and not yes:
-        click.confirm("Records that were acknowledged may be lost. Go on?", abort=True, err=True)
+        click.confirm("Acknowledged records may be lost. Continue?", abort=True, err=True)
     with WireCluster(cluster) as wire:
         results = _asking(
             lambda: elect(wire, asked, UNCLEAN if unclean else PREFERRED), "cannot elect leaders"

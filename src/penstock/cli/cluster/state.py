@@ -151,7 +151,7 @@ def reassign(wire: WireCluster, wanted: Mapping[Key, Sequence[int] | None]) -> d
 def elect(
     wire: WireCluster, partitions: Mapping[str, Sequence[int]] | None, election: int
 ) -> dict[Key, ApiError | None]:
-    """What became of each partition; of all (None) only those that had to change are told."""
+    """What became of each partition; of all (None) only those that had to change are reported."""
     asked = None
     if partitions is not None:
         asked = [Message(topic=name, partitions=list(indexes)) for name, indexes in partitions.items()]

@@ -13,9 +13,9 @@ import click
 from penstock.cli.connect.files import read_connector
 from penstock.cli.connect.serve import run_worker, worker_options
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import FILE, json_option
+from penstock.cli.options.properties import key_values
+from penstock.cli.options.shared import FILE, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.properties import key_values
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 _TIMEOUT = 120.0
@@ -29,9 +29,9 @@ def connect(context: click.Context, /, **given: Any) -> None:
     """Run a Connect worker, or manage the connectors of one.
 
     Without a command it runs a worker with Kafka Connect's REST API, until Ctrl-C or SIGTERM. Start several
-    with the same --group: they share the work, and take over from one that dies. The commands ask a worker
-    that runs, at --url; they log in as PENSTOCK_CONNECT_USER (NAME:PASSWORD), and trust the authority in the
-    file PENSTOCK_CONNECT_CA.
+    with the same --group: they share the work, and take over from one that dies. The commands send requests
+    to a running worker at --url; they log in as PENSTOCK_CONNECT_USER (NAME:PASSWORD), and trust the
+    authority in the file PENSTOCK_CONNECT_CA.
 
     \b
       penstock connect --bootstrap kafka-1:9092
@@ -212,7 +212,7 @@ def _done(name: str, what: str, as_json: bool) -> None:
         note(f"Connector {name}: {what}.")
 
 
-_changes("pause", "Pause a connector: its tasks keep their place and read no more.")
+_changes("pause", "Pause a connector: its tasks stay assigned and process nothing.")
 _changes("resume", "Resume a connector that is paused or stopped.")
 _changes("stop", "Stop a connector and its tasks; its offsets can then be changed.")
 
@@ -221,13 +221,13 @@ _changes("stop", "Stop a connector and its tasks; its offsets can then be change
 @name_argument
 @click.option("--task", type=click.IntRange(0), help="Only this task.")
 @click.option("--tasks", "include_tasks", is_flag=True, help="The tasks, too.")
-@click.option("--failed", "only_failed", is_flag=True, help="Only what has failed.")
+@click.option("--failed", "only_failed", is_flag=True, help="Only failed connectors and tasks.")
 @url_option
 @json_option
 def restart(
     name: str, task: int | None, include_tasks: bool, only_failed: bool, url: str, as_json: bool
 ) -> None:
-    """Restart a connector, one of its tasks, or what has failed."""
+    """Restart a connector, one of its tasks, or all that failed."""
     if task is not None:
         ask(url, "POST", _path(name, "tasks", str(task), "restart"))
     else:
@@ -241,21 +241,21 @@ def restart(
 @url_option
 @json_option
 def delete(name: str, url: str, as_json: bool) -> None:
-    """Delete a connector. Its offsets stay, for one of the same name."""
+    """Delete a connector. Its offsets are kept for a connector with the same name."""
     ask(url, "DELETE", _path(name))
     _done(name, "deleted", as_json)
 
 
 @connect.command()
 @name_argument
-@click.option("--reset", is_flag=True, help="Delete them: a stopped connector begins from the start.")
+@click.option("--reset", is_flag=True, help="Delete the offsets: the connector starts from the beginning.")
 @click.option(
     "--set", "given", metavar="FILE", type=FILE, help="Set them from a JSON file, as --json prints it."
 )
 @url_option
 @json_option
 def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) -> None:
-    """Show how far a connector has come; set or reset it while it is stopped."""
+    """Show the offsets of a connector; set or reset them while it is stopped."""
     import json
     from pathlib import Path
 
@@ -286,9 +286,9 @@ def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) 
 @connect.command()
 @click.argument("name")
 @click.option(
-    "--directory", metavar="DIR", type=click.Path(file_okay=False), help="Where; by default ./NAME."
+    "--directory", metavar="DIR", type=click.Path(file_okay=False), help="The directory. Default: ./NAME."
 )
-@click.option("--sink", is_flag=True, help="A sink connector; a source by default.")
+@click.option("--sink", is_flag=True, help="Write a sink connector. Default: a source connector.")
 @json_option
 def new(name: str, directory: str | None, sink: bool, as_json: bool) -> None:
     """Write the skeleton of a connector, with a test that passes."""

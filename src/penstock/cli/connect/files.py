@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.properties import read_properties
+from penstock.cli.options.properties import read_properties
 
 
 def read_connector(path: str) -> dict[str, str]:

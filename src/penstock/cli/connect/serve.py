@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import FILE, Options, address_options, client_of, json_option, options
+from penstock.cli.options.properties import key_values, read_properties
+from penstock.cli.options.serving import access_of, serving_options
+from penstock.cli.options.shared import FILE, Options, address_options, client_of, json_option, options
 from penstock.cli.output import emit_json
-from penstock.cli.properties import key_values, read_properties
-from penstock.cli.serving_options import access_of, serving_options
 from penstock.errors import PenstockError
 
 

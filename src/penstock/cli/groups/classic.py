@@ -1,4 +1,4 @@
-"""Classic groups as the broker tells them, for those that confluent-kafka's admin client cannot describe.
+"""Classic groups as the broker reports them, for those that confluent-kafka's admin client cannot describe.
 
 It knows consumers only, and gives a group up whose assignment it cannot read; such a group has offsets and
 members all the same.

@@ -16,7 +16,7 @@ from penstock.cli.failure import CommandFailed
 from penstock.cli.groups.model import Group, Member, PartitionLag, UnknownGroup
 from penstock.cli.groups.reset import reset
 from penstock.cli.groups.state import STATES, TYPES, describe_groups, list_groups
-from penstock.cli.options import DEFAULT_BOOTSTRAP, cluster_options, complete_topics, json_option
+from penstock.cli.options.shared import DEFAULT_BOOTSTRAP, cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.results import report_each
 
@@ -211,7 +211,7 @@ def longest_lag(partitions: Iterable[PartitionLag]) -> float | None:
     shell_complete=complete_topics,
     help="Only this topic (repeatable).",
 )
-@click.option("--watch", "-w", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--watch", "-w", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--interval",
     metavar="SECONDS",
@@ -279,7 +279,7 @@ def _show_lag(
 
 @groups.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups)
-@click.option("--if-exists", is_flag=True, help="A group that is not there is not a failure.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if the group does not exist.")
 @json_option
 @cluster_options
 def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ TopicPartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One group of ListGroups. `type` and `state` are "Unknown" where a broker does not tell them."""
+    """One group of ListGroups. `type` and `state` are "Unknown" where a broker does not report them."""
 
     group: str
     type: str

@@ -13,7 +13,7 @@ from penstock.cli.client import EARLIEST, LATEST, Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.groups.model import Group, TopicPartitionKey, UnknownGroup
 from penstock.cli.groups.state import committed_offsets, find_groups, list_groups
-from penstock.cli.options import cluster_options, complete_topics, json_option
+from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, plural, table
 from penstock.cli.records.positions import Position, find_range, parse_time
 
@@ -30,8 +30,8 @@ class Move:
 
 @click.command()
 @click.argument("group")
-@click.option("--to-earliest", is_flag=True, help="To the first record that is there.")
-@click.option("--to-latest", is_flag=True, help="To the end: what is there now is not consumed.")
+@click.option("--to-earliest", is_flag=True, help="To the earliest available record.")
+@click.option("--to-latest", is_flag=True, help="To the end of the log, skipping all current records.")
 @click.option("--to-offset", metavar="N", type=click.IntRange(min=0), help="To this offset.")
 @click.option(
     "--to-time", metavar="TIME", help="To the first record at or after TIME: ISO 8601, ms since 1970, -15m."
@@ -55,7 +55,7 @@ class Move:
     multiple=True,
     help="Only this partition of the one --topic (repeatable).",
 )
-@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would be done.")
+@click.option("--execute", is_flag=True, help="Change the offsets. Without this, only show the changes.")
 @json_option
 @cluster_options
 def reset(
@@ -73,7 +73,7 @@ def reset(
 ) -> None:
     """Move a group's committed offsets; without --execute, only show where to.
 
-    The group must have no active members. Offsets that a partition does not have become the nearest it has.
+    The group must have no active members. An offset out of range becomes the nearest valid one.
     """
     position = _position(to_earliest, to_latest, to_offset, to_time, shift)
     if partitions and len(topics) != 1:
@@ -169,7 +169,7 @@ def _choose(
         if topic in known and partition < len(known[topic].partitions):
             chosen.setdefault(topic, []).append(partition)
         else:
-            note(f"{topic}-{partition} is gone; its offset stays as it is.")
+            note(f"{topic}-{partition} does not exist; its offset is unchanged.")
     return chosen
 
 

@@ -70,7 +70,7 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
     if kind == "changed":
         return [f"changed: {', '.join(event['files'])}"]
     if kind == "error":
-        return [f"not applied, the running version goes on: {event['error']}"]
+        return [f"not applied, the running version continues: {event['error']}"]
     if kind == "plan":
         lines = ["plan:"]
         for change in event["changes"]:

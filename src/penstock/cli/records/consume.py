@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.client import Cluster, choose_partitions
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import cluster_options, json_option, topic_argument
+from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import note, plural, progress
 from penstock.cli.records.formats import (
     FORMATS,
@@ -69,7 +69,7 @@ class FormatType(click.ParamType[str]):
     "--group",
     "-g",
     metavar="GROUP",
-    help="As a member of this consumer group: go on where it is, and commit what was printed. "
+    help="Join this consumer group: continue at its committed offsets, and commit what was printed. "
     "--from is then earliest or latest, for where it has no offset.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records until Ctrl-C.")
@@ -106,7 +106,7 @@ class FormatType(click.ParamType[str]):
     type=click.Choice(("fail", "skip")),
     default="fail",
     show_default=True,
-    help="What to do with a record that does not decode: stop, or leave it out with a warning.",
+    help="What to do with a record that does not decode: stop, or skip it with a warning.",
 )
 @read_options
 @click.option(

@@ -119,7 +119,7 @@ def _decode_json(line: bytes, json_parts: frozenset[str]) -> OutgoingRecord:
     if not isinstance(fields, dict):
         raise BadRecord('not a JSON object such as {"key": "k", "value": "v"}')
     known = {"key", "value", "key_base64", "value_base64", "headers", "partition", "timestamp"}
-    # What consume adds is no field of a new record, and is passed over.
+    # What consume adds is no field of a new record, and is skipped.
     unknown = fields.keys() - known - _OF_CONSUME
     if unknown:
         raise BadRecord(f"unknown field '{min(unknown)}' (known: {', '.join(sorted(known))})")

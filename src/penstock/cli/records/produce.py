@@ -13,9 +13,9 @@ import click
 
 from penstock.cli.client import Cluster, choose_partitions, topic_infos
 from penstock.cli.failure import CommandFailed, UnknownTopic, reason
-from penstock.cli.options import cluster_options, json_option, topic_argument
+from penstock.cli.options.properties import key_values
+from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import Progress, emit_json, human_bytes, note, plural, progress
-from penstock.cli.properties import key_values
 from penstock.cli.records.formats import FORMATS, BadRecord, Headers, OutgoingRecord, line_decoder, unescape
 from penstock.cli.records.schemas import PartSchema, record_encoder, write_options
 from penstock.cli.schemas.registry_options import RegistryAt
@@ -69,7 +69,7 @@ class Deliveries:
 @click.option(
     "--key-separator", "-k", metavar="SEP", help=r"A line is KEY SEP VALUE. \t is a tab. Without it, no key."
 )
-@click.option("--null-value", metavar="MARK", help="A value that is MARK becomes null, a tombstone.")
+@click.option("--null-value", metavar="MARK", help="A value equal to MARK is written as null, a tombstone.")
 @click.option(
     "--header", "-H", "headers", metavar="KEY=VALUE", multiple=True, help="A header for every record."
 )
@@ -82,7 +82,7 @@ class Deliveries:
     type=click.Choice(("all", "1", "0")),
     default="all",
     show_default=True,
-    help="Who must have a record before it counts. With all, retries neither duplicate nor reorder.",
+    help="Which replicas must have a record before it is acknowledged; all also makes retries idempotent.",
 )
 @write_options
 @json_option
@@ -149,7 +149,7 @@ def _write(
     common: Headers,
     as_json: bool,
 ) -> None:
-    """Sends all records, waits for each, and tells what became of them."""
+    """Sends all records, waits for each, and shows what became of them."""
     deliveries = Deliveries()
     bad_line: str | None = None
     interrupted = False
@@ -219,7 +219,7 @@ def _decoded(stream: IO[bytes], decode: Any, bar: Progress) -> Iterator[Outgoing
 
 
 def _check_target(cluster: Cluster, producer: Producer, topic: str, partition: int | None) -> None:
-    """Ask for the topic first: the broker makes it now, if it makes topics by itself, or says no.
+    """Ask for the topic first: the broker makes it now, if it creates topics automatically, or says no.
 
     librdkafka alone would keep the records for a long time before it gives an unknown topic up.
     """

@@ -147,7 +147,7 @@ def _on_error(
         raise UnknownTopic(topic, cluster.topics())
     if error.code() in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE):
         raise CommandFailed(
-            f"{topic}-{partition}: the records from offset {offset} on are gone (retention or deletion); "
+            f"{topic}-{partition}: records from offset {offset} on were deleted (by retention or a user); "
             "start again with --from earliest."
         )
     # librdkafka looks for a group's coordinator, which a reader by assignment does not use and may not see.

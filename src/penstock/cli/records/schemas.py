@@ -58,7 +58,7 @@ def read_options(command: Callable[..., None]) -> Callable[..., None]:
         decorated = click.option(
             f"--{part}-subject",
             metavar="SUBJECT",
-            help=f"In whose context the ids of {part}s are. Default: the default context.",
+            help=f"The subject whose context has the ids of {part}s. Default: the default context.",
         )(decorated)
     return _formats(decorated, "Decode {}s by the schema ids in them, and print JSON.")
 
@@ -86,7 +86,9 @@ def write_options(command: Callable[..., None]) -> Callable[..., None]:
 
     decorated = registry_options_of_clients(with_parts)
     decorated = click.option(
-        "--no-register", is_flag=True, help="A schema of a file must be in the registry already."
+        "--no-register",
+        is_flag=True,
+        help="Do not register the schema of the file: it must already be in the registry.",
     )(decorated)
     for part in reversed(PARTS):
         for option in (
@@ -98,7 +100,7 @@ def write_options(command: Callable[..., None]) -> Callable[..., None]:
                 f"{part}_references",
                 metavar="NAME=SUBJECT:VERSION",
                 multiple=True,
-                help="A schema that the one of the file uses, and the name it has there.",
+                help="A schema that the file imports, and the name it uses for it.",
             ),
             click.option(f"--{part}-subject", metavar="SUBJECT", help=f"Default: TOPIC-{part}."),
             click.option(
@@ -204,7 +206,7 @@ def _schema(client: RegistryClient, topic: str, part: PartSchema, register: bool
             if error.status != 404:
                 raise
             raise CommandFailed(
-                f"the registry has no schema for {part.part}s: there is no subject '{subject}'. "
+                f"the registry has no schema for {part.part}s: subject '{subject}' does not exist. "
                 f"Give a schema with --{part.part}-schema FILE."
             ) from error
     assert part.form is not None

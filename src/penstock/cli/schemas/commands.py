@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import CommandFailed, did_you_mean
-from penstock.cli.options import json_option
+from penstock.cli.options.properties import key_values
+from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json, note, plural, table
-from penstock.cli.properties import key_values
 from penstock.cli.schemas.files import TYPES, read_schema, references_of, type_of
 from penstock.cli.schemas.reasons import incompatible, measure, take_apart, tell
 from penstock.cli.schemas.registry_options import LEVELS, RegistryAt, registry_options
@@ -29,9 +29,13 @@ reference_option = click.option(
     "references",
     metavar="NAME=SUBJECT:VERSION",
     multiple=True,
-    help="A schema that this one uses, and the name it has there.",
+    help="A schema that this one imports, and the name it uses for it.",
 )
-normalize_option = click.option("--normalize", is_flag=True, help="Without what carries no meaning.")
+normalize_option = click.option(
+    "--normalize",
+    is_flag=True,
+    help="Normalize the schema first, so that formatting and order do not matter.",
+)
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 
 
@@ -55,7 +59,7 @@ def schemas() -> None:
 
 @schemas.command("list")
 @click.argument("prefix", default="")
-@click.option("--deleted", is_flag=True, help="Also subjects and versions that are deleted softly.")
+@click.option("--deleted", is_flag=True, help="Also soft-deleted subjects and versions.")
 @json_option
 @registry_options
 def list_schemas(prefix: str, deleted: bool, as_json: bool, registry: RegistryAt) -> None:
@@ -93,7 +97,7 @@ def list_schemas(prefix: str, deleted: bool, as_json: bool, registry: RegistryAt
 @click.argument("subject", required=False)
 @click.option("--version", type=VersionType(), default="latest", show_default=True, help="Which version.")
 @click.option("--id", "schema_id", metavar="N", type=click.IntRange(0), help="By its id, without a subject.")
-@click.option("--raw", is_flag=True, help="The text as it is stored, not laid out.")
+@click.option("--raw", is_flag=True, help="Print the text as stored, without formatting.")
 @json_option
 @registry_options
 def show(
@@ -217,7 +221,7 @@ def check(
 )
 @type_option
 @reference_option
-@click.option("--text", is_flag=True, help="As a difference of lines.")
+@click.option("--text", is_flag=True, help="Show a line diff.")
 @click.option("--exit-code", is_flag=True, help="Exit code 1 when there is a difference.")
 @json_option
 @registry_options
@@ -299,11 +303,13 @@ def diff(
 @schemas.command()
 @click.argument("subject")
 @click.option("--version", type=VersionType(), help="Only this version.")
-@click.option("--permanent", is_flag=True, help="For good, not softly: ids of records may no longer resolve.")
+@click.option(
+    "--permanent", is_flag=True, help="Delete permanently. Records with its id may no longer decode."
+)
 @json_option
 @registry_options
 def delete(subject: str, version: str | None, permanent: bool, as_json: bool, registry: RegistryAt) -> None:
-    """Delete a subject or one version: softly, so that its id still resolves, or for good."""
+    """Delete a subject or one version: softly, so that its id still resolves, or permanently."""
     from penstock.registry.client import Refused
 
     path = ("subjects", subject) if version is None else ("subjects", subject, "versions", version)
@@ -339,8 +345,10 @@ def delete(subject: str, version: str | None, permanent: bool, as_json: bool, re
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another setting; JSON, or a bare word."
 )
-@click.option("--unset", is_flag=True, help="Take back what is set here: what is above counts again.")
-@click.option("--force", is_flag=True, help="Set the mode IMPORT although there are schemas.")
+@click.option(
+    "--unset", is_flag=True, help="Remove this setting, so that the setting of the next level applies again."
+)
+@click.option("--force", is_flag=True, help="Set the mode IMPORT although schemas exist.")
 @json_option
 @registry_options
 def config(
@@ -401,14 +409,14 @@ def config(
     "-o",
     required=True,
     type=click.Path(),
-    help="A file of JSON lines (- is stdout), or a directory, which ends in / or is there.",
+    help="A file of JSON lines (- is stdout), or a directory (ends in /, or exists).",
 )
 @json_option
 @registry_options
 def export(prefix: str, output: str, as_json: bool, registry: RegistryAt) -> None:
     """Write all subjects, or those that begin with PREFIX, with versions, ids, configurations and modes.
 
-    Schemas come after those that they refer to, which are written along. `schemas import` loads them.
+    Referenced schemas are included, and come first. `schemas import` loads the result.
     """
     from penstock.cli.schemas.export import export_to
 
@@ -423,13 +431,13 @@ def export(prefix: str, output: str, as_json: bool, registry: RegistryAt) -> Non
 
 @schemas.command("import")
 @click.argument("source", type=click.Path(exists=True, allow_dash=True))
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @json_option
 @registry_options
 def import_schemas(source: str, dry_run: bool, as_json: bool, registry: RegistryAt) -> None:
-    """Load what `export` wrote: ids and versions stay. What is there already is passed over.
+    """Load what `export` wrote, with the same ids and versions. Schemas that already exist are skipped.
 
-    So an import that was cut off is simply run again. A version or id that is taken by another schema is an
+    An interrupted import can be run again. A version or id that is taken by another schema is an
     error, and is found before anything is written.
     """
     from penstock.cli.schemas.load import import_from
@@ -440,7 +448,7 @@ def import_schemas(source: str, dry_run: bool, as_json: bool, registry: Registry
         emit_json({"source": source, "dry_run": dry_run, **counts})
     else:
         verb = "would be imported" if dry_run else "imported"
-        note(f"{plural(counts['imported'], 'schema')} {verb}, {counts['present']:,} were there already.")
+        note(f"{plural(counts['imported'], 'schema')} {verb}, {counts['present']:,} already existed.")
 
 
 # Inside

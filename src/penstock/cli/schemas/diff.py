@@ -96,7 +96,7 @@ def _avro(schema: Any, place: str, open_: list[Any]) -> Iterator[tuple[str, str]
 
 
 def _avro_field(field: Any, place: str, inside: list[Any]) -> Iterator[tuple[str, str]]:
-    from penstock.registry.formats.avro_model import MISSING
+    from penstock.registry.formats.avro.model import MISSING
 
     below = _avro(field.type, place, inside)
     _, said = next(below)

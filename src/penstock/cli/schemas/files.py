@@ -28,7 +28,7 @@ def read_schema(path: str) -> str:
     except UnicodeDecodeError:
         raise CommandFailed(f"{path} is not text in UTF-8.") from None
     if not text.strip():
-        raise CommandFailed(f"{'stdin' if path == '-' else path} is empty: there is no schema in it.")
+        raise CommandFailed(f"{'stdin' if path == '-' else path} is empty: no schema found.")
     return text
 
 

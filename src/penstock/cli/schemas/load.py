@@ -71,7 +71,9 @@ def read_export(source: str) -> Exported:
             if kind == "export":
                 header = line
                 if line["format"] != FORMAT:
-                    raise CommandFailed(f"{where}: format {line['format']} is not known here, but {FORMAT}.")
+                    raise CommandFailed(
+                        f"{where}: format {line['format']} is not supported, only {FORMAT} is."
+                    )
             elif kind == "schema":
                 if "file" in line:
                     if Path(line["file"]).is_absolute() or ".." in Path(line["file"]).parts:
@@ -130,7 +132,7 @@ def _is_there(line: Json, there: dict[Place, RegisteredSchema]) -> bool:
     if found.id == line["id"]:
         return True
     raise CommandFailed(
-        f"{line['subject']} version {line['version']} is there with the id {found.id}, in the export it has "
+        f"{line['subject']} version {line['version']} exists with id {found.id}, but the export has id "
         f"{line['id']}: nothing was imported."
     )
 

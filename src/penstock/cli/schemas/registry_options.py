@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import FILE, Options, options
+from penstock.cli.options.shared import FILE, Options, options
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def registry_address(what: str) -> Options:
             type=FILE,
             envvar="PENSTOCK_REGISTRY_CA",
             show_envvar=True,
-            help="PEM: who signed its certificate.",
+            help="PEM: the certificate authority of the registry.",
         ),
-        click.option("--registry-cert", metavar="FILE", type=FILE, help="PEM: our own certificate."),
+        click.option("--registry-cert", metavar="FILE", type=FILE, help="PEM: the client certificate."),
         click.option("--registry-key", metavar="FILE", type=FILE, help="Its key."),
     )
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import address_options, client_of, json_option
+from penstock.cli.options.serving import access_of, serving_options
+from penstock.cli.options.shared import address_options, client_of, json_option
 from penstock.cli.output import emit_json
 from penstock.cli.schemas.registry_options import LEVELS
-from penstock.cli.serving_options import access_of, serving_options
 from penstock.errors import PenstockError
 
 
@@ -52,8 +52,8 @@ def registry(
 ) -> None:
     """Run a schema registry with Confluent's REST API.
 
-    Schemas are kept in a topic of the cluster. Start several on one topic: one leads and writes, all answer.
-    It runs until Ctrl-C or SIGTERM, which stop it cleanly.
+    Schemas are kept in a topic of the cluster. Start several on one topic: one is the leader and writes, all
+    respond. It runs until Ctrl-C or SIGTERM, which stop it cleanly.
 
     \b
       penstock registry --bootstrap kafka-1:9092,kafka-2:9092

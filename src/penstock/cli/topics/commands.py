@@ -9,9 +9,9 @@ import click
 
 from penstock.cli.client import EARLIEST, LATEST, Cluster, TopicInfo, admin_types
 from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.cli.options import cluster_options, complete_topic_configs, complete_topics, json_option
+from penstock.cli.options.properties import topic_settings
+from penstock.cli.options.shared import cluster_options, complete_topic_configs, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.properties import topic_settings
 from penstock.cli.results import report_each
 from penstock.cli.topics.configs import Setting, describe_configs
 
@@ -52,7 +52,7 @@ def topics() -> None:
     shell_complete=complete_topic_configs,
     help="A topic setting, such as retention.ms=3600000.",
 )
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is not a failure.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
 @click.option("--validate-only", is_flag=True, help="Check, and create nothing.")
 @json_option
 @cluster_options
@@ -83,7 +83,7 @@ def create(
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Also the topics that Kafka keeps for itself (__...).")
+@click.option("--internal", is_flag=True, help="Also Kafka's internal topics (__...).")
 @json_option
 @cluster_options
 def list_topics(internal: bool, as_json: bool, cluster: Cluster) -> None:
@@ -156,7 +156,7 @@ def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
 def alter(
     names: tuple[str, ...], partitions: int, validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Give topics more partitions. Keys written from now on may go to other partitions than before."""
+    """Add partitions to topics. Keys may go to other partitions than before."""
     known = cluster.topics()
     for name in names:
         if name not in known:
@@ -171,7 +171,7 @@ def alter(
 
 @topics.command()
 @names_argument
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is not a failure.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if the topic does not exist.")
 @json_option
 @cluster_options
 def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Cluster) -> None:

@@ -11,9 +11,9 @@ from click.shell_completion import CompletionItem
 
 from penstock.cli.client import Cluster, admin_types
 from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.cli.options import cluster_options, complete_topic_configs, complete_topics, json_option
+from penstock.cli.options.properties import topic_settings
+from penstock.cli.options.shared import cluster_options, complete_topic_configs, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.properties import topic_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,7 +100,7 @@ def describe(kind: str, name: str, show_all: bool, as_json: bool, cluster: Clust
 def set_configs(
     kind: str, name: str, settings: tuple[str, ...], validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Change settings of a topic or a broker; the others stay as they are."""
+    """Change settings of a topic or a broker. Other settings stay unchanged."""
     changes: dict[str, str | None] = dict(topic_settings(settings, "KEY=VALUE"))
     _alter(cluster, kind, name, changes, validate_only)
     _told(kind, name, changes, validate_only, as_json)
@@ -115,7 +115,7 @@ def set_configs(
 def unset(
     kind: str, name: str, keys: tuple[str, ...], validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Take settings of a topic or a broker back to their defaults."""
+    """Reset settings of a topic or a broker to their defaults."""
     changes: dict[str, str | None] = dict.fromkeys(keys)
     _alter(cluster, kind, name, changes, validate_only)
     _told(kind, name, changes, validate_only, as_json)

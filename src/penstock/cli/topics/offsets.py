@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.cli.client import EARLIEST, LATEST, Cluster, choose_partitions
-from penstock.cli.options import cluster_options, json_option, topic_argument
+from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import emit_json, table
 from penstock.cli.records.positions import iso_time, parse_time
 

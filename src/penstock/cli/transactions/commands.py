@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
-from penstock.cli.options import cluster_options, complete_topics, json_option
+from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.records.positions import iso_time
 from penstock.cli.transactions.state import (
@@ -68,9 +68,12 @@ def transactions() -> None:
     help="Only of this producer (repeatable).",
 )
 @click.option(
-    "--longer-than", metavar="DURATION", type=DurationType(), help="Only those that run longer, such as 15m."
+    "--longer-than",
+    metavar="DURATION",
+    type=DurationType(),
+    help="Only transactions open for longer than this, such as 15m.",
 )
-@click.option("--hanging", is_flag=True, help="What partitions hold open and no coordinator will end.")
+@click.option("--hanging", is_flag=True, help="Transactions open in a partition that no coordinator knows.")
 @click.option(
     "--topic",
     "topics",
@@ -99,9 +102,9 @@ def list_command(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """List transactional ids, or the transactions that hang.
+    """List transactional ids, or hanging transactions.
 
-    A hanging transaction keeps readers of committed records waiting at its first offset, for ever.
+    A hanging transaction blocks read_committed consumers at its first offset until it is aborted.
     """
     if hanging and (states or producer_ids or longer_than is not None):
         raise click.UsageError("--hanging goes with --topic and --older-than only")
@@ -229,7 +232,7 @@ def abort(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Abort the transaction of a TRANSACTIONAL-ID, or one that hangs in a partition.
+    """Abort the transaction of a TRANSACTIONAL-ID, or a hanging one in a partition.
 
     By id, the coordinator aborts the transaction and fences its producer, which gets an error at its next
     step. In a partition (`penstock transactions list --hanging`), an abort marker is written there.

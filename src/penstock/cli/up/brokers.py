@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.failure import CommandFailed
-from penstock.cli.secret_files import write_secret
+from penstock.cli.options.secret_files import write_secret
 from penstock.cli.up.companion import all_beside
 from penstock.ensemble import ServerSpec, ZooKeeperProcess, free_port
 from penstock.errors import PenstockError
@@ -139,7 +139,7 @@ class BrokerProcess:
             raise ChildFailed(f"broker {self.id} did not start{said}")
 
     async def ended(self) -> int:
-        """The exit code, when all that it said is told."""
+        """The exit code, when all that it said is notified."""
         assert self._process is not None
         code = await self._process.wait()
         await asyncio.gather(*self._readers, return_exceptions=True)
@@ -157,7 +157,7 @@ class BrokerProcess:
         try:
             await asyncio.wait_for(self._process.wait(), _STOP_SECONDS)
         except TimeoutError:
-            log.warning("broker %d did not stop in %.0f s and is killed", self.id, _STOP_SECONDS)
+            log.warning("broker %d did not stop within %.0f s; killing it", self.id, _STOP_SECONDS)
             self.signal(signal.SIGKILL)
         await self.ended()
 
@@ -231,7 +231,7 @@ class LocalCluster:
             if self.stopping.is_set():
                 return
             if self._secure is not None:
-                state |= self._secure.write_clients(state["bootstrap"], state.get("registry"))
+                state |= self._secure.write_clients(state)
 
             def tell() -> None:
                 state.update(self._state())
@@ -292,7 +292,7 @@ class LocalCluster:
         pause = _FIRST_PAUSE
         while True:
             code = await broker.ended()
-            log.warning("broker %d ended with %d: starting it again in %g s", broker.id, code, pause)
+            log.warning("broker %d ended with exit code %d, restarting in %g s", broker.id, code, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             await broker.start()
@@ -301,7 +301,7 @@ class LocalCluster:
             except ChildFailed as error:
                 log.warning("%s", error)
                 continue
-            log.info("broker %d listens again", broker.id)
+            log.info("broker %d is listening again", broker.id)
             pause = _FIRST_PAUSE
             tell()
 
@@ -311,7 +311,7 @@ class LocalCluster:
         while True:
             while self.zookeeper.is_running:
                 await asyncio.sleep(0.2)
-            log.warning("ZooKeeper ended: starting it again in %g s", pause)
+            log.warning("ZooKeeper ended, restarting in %g s", pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             self.zookeeper.start(wait=False)
@@ -365,7 +365,7 @@ def run_cluster(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        BrokerConfig.parse(dict(settings))  # a mistake is told once, not by each of them
+        BrokerConfig.parse(dict(settings))  # a mistake is reported once, not by each of them
 
         async def run() -> None:
             cluster = LocalCluster(brokers, Path(data).absolute(), host, port, settings, secure)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.options import json_option
+from penstock.cli.options.properties import key_values, resolved
+from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
-from penstock.cli.properties import key_values, resolved
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen on, which is also the one that clients are told.",
+    help="The address to listen on and to advertise to clients.",
 )
 @click.option(
     "--ready-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Written as JSON when all listens: bootstrap, brokers, zookeeper, registry, connect, client_config.",
+    help="Written as JSON when all is up: bootstrap, brokers, zookeeper, registry, connect, client_config.",
 )
 @click.option(
     "--registry-port",
@@ -162,9 +162,6 @@ def up(
         registry_port = 0 if port == 0 else REGISTRY_PORT
     if connect_port is None:
         connect_port = 0 if port == 0 else CONNECT_PORT
-    if site is not None and not no_connect:
-        click.echo("no Connect worker: it has no login yet, which --secure asks for", err=True)
-        no_connect = True
     companions = _companions(
         host, None if no_registry else registry_port, None if no_connect else connect_port, site
     )
@@ -211,7 +208,7 @@ def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str])
     if host in ("0.0.0.0", "::", ""):
         raise click.UsageError(f"--host {host or repr('')} is every address: with --brokers name one of them")
     if port and port + brokers - 1 > 65535:
-        raise click.UsageError(f"--port {port}: there are no {brokers} ports from there on")
+        raise click.UsageError(f"--port {port}: not enough ports after it for {brokers} brokers")
 
 
 def _companions(
@@ -245,7 +242,7 @@ def _command(
         # Started again, it takes the port that its clients know.
         where = port if ready is None else int(ready[key].rpartition(":")[2])
         words = [key, "--from-parent", "--json", "--host", host, "--port", str(where)]
-        words += [] if secure is None else secure.registry_words()
+        words += [] if secure is None else secure.server_words(key)
         return [sys.executable, "-m", "penstock", *words]
 
     return command
@@ -273,7 +270,7 @@ def run_broker(
             await loop.run_in_executor(None, secure.provision, state["bootstrap"])
         async with all_beside(companions, state, stopping):
             if secure is not None:
-                state |= secure.write_clients(state["bootstrap"], state.get("registry"))
+                state |= secure.write_clients(state)
             yield
 
     try:

@@ -127,7 +127,7 @@ class Companion:
             code = await loop.run_in_executor(None, self._process.wait)
             if stopping.is_set():
                 return
-            log.warning("the %s ended with %d: starting it again in %g s", self._name, code, pause)
+            log.warning("the %s ended with exit code %d, restarting in %g s", self._name, code, pause)
             self._close_pipe()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

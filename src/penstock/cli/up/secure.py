@@ -1,9 +1,9 @@
 """`penstock up --secure`: the authority, users and passwords of a cluster on this machine, in DATA/secure.
 
 They are made at the first start and reused from then on. Brokers serve TLS with SCRAM logins and ACLs (deny
-by default); the registry HTTPS with a password; ZooKeeper TLS to brokers that show a certificate of an
-authority of its own. Files with secrets are readable by their owner alone, and no secret is an argument of a
-process.
+by default); the registry and Connect HTTPS with a password; ZooKeeper TLS to brokers that show a certificate
+of an authority of its own. Files with secrets are readable by their owner alone, and no secret is an argument
+of a process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 from penstock.cli.access.users import DEFAULT_MECHANISM, known_users, set_password
 from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
-from penstock.cli.secret_files import write_secret
+from penstock.cli.options.secret_files import write_secret
 from penstock.cli.wire_client import WireCluster, check
 from penstock.config.properties import parse_properties
 from penstock.credentials.users_file import hashed
@@ -26,7 +26,9 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 PROTOCOL = "SASL_SSL"
-ADMIN, BROKER, REGISTRY, ZOOKEEPER = "admin", "broker", "registry", "zookeeper"
+ADMIN, BROKER, REGISTRY, CONNECT, ZOOKEEPER = "admin", "broker", "registry", "connect", "zookeeper"
+TOKENS = "delegation-tokens"
+_SECRETS = (ADMIN, BROKER, REGISTRY, CONNECT, ZOOKEEPER, TOKENS)
 _CA_DAYS, _CERTIFICATE_DAYS = 3650, 365
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -36,13 +38,27 @@ _OWN_SETTINGS = (
 )  # fmt: skip
 _TOPIC, _GROUP, _TRANSACTIONAL_ID = 2, 3, 5
 _LITERAL, _PREFIXED = 3, 4
-_ALL, _ALLOW = 2, 3
-_REGISTRY_RESOURCES = (
-    (_TOPIC, "_schemas", _LITERAL),
-    (_GROUP, "schema-registry", _LITERAL),
-    (_GROUP, "penstock-registry", _LITERAL),
-    (_TRANSACTIONAL_ID, "penstock-registry-", _PREFIXED),
-)
+_ALL, _ALLOW, _DENY = 2, 3, 2
+_RESOURCES = {
+    REGISTRY: (
+        (_TOPIC, "_schemas", _LITERAL, _ALLOW),
+        (_GROUP, "schema-registry", _LITERAL, _ALLOW),
+        (_GROUP, "penstock-registry", _LITERAL, _ALLOW),
+        (_TRANSACTIONAL_ID, "penstock-registry-", _PREFIXED, _ALLOW),
+    ),
+    # Connectors read and write as their worker: what the administrator has them do is any topic, but not
+    # those in which the servers keep their own state.
+    CONNECT: (
+        (_TOPIC, "*", _LITERAL, _ALLOW),
+        (_TOPIC, "_schemas", _LITERAL, _DENY),
+        (_TOPIC, "__", _PREFIXED, _DENY),
+        (_GROUP, "connect-", _PREFIXED, _ALLOW),
+        (_GROUP, "penstock-connect-", _PREFIXED, _ALLOW),
+        (_GROUP, "penstock-worker", _LITERAL, _ALLOW),
+        (_TRANSACTIONAL_ID, "connect-", _PREFIXED, _ALLOW),
+    ),
+}
+"""What each server's user may do, and may not."""
 
 
 class SecureSite:
@@ -91,6 +107,7 @@ class SecureSite:
             f"listener.name.{PROTOCOL.lower()}.{DEFAULT_MECHANISM.lower()}.sasl.jaas.config": (
                 f'{_MODULE} username="{BROKER}" password="{password}";'
             ),
+            "delegation.token.secret.key": self._passwords[TOKENS],
             "authorizer.class.name": _AUTHORIZER,
             "super.users": f"User:{ADMIN};User:{BROKER}",
         }
@@ -109,12 +126,12 @@ class SecureSite:
             "penstock.zookeeper.auth": f"{BROKER}:{self._passwords[ZOOKEEPER]}",
         }
 
-    def registry_words(self) -> list[str]:
-        """Options of a registry that serves HTTPS to the administrator and logs in with a user of its own."""
-        users = self.directory / "registry-users"
+    def server_words(self, user: str) -> list[str]:
+        """Options of the registry or Connect: HTTPS for the administrator, and a user of its own."""
+        users = self.directory / f"{user}-users"
         write_secret(users, f"{ADMIN}: {hashed(self._passwords[ADMIN])}, admin\n")
-        config = self.directory / "registry.properties"
-        write_secret(config, _properties(self._login(REGISTRY)))
+        config = self.directory / f"{user}.properties"
+        write_secret(config, _properties(self._login(user)))
         keystore, ca = str(self._keystore), str(self._ca)
         return [
             *("--client-config", str(config), "--auth-file", str(users)),
@@ -124,11 +141,11 @@ class SecureSite:
     # Users and clients
 
     def provision(self, bootstrap: str) -> None:
-        """Logged in as a broker: the other users where they are missing, and what the registry may do."""
+        """Logged in as a broker: the other users where they are missing, and what they may do."""
         cluster = Cluster(bootstrap, self._login(BROKER), timeout=60.0)
         with WireCluster(cluster) as wire:
             known = known_users(wire)
-            for user in (ADMIN, REGISTRY):
+            for user in (ADMIN, REGISTRY, CONNECT):
                 if user not in known:
                     set_password(wire, user, self._passwords[user])
             creations = [
@@ -136,12 +153,13 @@ class SecureSite:
                     resource_type=kind,
                     resource_name=name,
                     resource_pattern_type=pattern,
-                    principal=f"User:{REGISTRY}",
+                    principal=f"User:{user}",
                     host="*",
                     operation=_ALL,
-                    permission_type=_ALLOW,
+                    permission_type=permission,
                 )
-                for kind, name, pattern in _REGISTRY_RESOURCES
+                for user, resources in _RESOURCES.items()
+                for kind, name, pattern, permission in resources
             ]
             answer = wire.brokers()[0].request(ApiKey.CREATE_ACLS, Message(creations=creations))
             for result in answer.results:
@@ -151,8 +169,9 @@ class SecureSite:
         """Of a broker, in librdkafka's names."""
         return self._login(BROKER)
 
-    def write_clients(self, bootstrap: str, registry: str | None) -> dict[str, str]:
-        """The files for clients; what the ready file says of them."""
+    def write_clients(self, state: Mapping[str, object]) -> dict[str, str]:
+        """The files for clients of what is in the ready file; what that says of them."""
+        bootstrap = str(state["bootstrap"])
         where = {"bootstrap.servers": bootstrap}
         write_secret(self.client_config, _properties({**where, **self._login(ADMIN)}))
         password = self._passwords[ADMIN]
@@ -166,12 +185,14 @@ class SecureSite:
         }
         write_secret(self.java_config, _properties(java))
         environment = {"PENSTOCK_BOOTSTRAP": bootstrap, "PENSTOCK_CLIENT_CONFIG": str(self.client_config)}
-        if registry is not None:
-            environment |= {
-                "PENSTOCK_REGISTRY": registry,
-                "PENSTOCK_REGISTRY_USER": f"{ADMIN}:{password}",
-                "PENSTOCK_REGISTRY_CA": str(self._ca),
-            }
+        for server in (REGISTRY, CONNECT):
+            if server in state:
+                name = f"PENSTOCK_{server.upper()}"
+                environment |= {
+                    name: str(state[server]),
+                    f"{name}_USER": f"{ADMIN}:{password}",
+                    f"{name}_CA": str(self._ca),
+                }
         write_secret(self.environment, "".join(f"export {k}='{v}'\n" for k, v in environment.items()))
         return {
             "client_config": str(self.client_config),
@@ -192,7 +213,7 @@ class SecureSite:
     def _read_passwords(self) -> dict[str, str]:
         path = self.directory / "passwords.properties"
         found = parse_properties(path.read_text(encoding="utf-8")) if path.exists() else {}
-        missing = [user for user in (ADMIN, BROKER, REGISTRY, ZOOKEEPER) if not found.get(user)]
+        missing = [user for user in _SECRETS if not found.get(user)]
         if missing:
             found |= {user: secrets.token_urlsafe(24) for user in missing}
             write_secret(path, _properties(found))

@@ -2,7 +2,7 @@
 
 As Confluent's connector of that name: fields are made by their type, or as `arg.properties` says (`options`,
 `range` with min and max, `iteration` with start and step). A record depends on the seed and its number only,
-so that a task that is started again goes on with the same records.
+so that a task that is started again continues with the same records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Directories: files as they appear and grow to a topic, and records of topics to files, exactly once.
 
 The sink names a file by its topic, partition and the offsets in it, and makes it visible in one step; what is
-in the directory says where it goes on.
+in the directory says where it continues.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class DirectorySink(SinkConnector):
 
     task_class = DirectorySinkTask
     fields = (
-        Field("path", doc="The directory; it is made if it is not there.", importance=Importance.HIGH),
+        Field("path", doc="The directory. It is created if it does not exist.", importance=Importance.HIGH),
         Field("format", default="json", doc="What the files hold.", validator=OneOf(*FORMATS)),
         Field(
             "flush.records",

@@ -102,7 +102,7 @@ class FileStreamSourceTask(SourceTask):
         return True
 
     def _rotate(self) -> None:
-        """At the end: go on with another file that has its name, or from the start if it was cut."""
+        """At the end: continue with another file that has its name, or from the start if it was cut."""
         assert self._file is not None
         mine = os.fstat(self._file.fileno())
         try:

@@ -197,7 +197,7 @@ class _Reader:
                 return Schema(_FROM_AVRO[avro])
             found = self._names.get(avro) or self._names.get(f"{namespace}.{avro}")
             if found is None:
-                raise DataError(f"the Avro schema names {avro}, which refers to itself or is not there")
+                raise DataError(f"the Avro schema names {avro}, which is recursive or undefined")
             return found
         return self._object(avro, namespace)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.librdkafka import with_login
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.connect.errors import ConnectError
 from penstock.connect.transforms.chain import prefixed
@@ -77,23 +78,25 @@ def make_producer(
     }
     try:
         return KafkaProducer(
-            {
-                **worker.client,
-                "client.id": client_id,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 5,
-                "partitioner": KEY_PARTITIONER,
-                "queue.buffering.max.messages": 500_000,
-                # As Kafka Connect: a record is tried for as long as the task runs.
-                "message.timeout.ms": 0,
-                "message.max.bytes": 64 << 20,
-                "delivery.report.only.error": True,
-                "reconnect.backoff.max.ms": 1000,
-                **own,
-                **(more or {}),
-                "error_cb": on_error,
-            },
+            with_login(
+                {
+                    **worker.client,
+                    "client.id": client_id,
+                    "enable.idempotence": True,
+                    "acks": "all",
+                    "linger.ms": 5,
+                    "partitioner": KEY_PARTITIONER,
+                    "queue.buffering.max.messages": 500_000,
+                    # As Kafka Connect: a record is tried for as long as the task runs.
+                    "message.timeout.ms": 0,
+                    "message.max.bytes": 64 << 20,
+                    "delivery.report.only.error": True,
+                    "reconnect.backoff.max.ms": 1000,
+                    **own,
+                    **(more or {}),
+                    "error_cb": on_error,
+                }
+            ),
             logger=librdkafka_log,
         )
     except KafkaException as error:
@@ -112,20 +115,22 @@ def make_consumer(
     }
     try:
         return KafkaConsumer(
-            {
-                **worker.client,
-                "client.id": client_id,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_uncommitted",
-                "fetch.wait.max.ms": 100,
-                "reconnect.backoff.max.ms": 1000,
-                # A task that is slow holds no more than this.
-                "queued.max.messages.kbytes": 16_384,
-                **own,
-                **more,
-                "error_cb": on_error,
-            },
+            with_login(
+                {
+                    **worker.client,
+                    "client.id": client_id,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "isolation.level": "read_uncommitted",
+                    "fetch.wait.max.ms": 100,
+                    "reconnect.backoff.max.ms": 1000,
+                    # A task that is slow holds no more than this.
+                    "queued.max.messages.kbytes": 16_384,
+                    **own,
+                    **more,
+                    "error_cb": on_error,
+                }
+            ),
             logger=librdkafka_log,
         )
     except KafkaException as error:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
 from penstock.connect.api import SinkConnector, SourceConnector
 from penstock.connect.converters import CONVERTERS, HEADER_CONVERTERS
@@ -111,8 +112,9 @@ class Scout:
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 
         group = group_of(connector)
+        admin = self._admin()  # a client that nobody holds is gone before its answer
         try:
-            asked = self._admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
             found = asked[group].result(30)
         except KafkaException as error:
             raise ConnectError(f"the offsets of {group} cannot be read: {error.args[0].str()}") from error
@@ -123,7 +125,7 @@ class Scout:
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({**self._worker.client, "log_level": 0})
+        return AdminClient(with_login({**self._worker.client, "log_level": 0}))
 
     def alter_offsets(
         self, connector: str, config: dict[str, str], offsets: list[dict[str, Any]] | None

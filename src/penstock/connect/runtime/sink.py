@@ -148,6 +148,8 @@ class SinkRunner:
             return
         self._messages = {(m.topic() or "", m.partition() or 0, m.offset() or 0): m for m in good}
         records = [record for each in good if (record := self._conversion.decode(each)) is not None]
+        # A task may keep offsets with its data: what it passes over must be durable before.
+        self._flush_dead_letters()
         self._put(records, backoff)
         for each in good:
             place = (each.topic() or "", each.partition() or 0)
@@ -216,6 +218,7 @@ class SinkRunner:
             )
         name = f"{type(self._task).__module__}.{type(self._task).__qualname__}"
         self._tolerance.failed(error, "TASK_PUT", name, origin, record.value)
+        self._flush_dead_letters()
 
     # Offsets
 
@@ -237,10 +240,7 @@ class SinkRunner:
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-        if self._dead_letters is not None:
-            self._dead_letters.flush()
-            if self._failures:
-                raise ConnectError(f"the dead letter queue refused a record: {self._failures[0].str()}")
+        self._flush_dead_letters()
         if not self._done:
             return
         allowed = self._task.precommit(dict(self._done))
@@ -261,12 +261,19 @@ class SinkRunner:
             # The group is changing, or its coordinator is away: committed with the next ones.
             log.warning("%s-%d: offsets: %s", self._spec.connector, self._spec.task, error.args[0].str())
 
+    def _flush_dead_letters(self) -> None:
+        if self._dead_letters is None or not len(self._dead_letters):
+            return
+        self._dead_letters.flush()
+        if self._failures:
+            raise ConnectError(f"the dead letter queue refused a record: {self._failures[0].str()}")
+
     # Partitions
 
     def _opened(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         places = [(each.topic, each.partition) for each in partitions]
         self._assigned |= set(places)
-        own = self._task.open(places)
+        own = self._open(places)
         offsets = {**(own or {}), **self._task.rewind}
         self._task.rewind = {}
         for each in partitions:
@@ -275,6 +282,19 @@ class SinkRunner:
         consumer.assign(partitions)
         if self._spec.paused.is_set():
             consumer.pause(partitions)
+
+    def _open(self, places: list[TopicPartition]) -> Any:
+        """Until the task knows where to go on: a store with offsets may be away."""
+        backoff = Backoff(self._spec)
+        while True:
+            try:
+                own = self._task.open(places)
+                backoff.succeeded()
+                return own
+            except RetriableError as error:
+                backoff.wait(error)
+                if self._spec.stopping.is_set():
+                    raise _Stopped from None
 
     def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._commit()

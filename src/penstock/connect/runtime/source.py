@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
 from penstock.connect.api import SourceConnector, SourceOffset, SourcePartition, SourceRecord, SourceTask
 from penstock.connect.errors import ConnectError, RetriableError
@@ -254,7 +255,7 @@ def create_topic(
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    admin = AdminClient({**spec.worker.client, "log_level": 0})
+    admin = AdminClient(with_login({**spec.worker.client, "log_level": 0}))
     try:
         metadata = admin.list_topics(timeout=30)
         if topic in metadata.topics:

@@ -1,4 +1,4 @@
-"""Transforms of the record as a whole: headers, topic, time, and whether it goes on."""
+"""Transforms of the record as a whole: headers, topic, time, and whether it continues."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class ExtractNewRecordState(Transform):
         if deleted and not self._mode.startswith("rewrite"):
             if self._mode == "drop":
                 return None
-            # `tombstone`: the source sends one after the deletion, which alone goes on.
+            # `tombstone`: the source sends one after the deletion, which alone continues.
             return (
                 record.changed(value=None, value_schema=None) if self._mode == "delete-to-tombstone" else None
             )

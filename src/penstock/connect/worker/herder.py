@@ -81,7 +81,7 @@ class Herder:
         """What the group says: all workers by id; None if this one is not a member (any more)."""
         self.members = members
         self.generation += 1
-        log.info("the workers of the group: %s", "none" if members is None else ", ".join(sorted(members)))
+        log.info("workers in the group: %s", "none" if members is None else ", ".join(sorted(members)))
         self._wake.set()
 
     def wake(self) -> None:
@@ -95,7 +95,7 @@ class Herder:
                     self._give_up_dead()
                     await self.change(list)
             except ElectedError as error:
-                log.warning("the assignment could not be written: %s", error)
+                log.warning("could not write the assignment: %s", error)
                 asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._wake.set)
             self._reconcile()
             await self._wake.wait()
@@ -214,7 +214,9 @@ class Herder:
                 async with asyncio.timeout_at(deadline):
                     await self._status_changed.wait()
             except TimeoutError:
-                log.warning("%s is started here, though %s has not reported its end", unit, status.worker)
+                log.warning(
+                    "starting %s, although worker %s has not reported that it stopped", unit, status.worker
+                )
                 return
 
     async def _end(self, unit: Unit, runner: Runner) -> None:

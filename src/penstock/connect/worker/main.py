@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+from penstock.client.librdkafka import with_login
 from penstock.connect.rest.app import Api, is_not_leader, needed_role, render_refusal
 from penstock.connect.rest.errors import RestError
 from penstock.connect.rest.resources import Resources
@@ -283,7 +284,7 @@ class _Worker:
             )
             return answer is not None and answer.status < 400
         except (ElectedError, RestError) as error:
-            log.warning("the tasks of %s could not be handed to the leader: %s", name, error)
+            log.warning("could not send the task configurations of %s to the leader: %s", name, error)
             return False
 
     async def _leave(self, timeout: float) -> None:
@@ -311,7 +312,9 @@ def _cluster_id(client: dict[str, str], timeout: float) -> str:
     from confluent_kafka.admin import AdminClient
 
     try:
-        return str(AdminClient({**client, "log_level": 0}).list_topics(timeout=timeout).cluster_id or "")
+        return str(
+            AdminClient(with_login({**client, "log_level": 0})).list_topics(timeout=timeout).cluster_id or ""
+        )
     except KafkaException as error:
         raise CannotStart(
             f"no broker answers at {client.get('bootstrap.servers', '')} ({error.args[0].str()}): "

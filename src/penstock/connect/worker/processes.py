@@ -135,7 +135,7 @@ class Runner:
             async with asyncio.timeout(self._grace):
                 await asyncio.shield(self._task)
         except TimeoutError:
-            log.warning("%s does not stop in %g s: its process is killed", self.unit, self._grace)
+            log.warning("%s did not stop within %g s; killing its process", self.unit, self._grace)
             if self._child is not None:
                 self._child.kill()
             await asyncio.wait([self._task], timeout=5)
@@ -165,14 +165,14 @@ class Runner:
             if time.monotonic() - begun > _STEADY_SECONDS:
                 failures = 0
             if failures >= self._attempts:
-                log.error("%s failed and is not started again: %s", self.unit, _last_line(trace))
+                log.error("%s failed and will not be restarted: %s", self.unit, _last_line(trace))
                 self._report("FAILED", trace)
                 await self._again.wait()
                 failures = 0
                 continue
             pause = min(_LONGEST_PAUSE, self._backoff * 2**failures)
             failures += 1
-            log.warning("%s failed, starting it again in %g s: %s", self.unit, pause, _last_line(trace))
+            log.warning("%s failed, restarting in %g s: %s", self.unit, pause, _last_line(trace))
             self._report("RESTARTING", trace)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -209,7 +209,7 @@ class Runner:
         if trace is not None:
             return trace
         if clean and code == _CLEAN:
-            return None if not self.unit.is_task else "the task ended though nobody stopped it"
+            return None if not self.unit.is_task else "the task ended without being stopped"
         return f"the process of {self.unit} ended with {_exit(code)}"
 
     def _report(self, state: str, trace: str | None = None) -> None:

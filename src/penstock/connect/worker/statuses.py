@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.client.librdkafka import with_login
 from penstock.connect.worker.configs import Unit
 from penstock.elected.errors import CannotStart
 from penstock.elected.process import soon
@@ -115,7 +116,7 @@ class Statuses:
                     content.get("version"),
                 )
         except (ValueError, KeyError, TypeError) as error:
-            log.warning("a record of the status topic cannot be read: %r", error)
+            log.warning("skipped an invalid record of the status topic: %r", error)
         self.on_change()
 
 
@@ -153,13 +154,15 @@ class StatusTopic:
         from confluent_kafka import Producer
 
         self._producer = Producer(
-            {
-                **self._client,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "reconnect.backoff.max.ms": 1000,
-                "log_level": 0,
-            }
+            with_login(
+                {
+                    **self._client,
+                    "enable.idempotence": True,
+                    "linger.ms": 0,
+                    "reconnect.backoff.max.ms": 1000,
+                    "log_level": 0,
+                }
+            )
         )
         self._thread.start()
         try:
@@ -175,22 +178,24 @@ class StatusTopic:
             self._producer.produce(self._topic, value, key)
             self._producer.poll(0)
         except BufferError:
-            log.warning("the status of %s was not written: the cluster takes no records", key)
+            log.warning("could not write the status of %s: the cluster does not accept records", key)
 
     def _read(self) -> None:
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         consumer = Consumer(
-            {
-                **self._client,
-                "group.id": "penstock-connect-status",  # wanted by librdkafka; nothing is joined
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 100,
-                "reconnect.backoff.max.ms": 1000,
-                "log_level": 0,
-            }
+            with_login(
+                {
+                    **self._client,
+                    "group.id": "penstock-connect-status",  # wanted by librdkafka; nothing is joined
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 100,
+                    "reconnect.backoff.max.ms": 1000,
+                    "log_level": 0,
+                }
+            )
         )
         try:
             partitions = set(consumer.list_topics(self._topic, timeout=30).topics[self._topic].partitions)
@@ -211,7 +216,7 @@ class StatusTopic:
                         if not unread:
                             soon(self._loop, _done, self._caught_up)
         except KafkaException as error:
-            log.error("the topic %s cannot be read: %s", self._topic, error)
+            log.error("could not read topic %s: %s", self._topic, error)
         finally:
             consumer.close()
 

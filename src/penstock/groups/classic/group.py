@@ -67,7 +67,7 @@ class ClassicGroup(Group):
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
         self.own_record: bytes | None = None
-        """The last GroupMetadata this group wrote: replaying that one does not load the group anew."""
+        """The last GroupMetadata this group wrote: replaying that one does not load the group again."""
         self.proposed: dict[str, bytes] | None = None
         """The leader's assignment while its record is on the way to the log."""
         self.is_leaderless = False
@@ -222,7 +222,7 @@ class ClassicGroup(Group):
         return True
 
     def join_answer(self, member_id: str, *, skip_assignment: bool = False) -> Message:
-        """The current generation, as JoinGroup tells it; the leader is also told the members."""
+        """The current generation, as JoinGroup reports it; the leader is also told the members."""
         return self._join_answer(member_id, self.leader, self.leader == member_id, skip_assignment)
 
     def join_answer_as_follower(self, member_id: str, leader: str | None) -> Message:
@@ -310,7 +310,7 @@ class ClassicGroup(Group):
         elif not transactional and self.state is not EMPTY:
             raise UnknownMemberId()
         if not transactional and self.state is COMPLETING_REBALANCE:
-            # The member has the new generation but not its assignment: it is to go on with the rebalance.
+            # The member has the new generation but not its assignment: it is to continue with the rebalance.
             raise RebalanceInProgress()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:

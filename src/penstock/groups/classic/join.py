@@ -123,7 +123,7 @@ class Joins:
         self._rebalances.rebalance(group, f"{member_id} joins: {join.reason}", out, join.now_ms)
 
     def _replace(self, group: ClassicGroup, join: _Join, old_id: str, new_id: str, out: Outcome) -> None:
-        """A static member's new process. In a stable group it goes on with what the old one had."""
+        """A static member's new process. In a stable group it continues with what the old one had."""
         request, now_ms = join.request, join.now_ms
         old_leader = group.leader
         member = group.replace_static(request.group_instance_id, old_id, new_id, out)
@@ -134,7 +134,7 @@ class Joins:
             if join.who.version >= _SKIP_ASSIGNMENT_SINCE:
                 answer = group.join_answer(new_id, skip_assignment=group.leader == new_id)
             else:
-                # Told that it leads, it would assign anew; told the id that it had before, it only follows.
+                # Told that it leads, it would assign again; told the id that it had before, it only follows.
                 answer = group.join_answer_as_follower(new_id, old_leader)
             out.replies.append(Reply(join.token, answer))
             return

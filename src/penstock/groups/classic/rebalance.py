@@ -69,7 +69,7 @@ class Rebalances:
     def remove(
         self, group: ClassicGroup, member: ClassicMember, reason: str, out: Outcome, now_ms: int
     ) -> None:
-        """A member is gone; the others rebalance, or go on with the rebalance that waited for it."""
+        """A member is gone; the others rebalance, or continue with the rebalance that waited for it."""
         self.drop(group, member, out)
         if group.state in (STABLE, COMPLETING_REBALANCE):
             self.rebalance(group, reason, out, now_ms)
@@ -78,7 +78,7 @@ class Rebalances:
 
     @staticmethod
     def drop(group: ClassicGroup, member: ClassicMember, out: Outcome) -> None:
-        """Without it its client, if it still waits, would wait for ever: it is told to begin anew."""
+        """Without it its client, if it still waits, would wait for ever: it is asked to start over."""
         group.answer_join(member, join_error(UnknownMemberId.code, ""), out)
         group.answer_sync(member, sync_answer(UnknownMemberId.code), out)
         group.remove(member.member_id)
@@ -101,7 +101,12 @@ class Rebalances:
                     self.beat(group, member, now_ms)
         group.pending_syncs.clear()
         _cancel(group.sync_timer)
-        log.info("group %r, generation %d: rebalance, %.300s", group.group_id, group.generation, reason)
+        log.info(
+            "preparing to rebalance group %r with old generation %d (reason: %.300s)",
+            group.group_id,
+            group.generation,
+            reason,
+        )
         initial = group.state is EMPTY
         group.move_to(PREPARING_REBALANCE, now_ms)
         if initial:

@@ -60,7 +60,7 @@ def _differ(requested: str | None, known: str | None) -> bool:
 
 
 def heartbeat(rebalances: Rebalances, group: ClassicGroup, request: Message, now_ms: int) -> None:
-    """Raises what the member is to be told."""
+    """Raises the error for the member."""
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise IllegalGeneration()

@@ -19,10 +19,10 @@ from penstock.groups.consumer import records
 from penstock.groups.consumer.assignors import ASSIGNORS, NOTHING, GroupSpec, MemberSpec, Partitions
 from penstock.groups.consumer.group import ConsumerGroup, hash_of
 from penstock.groups.consumer.member import Member
-from penstock.groups.consumer.patterns import Patterns
 from penstock.groups.consumer.reconcile import reconcile
 from penstock.groups.consumer.records import ResolvedRegex
-from penstock.groups.consumer.regex import Work
+from penstock.groups.consumer.regex.matching import Work
+from penstock.groups.consumer.regex.patterns import Patterns
 from penstock.groups.group import TopicsView
 
 
@@ -75,7 +75,7 @@ def advance(
             raised = True
         elif not raised and resolved == regexes and not around.work.is_over:
             # Only where nothing had to be written: what is on its way to the log may not arrive there. And
-            # where all names were looked at: else the next step goes on with it.
+            # where all names were looked at: else the next step continues with it.
             group.seen_topics = around.view.topics
         if raised:
             epoch += 1

@@ -92,7 +92,7 @@ class ClassicMembers:
         except WireError as error:
             raise UnknownServerError(f"the embedded consumer protocol is malformed: {error}") from None
         if replaced is None and member_id not in group.members and subscription.owned:
-            # It was a member once and still works on what others may have by now: it is to begin anew.
+            # It was a member once and still works on what others may have by now: it is to start over.
             raise UnknownMemberId()
         session_ms = request.session_timeout_ms
         rebalance_ms = max(session_ms if who.version == 0 else request.rebalance_timeout_ms, 0)

@@ -1,4 +1,4 @@
-"""How ConsumerGroupDescribe tells of a group."""
+"""How ConsumerGroupDescribe shows a group."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _member(member: Member, target: Partitions, view: TopicsView) -> Message:
 
 
 def _assignment(partitions: Partitions, view: TopicsView) -> Message:
-    """Topics that are gone have no name to be told by."""
+    """Topics that are gone have no name to be reported by."""
     topics = view.topics_by_id
     return Message(
         topic_partitions=[

@@ -43,7 +43,7 @@ def read_subscription(raw: bytes) -> Subscription:
 
 
 def subscription_version(raw: bytes) -> int:
-    """In which version the member is to be told its assignment. Never fails: of the protocols that a member
+    """In which version the member gets its assignment. Never fails: of the protocols that a member
     names, only the one it joined with has been read, and another may be chosen later."""
     return min(max(INT16.unpack_from(raw)[0], 0), _HIGHEST) if len(raw) >= INT16.size else 0
 

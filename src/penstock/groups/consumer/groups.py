@@ -29,7 +29,7 @@ from penstock.groups.consumer.clocks import MemberClocks
 from penstock.groups.consumer.describe import described
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Member, MemberState
-from penstock.groups.consumer.patterns import Patterns
+from penstock.groups.consumer.regex.patterns import Patterns
 from penstock.groups.group import Caller, Group
 from penstock.groups.lengths import check_fits
 from penstock.groups.timers import Timer
@@ -139,7 +139,7 @@ class ConsumerGroups:
         over &= group.members.keys()
         if not over:
             return
-        log.info("group %r: %s is fenced, %s", group.group_id, ", ".join(sorted(over)), reason)
+        log.info("group %r: fenced member %s, %s", group.group_id, ", ".join(sorted(over)), reason)
         for name in over:
             # Should the records not come to the log, the members are found again.
             group.clocks[name].stop_tasks()

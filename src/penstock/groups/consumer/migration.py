@@ -1,4 +1,4 @@
-"""A classic group becomes a consumer group and the other way round, while its members go on (KIP-848).
+"""A classic group becomes a consumer group and the other way round, while its members continue (KIP-848).
 
 Both ways are records: the tombstones of the one group, then the records of the other. Members keep their ids,
 their partitions and, as epoch or generation, their place in time.
@@ -49,7 +49,7 @@ def by_name(partitions: Partitions, view: TopicsView) -> ByName:
 
 
 def upgrade(classic: ClassicGroup, view: TopicsView, out: Outcome) -> ConsumerGroup:
-    """The group that the records in `out` will make. Members that wait are told to come again."""
+    """The group that the records in `out` will make. Members that wait are asked to retry."""
     try:
         members = _as_consumers(classic, view)
     except WireError as error:
@@ -145,7 +145,7 @@ def downgrade(
 ) -> list[StateRecord]:
     """The tombstones of the group and the record of the classic group of these members.
 
-    With `parts` it goes on with them. Without, it begins with a rebalance, as it has no leader: what others
+    With `parts` it continues with them. Without, it begins with a rebalance, as it has no leader: what others
     had is to be shared out. What is on the way from one to another is then the part of the one who has it.
     """
     leader = None if parts is None else next(iter(members))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from penstock.coordinator import StateRecord
 from penstock.errors import (
     GroupSubscribedToTopic,
@@ -35,11 +37,15 @@ def commit(
     topics: TopicsView,
     settings: GroupSettings,
     now_ms: int,
+    topic_ids: dict[str, UUID],
     *,
     by_id: bool = False,
     expire_timestamp: int = -1,
 ) -> tuple[list[StateRecord], Message]:
-    """For OffsetCommit and TxnOffsetCommit: what each partition is answered, and the records of the good."""
+    """For OffsetCommit and TxnOffsetCommit: what each partition is answered, and the records of the good.
+
+    In `topic_ids` it is noted of which topic the offsets under a name are.
+    """
     records: list[StateRecord] = []
     answers = []
     prefix = records_offsets.key_prefix(request.group_id)
@@ -49,6 +55,8 @@ def commit(
         count = 0 if topic is None else len(topic.partitions)
         start = b"" if topic is None else prefix + records_offsets.topic_tail(topic.name)
         partitions = []
+        if topic is not None:
+            topic_ids.setdefault(topic.name, topic.id)
         for partition in item.partitions:
             index = partition.partition_index
             metadata = partition.committed_metadata or ""

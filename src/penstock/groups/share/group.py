@@ -189,7 +189,7 @@ def _described(member: ShareMember, names: Mapping[UUID, str]) -> Message:
 
 
 def not_described(group_id: str, code: int, message: str | None) -> Message:
-    """How ShareGroupDescribe tells of a group that is not there."""
+    """How ShareGroupDescribe shows a missing group."""
     return Message(
         error_code=code,
         error_message=message,

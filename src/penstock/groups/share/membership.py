@@ -7,7 +7,7 @@ member is gone is told to the host by a `MemberGone`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -206,11 +206,11 @@ class ShareGroups:
         return epoch
 
     def _initialize(self, group: ShareGroup, members: Mapping[str, ShareMember], out: Outcome) -> None:
-        """Note the partitions that the group is going to have share state of, and forget deleted topics."""
+        """Note the partitions that the group is going to have share state of."""
         if not any(record.key[1] == records.GROUP for record in out.records):
             return
         view = self._shard.topics()
-        known = {topic: found for topic, found in group.initialized.items() if topic in view.topics_by_id}
+        known = dict(group.initialized)
         for name in _subscribed(members):
             topic = view.topics.get(name)
             if topic is not None:
@@ -322,6 +322,33 @@ class ShareGroups:
         group = self.find(group_id)
         left = {topic: found for topic, found in group.initialized.items() if topic not in topics}
         return [] if left == group.initialized else [records.state_partitions_record(group_id, left)]
+
+    # deleted topics
+
+    def _initialized(self) -> Iterator[tuple[ShareGroup, UUID, str]]:
+        for group in self._shard.groups.values():
+            if isinstance(group, ShareGroup):
+                for topic_id, (name, _) in group.initialized.items():
+                    yield group, topic_id, name
+
+    def topics(self) -> set[str]:
+        """The topics of which groups have share state."""
+        return {name for _, _, name in self._initialized()}
+
+    def unknown(self, names: Collection[str], existing: Mapping[str, UUID]) -> set[UUID]:
+        """Of the topics with these names, the ids that are neither in `existing` nor in the image."""
+        known = self._shard.topics().topics_by_id
+        return {
+            topic_id
+            for _, topic_id, name in self._initialized()
+            if name in names and existing.get(name) != topic_id and topic_id not in known
+        }
+
+    def without_topics(self, ids: Collection[UUID]) -> list[StateRecord]:
+        """The records that make every group forget these topics."""
+        groups = {group.group_id for group, topic_id, _ in self._initialized() if topic_id in ids}
+        gone = frozenset(ids)
+        return [record for group_id in sorted(groups) for record in self.forget_topics(group_id, gone)]
 
     def add_partitions(
         self, group_id: str, added: Mapping[UUID, tuple[str, frozenset[int]]]

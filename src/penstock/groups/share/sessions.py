@@ -70,7 +70,9 @@ class ShareSessions:
     def find(self, group_id: str, member_id: str) -> ShareSession:
         session = self._sessions.get((group_id, member_id))
         if session is None:
-            raise ShareSessionNotFound(f"member {member_id} of group {group_id} has no share session here")
+            raise ShareSessionNotFound(
+                f"member {member_id} of group {group_id} has no share session on this broker"
+            )
         return session
 
     def close(self, group_id: str, member_id: str) -> ShareSession | None:

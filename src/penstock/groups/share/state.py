@@ -62,7 +62,7 @@ class ShareStateShard:
         elif kind == records.UPDATE:
             self._update(key, records.read_update(record.value))
         else:
-            log.warning("a record with key version %d, which is not known here, is left out", kind)
+            log.warning("skipped a record with unknown key version %d", kind)
 
     def _update(self, key: SharePartitionKey, update: Update) -> None:
         state = self.states.get(key)
@@ -128,7 +128,7 @@ class ShareStateShard:
         """What the leader of the partition has changed; a start offset of -1 for "the same"."""
         state = self.states.get(key)
         if state is None:
-            return _refused(token, InvalidRequest("there is no state of this share partition"))
+            return _refused(token, InvalidRequest("this share partition has no state"))
         if leader_epoch < state.leader_epoch:
             return _refused(token, FencedLeaderEpoch(f"the leader epoch is {state.leader_epoch}"))
         if state_epoch != state.state_epoch:
@@ -145,7 +145,7 @@ class ShareStateShard:
         """For a leader with its epoch: leaders of older ones are fenced from now on. -1 only asks."""
         state = self.states.get(key)
         if state is None:
-            return _refused(token, InvalidRequest("there is no state of this share partition"))
+            return _refused(token, InvalidRequest("this share partition has no state"))
         if 0 <= leader_epoch < state.leader_epoch:
             return _refused(token, FencedLeaderEpoch(f"the leader epoch is {state.leader_epoch}"))
         written = []

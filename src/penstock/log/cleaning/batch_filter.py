@@ -1,7 +1,7 @@
 """A batch without some of its records, as the cleaner writes it.
 
 Records that stay are moved as bytes, with their offset and timestamp deltas as they were, so nothing
-that a client wrote is encoded anew. The batch keeps its base and last offset, its producer's id, epoch
+that a client wrote is encoded again. The batch keeps its base and last offset, its producer's id, epoch
 and sequence, its leader epoch, codec and timestamp type; only count, maximum timestamp and CRC change.
 """
 
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from penstock.errors import InvalidRecord
-from penstock.wire import compression
-from penstock.wire.records import (
+from penstock.wire.batches import compression
+from penstock.wire.batches.records import (
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_OVERHEAD,

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from penstock.fs import Fs
 from penstock.log.index import AbortedTxn, OffsetIndex, TimeIndex, TransactionIndex
-from penstock.log.scan import segment_path
-from penstock.wire.records import Buffer
+from penstock.log.recovery.scan import segment_path
+from penstock.wire.batches.records import Buffer
 
 CLEANED_SUFFIX = ".cleaned"
 KINDS = (".log", ".index", ".timeindex", ".txnindex")

@@ -1,4 +1,4 @@
-"""Which transactions a pass over a log has met: what tells aborted data and spent markers from the rest.
+"""Which transactions a pass over a log has met: what shows aborted data and spent markers from the rest.
 
 A marker can go once a pass meets none of its transaction's data. The pass that removes the data still
 meets it, so the marker outlives the data by at least one pass, and then by its delete horizon.
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from penstock.fs import Fs
 from penstock.log.index import AbortedTxn, TransactionIndex
-from penstock.log.scan import segment_path
-from penstock.wire.records import BatchHeader, Buffer, iter_records, parse_control
+from penstock.log.recovery.scan import segment_path
+from penstock.wire.batches.records import BatchHeader, Buffer, iter_records, parse_control
 
 _TXN_INDEX = ".txnindex"
 

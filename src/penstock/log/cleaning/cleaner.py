@@ -18,8 +18,8 @@ from penstock.log.cleaning.cleaned_segment import CleanedSegment, discard_cleane
 from penstock.log.cleaning.cleaned_transactions import CleanedTransactions, read_aborted
 from penstock.log.cleaning.compaction import CleanJob, SegmentFacts, group_segments
 from penstock.log.cleaning.offset_map import OffsetMap
-from penstock.log.scan import CorruptSegment, scan_batches, segment_path
-from penstock.wire.records import BatchHeader
+from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
+from penstock.wire.batches.records import BatchHeader
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from penstock.log.cleaning.cleaned_segment import CleanedSegment, discard_cleane
 from penstock.log.cleaning.cleaner import CleanedGroup
 from penstock.log.cleaning.compaction import LastBatch, LogFacts, SegmentFacts
 from penstock.log.index import TransactionIndex
-from penstock.log.scan import CorruptSegment, scan_batches, segment_path
-from penstock.wire.records import BatchHeader
+from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
+from penstock.wire.batches.records import BatchHeader
 
 NOTHING = (1 << 63) - 1  # the age of the oldest record where there is none
 
@@ -64,7 +64,7 @@ class StrictResult:
     """Swap `groups` in, oldest first; `oldest` is all that is known now, the next plan's `known`.
 
     `active_expired`: the active segment holds old records; roll it and plan again. `first_offset` is where
-    the first record now lies, when that could be told: the log start offset may move there.
+    the first record now lies, when that could be determined: the log start offset may move there.
     """
 
     topic: str

@@ -16,7 +16,7 @@ from penstock.fs import REAL_FS, Fs
 from penstock.log.checkpoint import CheckpointError, parse_checkpoint
 from penstock.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from penstock.log.producer_state import SnapshotError, parse_snapshot
-from penstock.log.scan import CorruptSegment, scan_batches
+from penstock.log.recovery.scan import CorruptSegment, scan_batches
 from penstock.log.tools.verify import (
     EPOCH_CHECKPOINT,
     META_PROPERTIES,
@@ -24,8 +24,8 @@ from penstock.log.tools.verify import (
     PARTITION_METADATA,
     parse_properties,
 )
-from penstock.wire import compression
-from penstock.wire.records import BatchHeader, Record, iter_records, parse_control
+from penstock.wire.batches import compression
+from penstock.wire.batches.records import BatchHeader, Record, iter_records, parse_control
 
 Row = dict[str, Any]
 

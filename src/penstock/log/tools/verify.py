@@ -24,7 +24,7 @@ from penstock.log.checkpoint import (
     parse_checkpoint,
 )
 from penstock.log.producer_state import SnapshotError, parse_snapshot
-from penstock.log.scan import SEGMENT_NAME
+from penstock.log.recovery.scan import SEGMENT_NAME
 from penstock.log.tools.verify_segment import REBUILD, LogState, Problem, SegmentCheck
 from penstock.log.tools.verify_transactions import TransactionCheck
 
@@ -235,7 +235,7 @@ def _check_names(directory: str, names: list[str], base_offsets: list[int]) -> l
             what = "is not a name that a log has"
             problems.append(Problem(path, None, what, "move it out of the partition's directory"))
         elif name.endswith("index") and int(name[:20]) not in bases:
-            problems.append(Problem(path, None, "there is no segment of this name", "delete the file"))
+            problems.append(Problem(path, None, "no segment of this name exists", "delete the file"))
     return problems
 
 

@@ -14,9 +14,9 @@ from itertools import pairwise
 from penstock.errors import ApiError
 from penstock.fs import Fs
 from penstock.log.index import OffsetIndex, TimeIndex, TransactionIndex
-from penstock.log.scan import CorruptSegment, scan_batches, segment_path
+from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
 from penstock.log.tools.verify_transactions import Severity, TransactionCheck
-from penstock.wire.records import BatchHeader, Record, iter_records, parse_control
+from penstock.wire.batches.records import BatchHeader, Record, iter_records, parse_control
 
 REBUILD = "stop the broker and delete this file: it is rebuilt from the log at the next start"
 RESTORE = "restore the segment from another replica or a backup; what lies behind it is not readable safely"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from penstock.wire.records import BatchHeader
+from penstock.wire.batches.records import BatchHeader
 
 Severity = Literal["error", "warning"]
 

@@ -91,15 +91,15 @@ def check(new: ParsedSchema, old: ParsedSchema, direction: Direction, *, policy:
 def _parser(schema_type: str) -> Callable[[str, tuple[ResolvedReference, ...], bool], ParsedSchema]:
     # Imported here: each brings a library that a registry without schemas of that type never needs.
     if schema_type == "AVRO":
-        from penstock.registry.formats.avro import parse_avro
+        from penstock.registry.formats.avro.parsed import parse_avro
 
         return parse_avro
     if schema_type == "JSON":
-        from penstock.registry.formats.json_schema import parse_json_schema
+        from penstock.registry.formats.json_schema.parsed import parse_json_schema
 
         return parse_json_schema
     if schema_type == "PROTOBUF":
-        from penstock.registry.formats.protobuf import parse_protobuf
+        from penstock.registry.formats.protobuf.parsed import parse_protobuf
 
         return parse_protobuf
     raise InvalidSchema(f"Invalid schema type {schema_type}: the registry takes {', '.join(SCHEMA_TYPES)}")

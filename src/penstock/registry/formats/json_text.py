@@ -21,7 +21,7 @@ _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTA
 
 
 def load(text: str, *, comments: bool = False, decimals: bool = False) -> Any:
-    """The value of a JSON text; with `comments`, those of Java are passed over, as Avro's parser does."""
+    """The value of a JSON text; with `comments`, those of Java are skipped, as Avro's parser does."""
     try:
         value = _loads(text, decimals)
     except json.JSONDecodeError as error:

@@ -1,6 +1,6 @@
 """The registry as an ASGI application: Starlette for its pages, the API below it.
 
-The API finds the route by itself, because a subject may hold an encoded slash, which Starlette decodes too
+The API finds the route itself, because a subject may hold an encoded slash, which Starlette decodes too
 early; and it answers what is asked most, GET /schemas/ids/{id}, from bytes that were made once.
 """
 

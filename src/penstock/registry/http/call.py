@@ -156,7 +156,7 @@ def _int32(text: str) -> int:
 
 
 def split_path(raw_path: bytes) -> tuple[str, ...]:
-    """The decoded segments of a path; empty ones (`//`, a slash at the end) are passed over."""
+    """The decoded segments of a path; empty ones (`//`, a slash at the end) are skipped."""
     try:
         parts = raw_path.split(b"/")
         return tuple(unquote(part.decode("ascii"), errors="strict") for part in parts if part)

@@ -1,4 +1,4 @@
-"""What `/metrics` tells Prometheus."""
+"""What `/metrics` reports to Prometheus."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _StateCollector(Collector):
             "versions": ("Versions of all subjects.", versions),
             "schemas": ("Schemas, each counted once.", ids),
             "offset": ("The last record of the topic that was read.", state.offset),
-            "ignored_records": ("Records of the topic that were passed over.", state.ignored),
+            "ignored_records": ("Invalid records of the topic that were skipped.", state.ignored),
             "leader": ("1 if this registry leads.", int(self._service.leads)),
         }
         for name, (doc, value) in values.items():

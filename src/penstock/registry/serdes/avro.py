@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from penstock.registry.formats.avro import AvroSchema
-from penstock.registry.formats.avro_model import (
+from penstock.registry.formats.avro.model import (
     MISSING,
     Array,
     AvroType,
@@ -26,6 +25,7 @@ from penstock.registry.formats.avro_model import (
     Record,
     Union,
 )
+from penstock.registry.formats.avro.parsed import AvroSchema
 from penstock.registry.serdes.avro_bytes import fast_schema, read
 from penstock.registry.serdes.avro_logical import from_json, to_json
 from penstock.registry.serdes.values import Unencodable, shown

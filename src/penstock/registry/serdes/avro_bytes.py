@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.registry.formats.avro import AvroSchema
-from penstock.registry.formats.avro_model import MISSING, Array, AvroType, Map, Record, Union
+from penstock.registry.formats.avro.model import MISSING, Array, AvroType, Map, Record, Union
+from penstock.registry.formats.avro.parsed import AvroSchema
 from penstock.registry.serdes.framing import Undecodable
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from penstock.registry.formats.avro_model import AvroType, Fixed, Primitive
+from penstock.registry.formats.avro.model import AvroType, Fixed, Primitive
 from penstock.registry.serdes.values import Unencodable, shown
 
 Convert = Callable[[Any], Any]

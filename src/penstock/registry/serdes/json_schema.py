@@ -26,7 +26,7 @@ class CheckedJson:
     """Values of one schema."""
 
     def __init__(self, text: str, references: tuple[ResolvedReference, ...]) -> None:
-        from penstock.registry.formats.json_schema import validator
+        from penstock.registry.formats.json_schema.parsed import validator
 
         self._validator = validator(text, references)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from penstock.registry.formats.protobuf import ProtobufSchema
+from penstock.registry.formats.protobuf.parsed import ProtobufSchema
 from penstock.registry.serdes.framing import Framed, Undecodable, read_indexes, write_indexes
 from penstock.registry.serdes.values import Unencodable
 

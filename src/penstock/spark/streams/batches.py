@@ -1,6 +1,6 @@
 """Micro-batches into topics from `foreachBatch`, exactly once.
 
-For what Spark lets no Python sink do by itself: update mode, where a batch has the rows that changed.
+For what Spark lets no Python sink do: update mode, where a batch has the rows that changed.
 """
 
 from __future__ import annotations

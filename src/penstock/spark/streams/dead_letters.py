@@ -55,7 +55,7 @@ def divert(
 ) -> DataFrame:
     """Rows for the sink: `value` to `topic`, and where the column `error` is not null, a letter to `dead`.
 
-    Any column will do for `error`, such as one that tells what from_json could not read.
+    Any column will do for `error`, such as one that shows what from_json could not read.
     """
     from pyspark.sql import functions as F
 

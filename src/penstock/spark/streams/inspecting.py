@@ -26,7 +26,7 @@ def state(
 
     operator   its number in the query; `stateful_operators` lists them
     variable   which state of a transformWithState: the name that was given to getValueState and the like
-    batch      after which batch; the last one that was committed, unless told. Spark keeps 100 of them
+    batch      after which batch; the last one that was committed, by default. Spark keeps 100 of them
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType

@@ -99,5 +99,5 @@ def previous_watermark(spark: SparkSession, checkpoint: str, batch_id: int) -> i
         return int(json.loads(found.value.splitlines()[1])["batchWatermarkMs"])
     except (AssertionError, IndexError, KeyError, ValueError) as error:
         raise SparkError(
-            f"{path} does not tell the watermark of its batch; is it the checkpoint of this query?"
+            f"{path} has no watermark of its batch; is it the checkpoint of this query?"
         ) from error

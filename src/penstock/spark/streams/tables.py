@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def table(records: DataFrame) -> DataFrame:
     """The newest record of each key, from a batch read of a topic; a null value deletes its key.
 
-    Joined with a stream, it is read anew for each micro-batch, so each sees the table as it is then. The
+    Joined with a stream, it is re-read for each micro-batch, so each sees the table as it is then. The
     newest is the one with the highest offset: all records of a key are in one partition, as Kafka's
     partitioners put them and as compaction takes for granted. Whether the topic has been compacted yet makes
     no difference, except to what has to be read.

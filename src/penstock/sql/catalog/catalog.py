@@ -37,7 +37,7 @@ class Relation:
     columns: tuple[Column, ...]
     """All but those with `__`. `Column.key`: read from the record's key instead of its value."""
     key_columns: tuple[str, ...] = ()
-    """What tells the rows of a table apart."""
+    """What distinguishes the rows of a table."""
     format: str = "json"
     key_format: str = "string"
     options: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class QueryDef:
     state: State = "RUNNING"
     mode: Mode = "append"
     generation: int = 0
-    """Grows when it begins anew, with an empty state."""
+    """Grows when it starts over, with an empty state."""
     uid: str = ""
     """Of the generation: names its checkpoint and its writes, so that nothing older is taken for its own."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Record:
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Record | None:
-        """None for what is no record of ours; it is passed over."""
+        """None for what is no record of ours; it is skipped."""
         try:
             data = None if value is None else json.loads(value)
             if key is None or not (data is None or isinstance(data, dict)):
@@ -184,7 +184,7 @@ class Catalog:
     """Of the leader that took over last; each has one of its own, higher than all before."""
 
     def fold(self, records: Iterable[Record]) -> Catalog:
-        """The image after these records. Keys that it does not know are of a newer Penstock: passed over."""
+        """The image after these records. Keys that it does not know are of a newer Penstock: skipped."""
         relations, functions, queries = dict(self.relations), dict(self.functions), dict(self.queries)
         numbers, epoch = dict(self.numbers), self.epoch
         for record in records:
@@ -264,7 +264,7 @@ def plan_relation(
     old = catalog.relation(relation.name)
     if old is not None:
         if not or_replace:
-            raise Exists(f"the {old.kind} `{old.name}` is there already", place)
+            raise Exists(f"{old.kind} `{old.name}` already exists", place)
         if old.kind != relation.kind:
             raise Clash(
                 f"`{old.name}` is a {old.kind}; DROP it before a {relation.kind} takes its name", place
@@ -290,7 +290,7 @@ def plan_function(
     old = catalog.function(function.name)
     if old is not None and not or_replace:
         raise Exists(
-            f"the function `{old.name}` is there already; CREATE OR REPLACE FUNCTION changes it", place
+            f"function `{old.name}` already exists; use CREATE OR REPLACE FUNCTION to change it", place
         )
     return [Record(f"function/{function.name.casefold()}", function.to_json())]
 

@@ -144,7 +144,7 @@ class Outside:
         """Once its leader has heard of it; False if there is none."""
         from confluent_kafka import KafkaError, KafkaException
 
-        admin = self._admin()  # its futures fail when it is let go
+        admin = self._admin()  # its futures fail when it is released
         try:
             for future in admin.delete_topics([topic], operation_timeout=_TIMEOUT_MS / 1000).values():
                 future.result(_TIMEOUT_MS / 1000)
@@ -164,16 +164,17 @@ class Outside:
                 future.result(_TIMEOUT_MS / 1000)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                log.warning("the consumer group %s is not deleted: %s", group, error.args[0].str())
+                log.warning("could not delete consumer group %s: %s", group, error.args[0].str())
             return False
         return True
 
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
+        from penstock.client.librdkafka import with_login
         from penstock.spark.librdkafka_names import translate
 
-        return AdminClient({"log_level": "0", **translate(self._settings.client())})
+        return AdminClient(with_login({"log_level": "0", **translate(self._settings.client())}))
 
     # Schemas
 
@@ -181,7 +182,7 @@ class Outside:
     def _ask_registry(self) -> Iterator[RegistryClient]:
         settings = self._settings.registry_settings()
         if settings is None:
-            raise Unavailable("there is no schema registry here: start the server with --registry URL")
+            raise Unavailable("no schema registry configured: start the server with --registry URL")
         with self._lock:
             if self._registry is None:
                 self._registry = RegistryClient(settings)

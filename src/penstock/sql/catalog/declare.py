@@ -16,11 +16,11 @@ from penstock.sql.catalog.relations import FORMATS, KEY_FORMATS, REGISTRY_FORMAT
 from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.catalog.target_topic import topic_config
 from penstock.sql.errors import BadSyntax, Clash, Place, Unknown, did_you_mean
-from penstock.sql.language.cursor import Cursor
 from penstock.sql.language.durations import duration
-from penstock.sql.language.keywords import OPTIONS
+from penstock.sql.language.lexer.cursor import Cursor
+from penstock.sql.language.lexer.keywords import OPTIONS
+from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import Column, CreateRelation
-from penstock.sql.language.tokens import tokenize
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,7 +172,7 @@ def declared(
             schemas["value"] = register_columns(outside, topic, form, columns)
     elif not columns:
         if form not in ("string", "bytes"):
-            raise Clash(f"format='{form}' says nothing of columns: name them, with their types", name_place)
+            raise Clash(f"format='{form}' has no schema: declare the columns with their types", name_place)
         columns = (Column("value", "STRING" if form == "string" else "BINARY"),)
     values = [each for each in columns if not each.key]
     check_one_column(form, [each.name for each in values], options.place("format") or name_place)
@@ -296,7 +296,7 @@ def struct_of(columns: Iterable[Column]) -> StructType:
 
 def register_columns(outside: Outside, topic: str, form: str, columns: Iterable[Column]) -> int:
     """Registers a schema with these columns under the topic's name; its version."""
-    from penstock.spark.encode import schema_text
+    from penstock.spark.encoders.framed import schema_text
     from penstock.spark.errors import SparkError
 
     types = {name: kind for kind, name in SCHEMA_TYPES.items()}

@@ -61,12 +61,12 @@ class _Image:
         self.offset = offset
         record = Record.decode(key, value)
         if record is None:
-            log.warning("the record at offset %d is not one of a catalog, and is passed over", offset)
+            log.warning("skipped the record at offset %d: not a catalog record", offset)
             return
         try:
             self.current = self.current.apply(record)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("the record %s at offset %d is passed over: %r", record.key, offset, error)
+            log.warning("skipped the record %s at offset %d: %r", record.key, offset, error)
 
 
 class CatalogLog:

@@ -112,8 +112,8 @@ def registered_type(
     """The type that Spark gives to values of a schema."""
     from penstock.registry.client import RegistrySettings
     from penstock.spark.errors import SparkError
-    from penstock.spark.typed import TypedColumns, TypedPart, source_schema
-    from penstock.spark.typed_options import PartOptions, TypedOptions
+    from penstock.spark.typed.columns import TypedColumns, TypedPart, source_schema
+    from penstock.spark.typed.options import PartOptions, TypedOptions
 
     options = PartOptions("value", schema.schema_type, schema.subject, None, "latest", message, "fail")
     part = TypedPart(options, schema.schema, outside.references(schema))

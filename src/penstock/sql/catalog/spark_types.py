@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.spark.identifiers import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-
-
-def quoted(name: str) -> str:
-    """A name as SQL takes it whatever it is."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def plain_or_quoted(name: str) -> str:

@@ -64,4 +64,4 @@ def ignored(topic: str, given: Iterable[str]) -> str | None:
     names = [name for name in _OF_NEW_TOPICS if name in set(given)]
     if not names:
         return None
-    return f"Note: the topic `{topic}` is there already, so {', '.join(names)} had no effect"
+    return f"Note: the topic `{topic}` already exists, so {', '.join(names)} had no effect"

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.fingerprint import FlowPrint, plan_hash
-from penstock.pipelines.graph import Kind as FlowKind
-from penstock.pipelines.plans import read_plan, read_query
+from penstock.pipelines.plans.fingerprint import FlowPrint, plan_hash
+from penstock.pipelines.plans.spark_plans import read_plan, read_query
+from penstock.pipelines.project.graph import Kind as FlowKind
 from penstock.sql.catalog.catalog import Catalog, QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import Outside
 from penstock.sql.catalog.declare import (
@@ -112,7 +112,7 @@ class Maker:
     def created(
         self, statement: CreateRelation, catalog: Catalog, properties: Mapping[str, str], query_id: str
     ) -> tuple[Analysed, QueryDef, Options]:
-        """The query as it will be, with a target that is not there yet: `settle` makes it."""
+        """The query as it will be, with a target that does not exist yet: `settle` makes it."""
         assert statement.query is not None
         options = Options(statement)
         place = Place.of(statement.text, statement.name_span[0])
@@ -327,7 +327,7 @@ def _text(query: Query) -> str:
 
 
 def _item(query: Query, at: int) -> Place | None:
-    """Where the item of the SELECT list is that gives a column, if it can be told."""
+    """Where the item of the SELECT list is that gives a column, if it can be determined."""
     if any(name == "*" for name, _ in query.projections) or at >= len(query.projections):
         return None
     return Place.of(query.text, query.projections[at][1][0])
@@ -368,7 +368,7 @@ def check_streaming(
 
 
 def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> FlowPrint:
-    """What decides whether another version of the query can go on from its checkpoint."""
+    """What decides whether another version of the query can continue from its checkpoint."""
     target = definition.target
     # Rows of a table in files are given by Python code: which table it is says what they are.
     files = sorted((each.name, each.path, each.columns) for each in definition.sources.values() if each.path)

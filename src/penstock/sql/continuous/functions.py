@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function
-from penstock.sql.catalog.spark_types import quoted
 from penstock.sql.continuous.sender_code import check_functions
 from penstock.sql.errors import BadSyntax, Clash, Place, SqlError
 

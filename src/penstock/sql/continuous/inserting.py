@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.declare import check_target
 from penstock.sql.catalog.relations import key_text, sink_options, value_column, value_names
-from penstock.sql.catalog.spark_types import from_words, quoted
+from penstock.sql.catalog.spark_types import from_words
 from penstock.sql.continuous.preparing import new_session
 from penstock.sql.continuous.values import computed
 from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
@@ -58,7 +59,7 @@ def _columns(statement: InsertValues, target: Relation, place: Place) -> list[Co
             near = did_you_mean(name, (each.name for each in (*target.columns, *_OWN)))
             raise Unknown(f"`{target.name}` has no column `{name}`{near}", Place.of(statement.text, span[0]))
         if column in found:
-            raise Clash(f"the column `{column.name}` is there twice", Place.of(statement.text, span[0]))
+            raise Clash(f"column `{column.name}` is listed twice", Place.of(statement.text, span[0]))
         found.append(column)
     return found
 

@@ -167,7 +167,7 @@ def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
 
 
 def _written_key(query: Query) -> list[Span]:
-    """Where the expressions of the key stand, without their names: what is wrong there is told there."""
+    """Where the expressions of the key stand, without their names: what is wrong there is reported there."""
     if query.partition_by is None:
         return [_without_alias(query, _item_of(query, span)) for span in query.group_by]
     spans, at = [], query.partition_by[0]
@@ -219,7 +219,7 @@ def _item_of(query: Query, span: Span) -> Span:
 def key_columns(query: Query, sources: Mapping[str, Relation], columns: list[str]) -> tuple[str, ...]:
     """Which of the output's columns are the key of the table that they make.
 
-    Clash if the key is not all there: rows of the table could not be told apart.
+    Clash if the key is not all there: rows of the table could not be distinguished.
     """
     wanted: list[str] = []
     if query.partition_by is not None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function, Relation
 from penstock.sql.catalog.relations import OWN_COLUMNS, frame
-from penstock.sql.catalog.spark_types import quoted
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.planning import KEEP, KEY_PREFIX, TIME, Shape
 from penstock.sql.continuous.sender_code import check_text

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from penstock.pipelines.changes import Backoff
 from penstock.pipelines.failures import cause
+from penstock.pipelines.plans.changes import Backoff
 from penstock.sql.catalog.catalog import QueryDef
 from penstock.sql.continuous.running import Running, TablesChanged
 
@@ -135,7 +135,7 @@ class Queries:
             try:
                 self._look()
             except Exception:
-                log.exception("the queries could not be looked at")
+                log.exception("could not check the queries")
 
     def _look(self) -> None:
         now = self._clock()
@@ -195,7 +195,7 @@ class Queries:
             entry.error = text
             delay = self._backoff.delay(entry.failures, random.random())
             entry.again_at = self._clock() + delay
-        log.warning("query %s failed, and is started again in %.0f s: %s", entry.definition.id, delay, text)
+        log.warning("query %s failed, restarting in %.0f s: %s", entry.definition.id, delay, text)
 
     def _end(self, entry: _Entry, running: Running) -> None:
         try:

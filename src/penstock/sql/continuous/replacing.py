@@ -1,8 +1,8 @@
-"""CREATE OR REPLACE: what becomes of the state of the existing query, decided before anything is done.
+"""CREATE OR REPLACE: what happens to the state of the existing query, decided before anything is done.
 
 keep     nothing that matters has changed: the query is not touched
-restart  it goes on from its checkpoint, with its state
-rebuild  its checkpoint does not fit: it begins anew, and a table is emptied first
+restart  it continues from its checkpoint, with its state
+rebuild  its checkpoint does not fit: it starts over, and a table is emptied first
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from penstock.pipelines.changes import Action, Change, plan_changes, state_can_be_kept
-from penstock.pipelines.fingerprint import FlowPrint
+from penstock.pipelines.plans.changes import Action, Change, plan_changes, state_can_be_kept
+from penstock.pipelines.plans.fingerprint import FlowPrint
 from penstock.sql.catalog.catalog import QueryDef
 from penstock.sql.errors import Clash, Place, StateLost
 
@@ -63,7 +63,7 @@ def check(
             " an empty state"
         )
         if then is not None and state_can_be_kept(then, _print(new)):
-            text += "; WITH (state='keep') leaves what it has as it is, and goes on with the new query"
+            text += "; WITH (state='keep') keeps the state unchanged and continues with the new query"
         raise StateLost(text, place)
 
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import Outside
 from penstock.sql.catalog.relations import sink_options
-from penstock.sql.catalog.spark_types import quoted
 from penstock.sql.continuous.planning import Shape, shape
 from penstock.sql.continuous.preparing import Prepared, new_session, prepare
 from penstock.sql.continuous.table_versions import Versions
 from penstock.sql.continuous.writing import (
-    Difference,
+    ChangelogWriter,
     app_id,
     changed_rows,
     emptied,
@@ -102,8 +102,8 @@ class Launcher:
         self.versions = Versions(0)
         """Of the leader that this server is, or was."""
 
-    def difference(self, definition: QueryDef) -> Difference:
-        return Difference(
+    def difference(self, definition: QueryDef) -> ChangelogWriter:
+        return ChangelogWriter(
             definition,
             self._settings,
             lambda: self.session(definition, streaming=False),
@@ -335,14 +335,14 @@ class Streaming:
     def error(self) -> Exception | None:
         if self._query.isActive:
             self.stop()
-            return TablesChanged("a table in files has changed, and is read anew")
+            return TablesChanged("a table in files has changed and is re-read")
         found = self._query.exception()
         return found if isinstance(found, Exception) else None
 
     def stop(self, *, settle: bool = True) -> None:
         """Between two batches if that comes soon; a batch that is cut off may leave transactions open.
 
-        Without `settle` at once: another server goes on with the batch, or there is no cluster to end it.
+        Without `settle` at once: another server continues with the batch, or there is no cluster to end it.
         """
         deadline = time.monotonic() + (_IDLE_SECONDS if settle else 0.0)
         cut_off = True

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from penstock.sql.catalog.catalog import Function
 from penstock.sql.errors import NotAllowed, Place
+from penstock.sql.language.lexer.tokens import Token, tokenize
 from penstock.sql.language.statements import CreateFunction, Statement
-from penstock.sql.language.tokens import Token, tokenize
 
 OPTION = "--allow-python-functions"
 _CALLS_JAVA = frozenset(("reflect", "java_method", "try_reflect"))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 
 from penstock.spark.errors import BatchChanged
-from penstock.spark.finish_batch import transactional_id
-from penstock.spark.producing import ProducerSettings, TaskProducer
-from penstock.spark.written_tasks import DEFAULT_TOPIC, Mark, MarksReader, mark_key, partition_of
+from penstock.spark.sink.finish_batch import transactional_id
+from penstock.spark.sink.producer import ProducerSettings, TaskProducer
+from penstock.spark.sink.written_tasks import DEFAULT_TOPIC, Mark, MarksReader, mark_key, partition_of
 from penstock.sql.settings import EngineSettings
 
 _EPOCH_BITS = 42

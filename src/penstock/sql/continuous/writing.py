@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.relations import (
     frame,
@@ -15,7 +16,7 @@ from penstock.sql.catalog.relations import (
     value_column,
     value_names,
 )
-from penstock.sql.catalog.spark_types import from_words, quoted
+from penstock.sql.catalog.spark_types import from_words
 from penstock.sql.continuous.planning import KEEP, TIME, Shape, output_names
 from penstock.sql.continuous.preparing import Prepared
 from penstock.sql.continuous.table_versions import Versions, fence
@@ -95,8 +96,8 @@ def app_id(definition: QueryDef) -> str:
 def settle(settings: EngineSettings, name: str, tasks: int) -> None:
     """Aborts what tasks of a writer that has ended have left open."""
     from penstock.spark.errors import SparkError
-    from penstock.spark.finish_batch import transactional_id
-    from penstock.spark.producing import ProducerSettings, TaskProducer
+    from penstock.spark.sink.finish_batch import transactional_id
+    from penstock.spark.sink.producer import ProducerSettings, TaskProducer
 
     known = ProducerSettings.from_kafka({"max.block.ms": "10000", **settings.client()}, transactional=True)
     for task in range(tasks):
@@ -156,7 +157,7 @@ def _with_keys(rows: DataFrame, target: Relation) -> DataFrame:
     return rows
 
 
-class Difference:
+class ChangelogWriter:
     """Writes what a table has become, against what it was: new and changed rows, and deletions.
 
     One task writes them in one transaction, so that a reader sees all of a change or nothing of it. What the
@@ -285,9 +286,9 @@ def _schema(target: Relation) -> StructType:
 def emptied(
     session: SparkSession, definition: QueryDef, settings: EngineSettings, versions: Versions
 ) -> None:
-    """Deletes all rows of a table whose query begins anew."""
+    """Deletes all rows of a table whose query starts over."""
     from dataclasses import replace
 
     kind = session.createDataFrame([], _schema(definition.target))
     other = replace(definition, uid=f"{definition.uid}-empty")
-    Difference(other, settings, lambda: session, versions).apply(kind)
+    ChangelogWriter(other, settings, lambda: session, versions).apply(kind)

@@ -1,13 +1,13 @@
 """Types of columns: Spark's, and the words of ksqlDB for the same (VARCHAR, BYTES, INTEGER).
 
 sqlglot reads types too, but takes `ARRAY<STRNG>` for ARRAY and TIME for TIMESTAMP, drops the field `a-b` of a
-struct, and has no places for its types: a mistake would not be told.
+struct, and has no places for its types: a mistake would not be reported.
 """
 
 from __future__ import annotations
 
-from penstock.sql.language.cursor import Cursor
-from penstock.sql.language.tokens import quote_name
+from penstock.spark.identifiers import quoted
+from penstock.sql.language.lexer.cursor import Cursor
 
 _SAME = {
     "INTEGER": "INT",
@@ -102,6 +102,6 @@ def _struct(cursor: Cursor, depth: int) -> str:
         cursor.next()
         cursor.take_symbol(":")
         plain = token.kind == "word" and token.text.isascii() and not token.text[0].isdigit()
-        name = token.text if plain else quote_name(token.text)
+        name = token.text if plain else quoted(token.text)
         fields.append(f"{name}: {column_type(cursor, depth + 1)}")
     return f"STRUCT<{', '.join(fields)}>"

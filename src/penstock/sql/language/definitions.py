@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.sql.errors import BadSyntax, Place
 from penstock.sql.language.column_types import column_type
-from penstock.sql.language.cursor import Cursor
+from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.statements import Column, Span
 
 
@@ -36,7 +36,7 @@ def read_options(cursor: Cursor) -> tuple[dict[str, str], dict[str, Span]]:
         first = cursor.peek()
         name = read_dotted(cursor, "the name of an option").lower()
         if name in options:
-            raise BadSyntax(f"option `{name}` is there twice", Place.of(cursor.text, first.start))
+            raise BadSyntax(f"option `{name}` is given twice", Place.of(cursor.text, first.start))
         spans[name] = (first.start, cursor.tokens[cursor.position - 1].end)
         cursor.expect_symbol("=", f"= and the value of `{name}`")
         options[name] = read_value(cursor, f"the value of `{name}`")
@@ -82,7 +82,7 @@ def _column(cursor: Cursor, before: list[Column]) -> Column:
     cursor.next()
     cursor.refuse_dash(token)
     if any(column.name.casefold() == token.text.casefold() for column in before):
-        raise BadSyntax(f"column `{token.text}` is there twice", Place.of(cursor.text, token.start))
+        raise BadSyntax(f"column `{token.text}` is listed twice", Place.of(cursor.text, token.start))
     type_text = column_type(cursor)
     key = cursor.take("KEY")
     if not key and cursor.take("PRIMARY"):

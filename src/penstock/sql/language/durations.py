@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.language.cursor import Cursor
+from penstock.sql.language.lexer.cursor import Cursor
+from penstock.sql.language.lexer.tokens import Token, tokenize
 from penstock.sql.language.statements import Span
-from penstock.sql.language.tokens import Token, tokenize
 
 _MICROSECONDS = {
     "MICROSECOND": 1,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import sqlglot
 from sqlglot.errors import SqlglotError
 
-from penstock.sql.language.keywords import AGGREGATES
-from penstock.sql.language.tokens import Token, tokenize
+from penstock.sql.language.lexer.keywords import AGGREGATES
+from penstock.sql.language.lexer.tokens import Token, tokenize
 
 _NO_COLUMN = ("NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_USER", "USER", "END")
 

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.language.cursor import Cursor
+from penstock.sql.language.lexer.cursor import Cursor
+from penstock.sql.language.lexer.tokens import Token
+from penstock.sql.language.lexer.words import Words
 from penstock.sql.language.statements import SelectPart, Source, Span, Window, WindowMark, Within
-from penstock.sql.language.tokens import Token
 from penstock.sql.language.windows import Nearness, read_within
-from penstock.sql.language.words import Words
 
 SET_OPERATORS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
 WORD_CLAUSES = ("WHERE", "HAVING", "LIMIT", "OFFSET", "QUALIFY")

@@ -10,9 +10,12 @@ from typing import Literal, cast
 
 from penstock.sql.errors import BadSyntax, Place, did_you_mean
 from penstock.sql.language.column_types import column_type
-from penstock.sql.language.cursor import Cursor
 from penstock.sql.language.definitions import read_columns, read_dotted, read_options, read_part, read_value
-from penstock.sql.language.keywords import FIRST_WORDS
+from penstock.sql.language.lexer.cursor import Cursor
+from penstock.sql.language.lexer.keywords import FIRST_WORDS
+from penstock.sql.language.lexer.tokens import Token, tokenize
+from penstock.sql.language.lexer.variables import expand
+from penstock.sql.language.lexer.words import QUERY_WORDS, match_brackets
 from penstock.sql.language.selects import read_query
 from penstock.sql.language.statements import (
     Column,
@@ -32,9 +35,6 @@ from penstock.sql.language.statements import (
     Span,
     Statement,
 )
-from penstock.sql.language.tokens import Token, tokenize
-from penstock.sql.language.variables import expand
-from penstock.sql.language.words import QUERY_WORDS, match_brackets
 
 _SHOWN = ("TOPICS", "STREAMS", "TABLES", "QUERIES", "FUNCTIONS", "VARIABLES", "PROPERTIES")
 
@@ -430,5 +430,5 @@ def _instead(first: Token) -> str:
         case "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE":
             return " (records of a topic are not changed in place: INSERT INTO writes new ones)"
         case "ALTER":
-            return " (CREATE OR REPLACE changes what is there)"
+            return " (CREATE OR REPLACE changes an existing one)"
     return ""

@@ -7,19 +7,19 @@ from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
 RESET = "auto.offset.reset"
 INTERVAL = "trigger.interval"
 OF_THE_SOURCE = {
-    "maxOffsetsPerTrigger": "records that a batch reads at most",
-    "minOffsetsPerTrigger": "records that a batch waits for, `maxTriggerDelay` at most",
+    "maxOffsetsPerTrigger": "the most records that a batch reads",
+    "minOffsetsPerTrigger": "the records that a batch waits for, at most for `maxTriggerDelay`",
     "maxTriggerDelay": "how long a batch waits for `minOffsetsPerTrigger`",
-    "minPartitions": "parts into which a batch is cut at least",
-    "maxRecordsPerPartition": "records that such a part has at most",
-    "targetBatchDuration": "how long a batch should take: the records that it reads follow from that",
-    "failOnDataLoss": "`false`: go on when records were deleted before they were read",
+    "minPartitions": "the least number of tasks of a batch",
+    "maxRecordsPerPartition": "the most records of a task",
+    "targetBatchDuration": "how long a batch should take; its size is chosen accordingly",
+    "failOnDataLoss": "`false`: continue when records were deleted before they were read",
 }
 """Options of Spark's source, which docs/spark.md explains."""
 PROPERTIES = {
-    RESET: "`earliest` or `latest`: where a query begins that is new; push queries at the latest, others at"
-    " the earliest",
-    INTERVAL: "how often a batch is begun, as `10 seconds`; as soon as the last is done if it is not set",
+    RESET: "`earliest` or `latest`: where a new query starts. Default: latest for push queries, earliest for"
+    " others",
+    INTERVAL: "how often a batch starts, such as `10 seconds`. Default: as soon as the last one is done",
     **OF_THE_SOURCE,
 }
 _OF_SPARK = "spark."

@@ -8,14 +8,14 @@ and not as sqlglot's tree, because every part needs its place, and what sqlglot 
 from __future__ import annotations
 
 from penstock.sql.errors import BadSyntax, Place, did_you_mean
-from penstock.sql.language.cursor import Cursor
 from penstock.sql.language.expressions import has_aggregate, output_name
 from penstock.sql.language.froms import SET_OPERATORS, WORD_CLAUSES, Froms, SelectDraft
-from penstock.sql.language.keywords import WINDOW_BOUNDS
+from penstock.sql.language.lexer.cursor import Cursor
+from penstock.sql.language.lexer.keywords import WINDOW_BOUNDS
+from penstock.sql.language.lexer.tokens import Token
+from penstock.sql.language.lexer.words import QUERY_WORDS, Clause
 from penstock.sql.language.statements import Emit, Query, Span, WindowMark
-from penstock.sql.language.tokens import Token
 from penstock.sql.language.windows import WINDOWS, read_window
-from penstock.sql.language.words import QUERY_WORDS, Clause
 
 _BY_CLAUSES = ("GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "PARTITION")
 _BEFORE_GROUP = ("SELECT", "FROM", "LATERAL", "WHERE", "GROUP", *WINDOWS)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.language.keywords import WINDOW_BOUNDS
+from penstock.sql.language.lexer.keywords import WINDOW_BOUNDS
+from penstock.sql.language.lexer.texts import Piece, Pieces
+from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import Query, SelectPart, Source, Span, Window, Within
-from penstock.sql.language.texts import Piece, Pieces
-from penstock.sql.language.tokens import quote_name, tokenize
 
 TIME_COLUMN = "__timestamp"
 """Of every view: when the record happened."""
@@ -109,10 +110,10 @@ def _added_columns(
     edits: list[_Edit] = []
     for name, value in added:
         if isinstance(value, str):
-            parts = _with_bounds(value.replace("{source}", quote_name(part.source or "")), None, part.window)
+            parts = _with_bounds(value.replace("{source}", quoted(part.source or "")), None, part.window)
         else:
             parts = _with_bounds(query.text[value[0] : value[1]], value[0], part.window)
-        whole = ((", (", None), *parts, (f") AS {quote_name(name)}", None))
+        whole = ((", (", None), *parts, (f") AS {quoted(name)}", None))
         edits.append(_Edit(part.projection_end, part.projection_end, whole))
     return edits
 
@@ -131,7 +132,7 @@ def _within_edits(within: Within, time_columns: Mapping[str, str]) -> list[_Edit
 
 def _view(source: Source) -> str:
     """A name with dots is one name; Spark would take it for a table of a database."""
-    return quote_name(source.name) + ("" if source.aliased else f" AS {quote_name(source.alias)}")
+    return quoted(source.name) + ("" if source.aliased else f" AS {quoted(source.alias)}")
 
 
 def _window_call(window: Window, time: str) -> str:
@@ -145,7 +146,7 @@ def _time(alias: str, time_columns: Mapping[str, str]) -> str:
     for name, given in time_columns.items():
         if name.casefold() == alias.casefold():
             return given
-    return f"{quote_name(alias)}.{quote_name(TIME_COLUMN)}"
+    return f"{quoted(alias)}.{quoted(TIME_COLUMN)}"
 
 
 def _with_bounds(text: str, origin: int | None, window: Window | None) -> tuple[_Part, ...]:

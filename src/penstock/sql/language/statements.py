@@ -1,7 +1,7 @@
 """The statements, as the parser gives them and the engine takes them. Frozen, without behaviour.
 
 A query keeps its text as it was written; what is Penstock's own in it (windows, WITHIN, PARTITION BY, EMIT)
-is told apart as clauses with their places, and `rewrite` makes Spark's text of it.
+is distinguished as clauses with their places, and `rewrite` makes Spark's text of it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.language.cursor import Cursor
 from penstock.sql.language.durations import duration
+from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.statements import Span, Window
 
 WindowKind = Literal["tumbling", "hopping", "session"]

@@ -66,12 +66,12 @@ class _Loaded:
                 return
         elif DeltaTable.is_deltatable(path):
             # The first time. Or it was deleted and made again, of which an open table does not hear. Or its
-            # log is not in the file system, so that this cannot be told.
+            # log is not in the file system, so that this cannot be determined.
             table = DeltaTable(path)
         else:
             self._forget()  # no batch has been written yet
             return
-        self._commit = None  # whatever fails now, the next lookup opens it anew
+        self._commit = None  # whatever fails now, the next lookup opens it again
         self._read(table)
         self._table, self._commit = table, _commit_file(path, table)
 

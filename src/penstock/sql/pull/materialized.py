@@ -49,8 +49,8 @@ class RowReader:
         options = source_options(relation, settings, {}, streaming=False)
         typed = {name: value for name, value in options.items() if not name.startswith("kafka.")}
         if "value.format" in typed:
-            from penstock.spark.options import parse_source_options
-            from penstock.spark.typed import ColumnDecoder, resolve, source_schema, with_types
+            from penstock.spark.source.options import parse_source_options
+            from penstock.spark.typed.columns import ColumnDecoder, resolve, source_schema, with_types
 
             typed |= {name: "null" for name in typed if name.endswith(".decode.errors")}
             typed.pop("dead.letter.topic", None)
@@ -92,7 +92,7 @@ class RowReader:
             return [record.value for record in records], {}
         import pyarrow as pa
 
-        from penstock.spark.reading import ARROW_SCHEMA_WITH_HEADERS
+        from penstock.spark.source.reading import ARROW_SCHEMA_WITH_HEADERS
 
         count = len(records)
         batch = pa.RecordBatch.from_arrays(

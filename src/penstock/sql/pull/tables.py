@@ -3,7 +3,7 @@
 A table is followed from the first pull query on it. One thread reads the topics of all of them, committed
 records only. Each lookup asks the cluster for the topic's end and waits until the table has all before it, so
 that it sees what was committed before it was asked; lookups that come at the same time ask together. A table
-that nobody has asked for in a while is let go.
+that nobody has asked for in a while is evicted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.client.brokers import TopicInfo
 from penstock.client.cluster import EARLIEST, LATEST
+from penstock.client.librdkafka import with_login
 from penstock.errors import ApiError, PenstockError
 from penstock.registry.errors import RegistryError
 from penstock.sql.catalog.catalog import Relation
@@ -82,9 +83,7 @@ class _Asker:
                     if (why := away()) is not None:
                         raise Unavailable(why) from None
                     if left <= _AWAY_LOOK_SECONDS:
-                        raise Unavailable(
-                            f"the cluster did not tell the end of {topic} in {timeout:g} s"
-                        ) from None
+                        raise Unavailable(f"no end offset of {topic} within {timeout:g} s") from None
         except (ClientError, ApiError) as error:
             raise Unavailable(f"the end of {topic} is not known: {error}") from None
 
@@ -191,7 +190,7 @@ class FollowedTables:
         self._followed: dict[str, _Followed] = {}
         self._files = FileImages(forget_seconds, clock)
         self._wanted: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        """Topics to read anew from their beginning, and topics to leave."""
+        """Topics to re-read from their beginning, and topics to leave."""
         self._work = threading.Event()
         self._stopping = threading.Event()
         self._asker: _Asker | None = None
@@ -204,7 +203,7 @@ class FollowedTables:
         if relation.topic is None:
             return self._files.find(relation, pull)
         deadline = self._clock() + timeout
-        for _ in range(3):  # a topic may be deleted and made again meanwhile
+        for _ in range(3):  # a topic may be deleted and created again meanwhile
             ends = self._ask(relation.topic, max(0.1, deadline - self._clock()))
             followed = self._follow(relation, ends)
             if self._caught_up(followed.image, ends, deadline):
@@ -321,22 +320,24 @@ class FollowedTables:
         from penstock.spark.librdkafka_names import translate
 
         consumer = Consumer(
-            {
-                **translate(self._settings.client()),
-                "group.id": "penstock-sql-tables",  # librdkafka wants one; nothing is joined or committed
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                # librdkafka tells the end of a partition, which is past the mark of a transaction that no
-                # record tells of, only with the next answer, though it be empty: lookups wait for it.
-                "fetch.wait.max.ms": _FETCH_WAIT_MS,
-                "fetch.error.backoff.ms": 50,
-                "queued.max.messages.kbytes": 16 << 10,
-                "reconnect.backoff.max.ms": 1000,
-                "error_cb": lambda error: log.debug("librdkafka: %s", error.str()),
-            },
+            with_login(
+                {
+                    **translate(self._settings.client()),
+                    "group.id": "penstock-sql-tables",  # librdkafka wants one; nothing is joined or committed
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": "earliest",
+                    "isolation.level": "read_committed",
+                    "enable.partition.eof": True,
+                    # librdkafka tells the end of a partition, which is past the mark of a transaction that no
+                    # record shows of, only with the next answer, though it be empty: lookups wait for it.
+                    "fetch.wait.max.ms": _FETCH_WAIT_MS,
+                    "fetch.error.backoff.ms": 50,
+                    "queued.max.messages.kbytes": 16 << 10,
+                    "reconnect.backoff.max.ms": 1000,
+                    "error_cb": lambda error: log.debug("librdkafka: %s", error.str()),
+                }
+            ),
             logger=librdkafka_log,
         )
         assigned: dict[str, int] = {}
@@ -431,7 +432,9 @@ class FollowedTables:
         with self._lock:
             idle = [(name, each) for name, each in self._followed.items() if each.asked_at < until]
         for name, followed in idle:
-            log.info("`%s` is let go: nobody has asked for it", followed.image.relation.name)
+            log.info(
+                "evicted `%s` from memory: no pull query has used it recently", followed.image.relation.name
+            )
             self._drop(name, followed)
             followed.reader.close()
 
@@ -453,7 +456,7 @@ class FollowedTables:
         log.error("tables cannot be read: %s", error)
         with self._lock:
             there, self._followed = list(self._followed.values()), {}
-            self._thread = None  # the next lookup begins anew
+            self._thread = None  # the next lookup starts over
         for followed in there:
             followed.image.fail(error)
 

@@ -10,16 +10,20 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.changes import Action
-from penstock.pipelines.engine import quiet
+from penstock.pipelines.plans.changes import Action
+from penstock.pipelines.run.engine import quiet
+from penstock.spark.identifiers import quoted
+from penstock.sql.access.rights import ClusterRights
+from penstock.sql.access.statements import Checks
+from penstock.sql.access.watching import while_allowed
 from penstock.sql.catalog import catalog as plans
 from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Record, Relation
 from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
 from penstock.sql.catalog.declare import Options, check_target, declared
 from penstock.sql.catalog.naming import Names
-from penstock.sql.catalog.spark_types import quoted
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous import inserting, replacing
 from penstock.sql.continuous.define import Maker
@@ -46,7 +50,7 @@ from penstock.sql.language.statements import (
 )
 from penstock.sql.pull.answering import answer
 from penstock.sql.pull.tables import FollowedTables
-from penstock.sql.results import Done, Result
+from penstock.sql.results import Done, Result, Rows
 from penstock.sql.server import explaining
 from penstock.sql.server.cluster_health import ClusterHealth
 from penstock.sql.server.selecting import Selects
@@ -59,6 +63,9 @@ if TYPE_CHECKING:
     from penstock.spark.progress import Watch
 
 log = logging.getLogger(__name__)
+
+CHANGING = (CreateRelation, InsertQuery, CreateFunction, ControlQuery, Drop)
+"""Statements that only the server that leads carries out."""
 
 
 class Engine:
@@ -78,6 +85,7 @@ class Engine:
         self._tables = tables if tables is not None else FollowedTables(settings)
         self._own_tables = tables is None
         self._outside = Outside(settings)
+        self._rights = ClusterRights(settings.client())
         self._health = ClusterHealth(settings, self._topics_of_queries)
         self._tables.away = self.away
         self._change = threading.RLock()
@@ -155,36 +163,79 @@ class Engine:
         if self._own_tables:
             self._tables.stop()
         self._outside.close()
+        self._rights.close()
         if self._given is None:
             self._spark.stop()
         self._spark = None
 
     # Statements
 
-    def execute(self, statement: Statement, properties: Mapping[str, str]) -> Result:
-        """SqlError says what is wrong, and where."""
+    def execute(
+        self, statement: Statement, properties: Mapping[str, str], *, user: str | None = None
+    ) -> Result:
+        """SqlError says what is wrong, and where. What a `user` may do, the cluster's ACLs say."""
         if self._spark is None:
             raise Unavailable("Spark has not started yet")
         if (why := self.away()) is not None and not self._needs_no_cluster(statement):
             raise Unavailable(f"{why}. SHOW QUERIES shows what waits for it")
         if not self.settings.python_functions:
             check_statement(statement)
-        if isinstance(statement, Select):
-            return self._select(statement, properties)
-        if isinstance(statement, Show):
-            return self._shows.show(statement, self.catalog)
-        if isinstance(statement, Describe):
-            return self._shows.describe(statement, self.catalog)
-        if isinstance(statement, Explain):
-            return explaining.explain(statement, self.catalog, properties, self._maker, self._shows)
-        if isinstance(statement, InsertValues):
-            return self._insert_values(statement, properties)
+        catalog = self.catalog
+        checks = self._checks(user, catalog)
+        if checks is None:
+            return self._execute(statement, properties, catalog, None, None)
+        try:
+            return self._execute(statement, properties, catalog, checks, user)
+        except Unknown as error:
+            # A name that is near may be one that the user must not know.
+            raise Unknown(error.message.partition("; did you mean ")[0], error.place) from None
+
+    def _checks(self, user: str | None, catalog: Catalog) -> Checks | None:
+        """None: all that the server's own user may do is allowed."""
+        rights = self._rights.of(user) if self.settings.as_user else None
+        return None if rights is None else Checks(rights, catalog, Names(catalog, self._outside))
+
+    def _execute(
+        self,
+        statement: Statement,
+        properties: Mapping[str, str],
+        catalog: Catalog,
+        checks: Checks | None,
+        user: str | None,
+    ) -> Result:
         if isinstance(statement, SetProperty | SetVariable):
             return Done(f"{statement.name} = {statement.value}")
-        with self._change:
-            if not self._leads:
-                raise Unavailable("this server does not lead: the statement belongs to the one that does")
-            return self._changing(statement, properties)
+        if isinstance(statement, CHANGING):
+            with self._change:
+                if not self._leads:
+                    raise Unavailable("this server does not lead: the statement belongs to the one that does")
+                if (now := self._checks(user, self.catalog)) is not None:
+                    now.check(statement)
+                return self._changing(statement, properties)
+        topics = None
+        if checks is not None:
+            checks.check(statement)
+            if isinstance(statement, Show | Describe | Explain):
+                catalog, topics = checks.visible()
+        if isinstance(statement, Select):
+            found = self._select(statement, properties, catalog)
+            if checks is not None and isinstance(found, Rows) and found.live:
+                return while_allowed(found, partial(self._check_again, statement, user))
+            return found
+        if isinstance(statement, Show):
+            return self._shows.show(statement, catalog, topics)
+        if isinstance(statement, Describe):
+            return self._shows.describe(statement, catalog)
+        if isinstance(statement, Explain):
+            return explaining.explain(statement, catalog, properties, self._maker, self._shows)
+        if isinstance(statement, InsertValues):
+            return self._insert_values(statement, properties, catalog)
+        raise SqlError(f"{type(statement).__name__} is not known here")
+
+    def _check_again(self, statement: Statement, user: str | None) -> None:
+        checks = self._checks(user, self.catalog)
+        if checks is not None:
+            checks.check(statement)
 
     def _needs_no_cluster(self, statement: Statement) -> bool:
         """Whether it is answered from the catalog alone."""
@@ -205,12 +256,12 @@ class Engine:
             return self._control(statement)
         if isinstance(statement, Drop):
             return self._drop(statement)
-        raise SqlError(f"{type(statement).__name__} is not known here")
+        raise SqlError(f"{type(statement).__name__} is not supported")
 
     # SELECT
 
-    def _select(self, statement: Select, properties: Mapping[str, str]) -> Result:
-        query, catalog = statement.query, self.catalog
+    def _select(self, statement: Select, properties: Mapping[str, str], catalog: Catalog) -> Result:
+        query = statement.query
         sources = self._maker.sources(query, catalog)
         if query.emit is not None:
             return self._selects.push(query, sources, catalog, properties)
@@ -232,9 +283,9 @@ class Engine:
         place = Place.of(statement.text, statement.name_span[0])
         old = self.catalog.relation(statement.name)
         if old is not None and statement.if_not_exists:
-            return Done(f"the {old.kind} {old.name} is there already")
+            return Done(f"{old.kind} {old.name} already exists")
         if old is not None and not statement.or_replace:
-            raise Exists(f"the {old.kind} `{old.name}` is there already", place)
+            raise Exists(f"{old.kind} `{old.name}` already exists", place)
         if statement.query is not None:
             return self._create_as(statement, old, properties, place)
         text = str(statement.text[statement.span[0] : statement.span[1]])
@@ -311,9 +362,9 @@ class Engine:
         place = Place.of(statement.text, statement.name_span[0])
         old = self.catalog.function(statement.name)
         if old is not None and statement.if_not_exists:
-            return Done(f"the function {old.name} is there already")
+            return Done(f"function {old.name} already exists")
         if statement.language.upper() != "PYTHON":
-            raise Clash(f"LANGUAGE {statement.language} is not there: PYTHON is", place)
+            raise Clash(f"LANGUAGE {statement.language} is not supported: use PYTHON", place)
         if self._maker.spark.catalog.functionExists(quoted(statement.name)):
             raise Exists(f"`{statement.name}` is a function of Spark: choose another name", place)
         text = str(statement.text[statement.span[0] : statement.span[1]])
@@ -336,10 +387,12 @@ class Engine:
         self._queries.start(definition)
         return Done(f"query {query_id} writes to {definition.target.name}", _details(definition))
 
-    def _insert_values(self, statement: InsertValues, properties: Mapping[str, str]) -> Result:
+    def _insert_values(
+        self, statement: InsertValues, properties: Mapping[str, str], catalog: Catalog
+    ) -> Result:
         assert self._spark is not None
         place = Place.of(statement.text, statement.target_span[0])
-        target = Names(self.catalog, self._outside).relation(statement.target, place)
+        target = Names(catalog, self._outside).relation(statement.target, place)
         count = inserting.insert_values(self._spark, statement, target, self.settings, properties)
         return Done(f"{count} row{'' if count == 1 else 's'} inserted", {"rows": count})
 
@@ -382,12 +435,14 @@ class Engine:
             if records:
                 self._log.write(list(records))
             return Done(
-                f"function {statement.name} dropped" if records else f"there is no function {statement.name}"
+                f"function {statement.name} dropped"
+                if records
+                else f"function {statement.name} does not exist"
             )
         relation, ended, gone = plans.plan_drop(self.catalog, statement.name, statement.kind, place)
         if relation is None:
             if statement.if_exists:
-                return Done(f"there is no {statement.kind} {statement.name}")
+                return Done(f"{statement.kind} {statement.name} does not exist")
             known = [each.name for each in self.catalog.relations.values()]
             raise Unknown(
                 f"no {statement.kind} `{statement.name}`{did_you_mean(statement.name, known)}", place
@@ -427,25 +482,35 @@ class Engine:
 
     # For programs
 
-    def describe_queries(self) -> list[dict[str, Any]]:
-        return [self._shows.query(each) for each in self.catalog.queries.values()] if self._spark else []
+    def _visible(self, user: str | None) -> tuple[Catalog, frozenset[str] | None]:
+        catalog = self.catalog
+        checks = self._checks(user, catalog)
+        return (catalog, None) if checks is None else checks.visible()
 
-    def describe_query(self, query_id: str) -> dict[str, Any] | None:
-        found = self.catalog.queries.get(query_id)
+    def describe_queries(self, user: str | None = None) -> list[dict[str, Any]]:
+        catalog, _ = self._visible(user)
+        return [self._shows.query(each) for each in catalog.queries.values()] if self._spark else []
+
+    def describe_query(self, query_id: str, user: str | None = None) -> dict[str, Any] | None:
+        catalog, _ = self._visible(user)
+        found = catalog.queries.get(query_id)
         return self._shows.query(found) if found is not None and self._spark else None
 
-    def describe_relations(self) -> list[dict[str, Any]]:
+    def describe_relations(self, user: str | None = None) -> list[dict[str, Any]]:
         if self._spark is None:
             return []
-        created = list(self.catalog.relations.values())
-        names = Names(self.catalog, self._outside)
-        for topic in names.implicit_topics():
+        catalog, topics = self._visible(user)
+        created = list(catalog.relations.values())
+        names = Names(catalog, self._outside)
+        for topic in names.implicit_topics(topics):
             with contextlib.suppress(SqlError):
                 created.append(names.relation(topic))
         return [self._shows.relation(each) for each in created]
 
-    def topics(self) -> list[str]:
-        return sorted(each for each in self._outside.topics() if not each.startswith("__"))
+    def topics(self, user: str | None = None) -> list[str]:
+        _, topics = self._visible(user)
+        found = self._outside.topics() if topics is None else topics
+        return sorted(each for each in found if not each.startswith("__"))
 
 
 def _placeholder(statement: CreateRelation) -> Relation:

@@ -31,7 +31,7 @@ from penstock.errors import PenstockError
 from penstock.sql.errors import SqlError, Unavailable
 from penstock.sql.server.metrics import Metrics
 from penstock.sql.server.pipe import Pipe
-from penstock.sql.server.script import Executes, Script, line
+from penstock.sql.server.script import Executes, Script, line, user_of
 from penstock.web.access import Role
 from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
 from penstock.web.server import principal_of
@@ -46,10 +46,10 @@ _LOOK_SECONDS = 0.5
 
 
 class Engine(Executes, Protocol):
-    def describe_queries(self) -> list[dict[str, Any]]: ...
-    def describe_query(self, query_id: str) -> dict[str, Any] | None: ...
-    def describe_relations(self) -> list[dict[str, Any]]: ...
-    def topics(self) -> list[str]: ...
+    def describe_queries(self, user: str | None = None) -> list[dict[str, Any]]: ...
+    def describe_query(self, query_id: str, user: str | None = None) -> dict[str, Any] | None: ...
+    def describe_relations(self, user: str | None = None) -> list[dict[str, Any]]: ...
+    def topics(self, user: str | None = None) -> list[str]: ...
 
 
 class Leads(Protocol):
@@ -139,7 +139,7 @@ class Api:
                 await self._sql(scope, receive, send)
             elif scope["type"] == "http":
                 paths = "POST /sql, GET /info, /ready, /metrics, /queries, /queries/ID, /relations"
-                error = HttpError(404, "NotFound", f"no {scope['path']} here: {paths}")
+                error = HttpError(404, "NotFound", f"no such path {scope['path']}: {paths}")
                 await _answer(send, error.status, error.body)
             else:
                 await inner(scope, receive, send)
@@ -148,7 +148,7 @@ class Api:
         return app
 
     def stop(self) -> None:
-        """End what is running; each client is told."""
+        """End what is running; each client is notified."""
         self._stopping = True
         for script in list(self._running):
             script.cancel()
@@ -303,7 +303,7 @@ class Api:
                 await answer.aclose()
             return True
         except httpx.ConnectError as error:
-            log.info("the leader %s is not there: %s", leader.url, error)
+            log.info("the leader %s is not reachable: %s", leader.url, error)
             return False
         except httpx.HTTPError as error:
             told = line(
@@ -354,7 +354,7 @@ class Api:
                                 headers={**_login(dict(request.headers.raw)), FORWARDED.encode(): b"true"},
                             )
                         except httpx.HTTPError as error:
-                            log.info("the leader %s is not there: %r", leader.url, error)
+                            log.info("the leader %s is not reachable: %r", leader.url, error)
                         else:
                             if _NOT_LEADING not in answer.headers:
                                 kind = answer.headers.get("content-type", "application/json")
@@ -398,18 +398,20 @@ class Api:
         return Response(self.metrics.text(queries), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _queries(self, request: Request) -> Response:
-        return JSONResponse(await _in_thread(self._engine.describe_queries))
+        user = user_of(principal_of(request.scope))
+        return JSONResponse(await _in_thread(lambda: self._engine.describe_queries(user)))
 
     async def _query(self, request: Request) -> Response:
-        query_id = request.path_params["id"]
-        found = await _in_thread(lambda: self._engine.describe_query(query_id))
+        query_id, user = request.path_params["id"], user_of(principal_of(request.scope))
+        found = await _in_thread(lambda: self._engine.describe_query(query_id, user))
         if found is None:
             raise HttpError(404, "Unknown", f"no query `{query_id}`")
         return JSONResponse(found)
 
     async def _relations(self, request: Request) -> Response:
-        relations = await _in_thread(self._engine.describe_relations)
-        topics = await _in_thread(self._engine.topics)
+        user = user_of(principal_of(request.scope))
+        relations = await _in_thread(lambda: self._engine.describe_relations(user))
+        topics = await _in_thread(lambda: self._engine.topics(user))
         return JSONResponse({"relations": relations, "topics": topics})
 
 
@@ -440,7 +442,7 @@ def _request(body: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
             raise HttpError(400, "BadRequest", f"{name} must be an object of names and values")
         given.append({key: _as_text(each) for key, each in told.items()})
     if unknown := value.keys() - {"sql", "properties", "variables"}:
-        raise HttpError(400, "BadRequest", f"the body has `{min(unknown)}`, which nothing here reads")
+        raise HttpError(400, "BadRequest", f"unknown field `{min(unknown)}` in the body")
     return value["sql"], given[0], given[1]
 
 

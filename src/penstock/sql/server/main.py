@@ -214,7 +214,7 @@ async def _serve(
         server: Server | None = None
         started = left = False
         try:
-            # The catalog is read while Java starts: what is wrong with the cluster is told soon.
+            # The catalog is read while Java starts: what is wrong with the cluster is reported soon.
             starting = loop.run_in_executor(None, engine.start)
             await _or_stop(loop.run_in_executor(None, catalog.start), stopping)
             await _or_stop(starting, stopping)

@@ -1,4 +1,4 @@
-"""What `/metrics` of a SQL server tells Prometheus."""
+"""What `/metrics` of a SQL server reports to Prometheus."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ def _stops() -> Unavailable:
 class Executes(Protocol):
     """The engine, as far as a script needs it."""
 
-    def execute(self, statement: Statement, properties: Mapping[str, str]) -> Result: ...
+    def execute(
+        self, statement: Statement, properties: Mapping[str, str], *, user: str | None = None
+    ) -> Result: ...
 
 
 class Script:
@@ -124,7 +126,7 @@ class Script:
             columns = (("name", "STRING"), ("value", "STRING"))
             return self._send(rows_of(columns, [list(pair) for pair in sorted(told.items())]), put)
         check_role(statement, self._principal)
-        result = self._engine.execute(statement, self._properties)
+        result = self._engine.execute(statement, self._properties, user=user_of(self._principal))
         if isinstance(result, Rows):
             return self._send(result, put)
         put(line({"done": result.message, **({"details": dict(result.details)} if result.details else {})}))
@@ -185,6 +187,11 @@ class Script:
 def _begun(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:
     """The same rows, of which the first is there."""
     return chain(list(islice(rows, 1)), rows)
+
+
+def user_of(principal: Principal) -> str | None:
+    """The name by which the cluster knows it; None where nobody has to log in."""
+    return None if principal is ANYONE else principal.name
 
 
 def check_role(statement: Statement, principal: Principal) -> None:

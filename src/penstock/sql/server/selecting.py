@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.failures import cause
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Catalog, Relation
 from penstock.sql.catalog.cluster_admin import Outside
 from penstock.sql.catalog.relations import only_looked_at
-from penstock.sql.catalog.spark_types import from_words, quoted, words
+from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.define import Maker, check_streaming
 from penstock.sql.continuous.planning import shape
@@ -210,7 +211,9 @@ class _Job:
             self._cancelled = True
             if self._running:
                 # Also those that have not begun: a query may be between two of its jobs.
-                self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "nobody waits for it")
+                self._context._jsc.sc().cancelJobGroupAndFutureJobs(
+                    self._group, "its client has disconnected"
+                )
 
 
 class _Push:

@@ -34,11 +34,12 @@ class Shows:
         self._away = away
         """Why the cluster, or one of these topics, does not answer."""
 
-    def show(self, statement: Show, catalog: Catalog) -> Rows:
+    def show(self, statement: Show, catalog: Catalog, visible: frozenset[str] | None = None) -> Rows:
+        """`visible` are the topics that may be shown; None: all."""
         if statement.what == "topics":
-            return self._topics(catalog)
+            return self._topics(catalog, visible)
         if statement.what in ("streams", "tables"):
-            return self._relations(statement, catalog)
+            return self._relations(statement, catalog, visible)
         if statement.what == "queries":
             return self._all_queries(catalog)
         columns = (
@@ -50,14 +51,14 @@ class Shows:
         rows = [[each.name, _parameters(each), each.returns, "PYTHON"] for each in catalog.functions.values()]
         return rows_of(columns, sorted(rows))
 
-    def _topics(self, catalog: Catalog) -> Rows:
+    def _topics(self, catalog: Catalog, visible: frozenset[str] | None) -> Rows:
         subjects = set(self._outside.subjects())
         readers: dict[str, list[str]] = {}
         for relation in catalog.relations.values():
             if relation.topic is not None:
                 readers.setdefault(relation.topic, []).append(relation.name)
         rows = []
-        for topic in sorted(self._outside.topics()):
+        for topic in sorted(self._outside.topics() if visible is None else visible):
             if topic.startswith("__"):
                 continue
             known = ", ".join(sorted(readers.get(topic, ())))
@@ -67,13 +68,13 @@ class Shows:
         columns = (("topic", "STRING"), ("partitions", "INT"), ("schema", "STRING"), ("relations", "STRING"))
         return rows_of(columns, rows)
 
-    def _relations(self, statement: Show, catalog: Catalog) -> Rows:
+    def _relations(self, statement: Show, catalog: Catalog, visible: frozenset[str] | None) -> Rows:
         kind = statement.what.removesuffix("s")
         found = [each for each in catalog.relations.values() if each.kind == kind]
         rows = [[each.name, each.topic or each.path, each.format, each.made_by] for each in found]
         if kind == "stream":
             names = Names(catalog, self._outside)
-            rows += [[topic, topic, "by its schema", None] for topic in names.implicit_topics()]
+            rows += [[topic, topic, "by its schema", None] for topic in names.implicit_topics(visible)]
         where = "topic" if kind == "stream" else "kept_in"
         columns = (("name", "STRING"), (where, "STRING"), ("format", "STRING"), ("query", "STRING"))
         return rows_of(columns, sorted(rows, key=lambda row: str(row[0])))

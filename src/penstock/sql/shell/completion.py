@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.sql.language.keywords import FIRST_WORDS, KEYWORDS
+from penstock.spark.identifiers import quoted
+from penstock.sql.language.lexer.keywords import FIRST_WORDS, KEYWORDS
 
 _WORD = re.compile(r"(?:(\w+|`[^`]*`)\.)?(`[^`]*|[\w$]*)\Z")
 _WORDS = re.compile(r"`[^`]*`|\w+|;")
@@ -115,7 +116,7 @@ def _matching(names: Iterable[str], word: str, start: int, kind: str) -> Iterato
 def _written(name: str, word: str) -> str:
     """Keywords as they are begun; names that need it in backticks."""
     if word.startswith("`") or not _PLAIN.match(name):
-        return "`" + name.replace("`", "``") + "`"
+        return quoted(name)
     if name.isupper() and word and word == word.lower():
         return name.lower()
     return name

@@ -12,7 +12,7 @@ from rich.cells import cell_len, chop_cells
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
 _LIVE_WIDTH = 14
 _MOST_HELD = 1000
-"""Rows that are held to find the widths of columns; a longer result goes on with these."""
+"""Rows that are held to find the widths of columns; a longer result continues with these."""
 
 
 class Output(Protocol):
@@ -98,7 +98,7 @@ class TextTables:
             self._write(row)
 
     def _fit(self) -> None:
-        """Make the widest columns narrower until a row fits the terminal; what is longer goes on below."""
+        """Make the widest columns narrower until a row fits the terminal; what is longer continues below."""
         assert self._widths is not None
         room = max(20, self._console_width() - 2 * (len(self._widths) - 1))
         while sum(self._widths) > room and max(self._widths) > 8:

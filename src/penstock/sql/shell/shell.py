@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.sql.language.keywords import STATEMENTS
+from penstock.sql.language.lexer.keywords import STATEMENTS
 from penstock.sql.language.parser import is_complete
 from penstock.sql.shell.client import Session, Unreachable
 from penstock.sql.shell.completion import Candidate, Known, candidates

@@ -1,6 +1,6 @@
 """The stream of changes as a machine without I/O: a pgoutput message in, records out.
 
-It knows what was sent before (`position`), so that after a reconnect or a restart it passes over the events
+It knows what was sent before (`position`), so that after a reconnect or a restart it skips the events
 of a transaction that it has already sent, and which LSN the server may forget once all records are durable.
 """
 

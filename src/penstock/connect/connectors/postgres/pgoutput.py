@@ -2,7 +2,7 @@
 
 Protocol versions 1 and 2 (PostgreSQL's documentation, "Logical Replication Message Formats"). Version 2 adds
 transactions that are sent while they run; the messages inside such a stream begin with the transaction's id,
-so the `Decoder` remembers whether it is inside one. That is its only state: which columns a relation has is
+so `PgOutputDecoder` knows whether it is inside one. That is its only state: which columns a relation has is
 kept by the caller. Bytes that are no such message raise `PgOutputError`, and nothing else.
 """
 
@@ -183,7 +183,7 @@ _STREAM_ABORT = struct.Struct(">II")
 _IN_STREAM = frozenset(b"RYIUDTM")
 
 
-class Decoder:
+class PgOutputDecoder:
     """One for each replication connection, from its start."""
 
     def __init__(self) -> None:

@@ -147,7 +147,7 @@ def create_slot(
     replication: psycopg2.extras.LogicalReplicationConnection, settings: SourceSettings
 ) -> tuple[int, str]:
     """Its consistent point, and the name of the snapshot, which lives while this connection idles."""
-    _log.info("Creating replication slot %s; it waits for the transactions that run now.", settings.slot)
+    _log.info("Creating replication slot %s; waiting for running transactions to end.", settings.slot)
     with (
         translated_errors(f"Cannot create replication slot {settings.slot!r}"),
         replication.cursor() as cursor,

@@ -71,7 +71,7 @@ class Snapshot:
 
     @property
     def progress(self) -> SnapshotProgress:
-        """What was returned so far: where another snapshot goes on."""
+        """What was returned so far: where another snapshot continues."""
         return self._progress
 
     def next(self) -> list[SourceRecord] | None:
@@ -160,7 +160,7 @@ class Snapshot:
             after = tuple(rows[-1][names.index(name)] for name in key)
 
     def _by_cursor(self, published: PublishedTable, names: list[str]) -> Iterator[tuple[list[Row], bool]]:
-        """Without a key there is no order to go on by: an interrupted table is read from its beginning."""
+        """Without a key there is no order to continue by: an interrupted table is read from its beginning."""
         conditions = [_row_filter(published)] if published.row_filter else []
         select = _select(published, names, conditions)
         query(self._connection, sql.SQL("DECLARE penstock NO SCROLL CURSOR FOR ") + select)

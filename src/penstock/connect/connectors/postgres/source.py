@@ -163,7 +163,7 @@ class PostgresSourceTask(SourceTask):
                 f"{server.lsn_text(kept.start_lsn)} do: changes since then are lost. Delete the connector's "
                 "offsets, or set snapshot.mode to when_needed, for a new snapshot."
             )
-        _log.warning("Replication slot %s was lost: a new snapshot is taken.", self._settings.slot)
+        _log.warning("Replication slot %s was lost: taking a new snapshot.", self._settings.slot)
         self._progress = None
 
     def _begin_changes(self) -> None:

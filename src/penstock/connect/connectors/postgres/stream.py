@@ -6,7 +6,7 @@ import select
 
 import psycopg2
 
-from penstock.connect.connectors.postgres.pgoutput import Decoder, Message
+from penstock.connect.connectors.postgres.pgoutput import Message, PgOutputDecoder
 from penstock.connect.connectors.postgres.server import (
     connect_for_replication,
     translated,
@@ -20,7 +20,7 @@ class ReplicationStream:
 
     def __init__(self, settings: SourceSettings, start_lsn: int) -> None:
         self._what = f"Replication from slot {settings.slot!r} was interrupted"
-        self._decoder = Decoder()
+        self._decoder = PgOutputDecoder()
         self._reported = 0
         self._connection = connect_for_replication(settings)
         try:

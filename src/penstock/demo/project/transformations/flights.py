@@ -18,7 +18,7 @@ WINDOW = "1 hour"
 LATENESS = "2 hours"
 ALERT_MINUTES = 120
 
-# The delay is read as text, so that one that is no number can be told from one that is missing.
+# The delay is read as text, so that one that is no number can be distinguished from one that is missing.
 FLIGHT = """
     id BIGINT, flight STRING, tail STRING, origin STRING, dest STRING, scheduled TIMESTAMP,
     departed TIMESTAMP, delay_minutes STRING, cancelled BOOLEAN, broken STRING

@@ -1,0 +1,1 @@
+"""What a broker does in the background: periodic jobs, retention, compaction, flushing."""

@@ -1,0 +1,317 @@
+"""What is done to logs in the background: retention, compaction, flushing, checkpoints, removal of files.
+
+Deciding and swapping happen on the loop, which owns the logs; fsync and directory work in threads; the
+rewriting of segments in a child process, which gets and returns plain values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from penstock.errors import KafkaStorageError
+from penstock.log.cleaning.cleaner import clean
+from penstock.log.cleaning.compaction import facts_of, plan_cleaning
+from penstock.log.cleaning.strict_retention import Oldest, plan_strict_retention, rewrite_expired
+from penstock.log.cleaning.swap import Rewritten, swapping
+from penstock.log.partition_log import PartitionLog
+from penstock.log.recovery.scan import CorruptSegment
+from penstock.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from penstock.broker.parts import (
+        CanChangeLogs,
+        CanFindConsumed,
+        CanUseThreads,
+        HasClock,
+        HasConfig,
+        HasFlusher,
+        HasJobs,
+        HasLogs,
+        HasLoop,
+        HasPartitions,
+        HasServer,
+        HasTopics,
+    )
+
+    class MaintenanceParts(
+        CanChangeLogs,
+        CanFindConsumed,
+        CanUseThreads,
+        HasClock,
+        HasConfig,
+        HasFlusher,
+        HasJobs,
+        HasLogs,
+        HasLoop,
+        HasPartitions,
+        HasServer,
+        HasTopics,
+        Protocol,
+    ): ...
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PRODUCER_EXPIRY_CHECK_MS = 600_000
+_PURGE_MS = 1_000
+_RETRY_LOGS_MS = 10_000
+_IDLE_CHECK_MS = 5_000
+_LONGEST_FLUSH_CHECK_MS = 3_000
+_SHORTEST_FLUSH_CHECK_MS = 10
+# Partitions that are looked at between two turns of the loop.
+_STRIDE = 50
+# Segments that retention takes out of use between two turns.
+_SEGMENTS_AT_ONCE = 8
+
+
+class Maintenance:
+    def __init__(self, broker: MaintenanceParts) -> None:
+        self._broker = broker
+        # Compaction and strict retention rewrite segments: one at a time.
+        self._rewriting = asyncio.Lock()
+        self._stopping = False
+        # A log that is deleted is not kept by them, nor are its files.
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
+        # With the number of truncations up to which it holds.
+        self._oldest: WeakKeyDictionary[PartitionLog, tuple[int, Mapping[int, Oldest]]] = WeakKeyDictionary()
+
+    def schedule(self) -> None:
+        broker = self._broker
+        jobs = broker.jobs
+        jobs.add("retention", lambda: broker.config.log_retention_check_interval_ms, self.retention)
+        if broker.config.log_cleaner_enable:
+            jobs.add("compaction", lambda: max(broker.config.log_cleaner_backoff_ms, 1), self.compaction)
+        jobs.add("flush", self._flush_interval_ms, self.flush)
+        jobs.add("checkpoint", self._checkpoint_interval_ms, self.checkpoint)
+        jobs.add("high watermarks", self._high_watermark_interval_ms, self.checkpoint_high_watermarks)
+        jobs.add("unavailable logs", lambda: _RETRY_LOGS_MS, broker.topics.retry_unavailable)
+        jobs.add("purge", lambda: _PURGE_MS, self.purge)
+        jobs.add("producer expiry", lambda: _PRODUCER_EXPIRY_CHECK_MS, self.expire_producers)
+        jobs.add("idle connections", lambda: _IDLE_CHECK_MS, broker.server.reap)
+
+    # -- durability
+
+    def _flush_interval_ms(self) -> int:
+        shortest = min(
+            (partition.log.config.flush_ms for partition in self._broker.partitions.values()),
+            default=_LONGEST_FLUSH_CHECK_MS,
+        )
+        return min(max(shortest, _SHORTEST_FLUSH_CHECK_MS), _LONGEST_FLUSH_CHECK_MS)
+
+    async def flush(self) -> None:
+        due = await self._broker.with_logs(self._broker.logs.logs_to_flush)
+        await asyncio.gather(*(self._flush(one) for one in due))
+
+    async def _flush(self, one: PartitionLog) -> None:
+        try:
+            await self._broker.flusher.flush(one)
+        except KafkaStorageError as error:
+            log.error("flush failed; the partition is offline for writes: %s", error)
+
+    def _checkpoint_interval_ms(self) -> int:
+        return max(int(self._broker.config.log_flush_offset_checkpoint_interval_ms), 1)
+
+    def _high_watermark_interval_ms(self) -> int:
+        return int(self._broker.config.replica_high_watermark_checkpoint_interval_ms)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self._broker.with_logs(self._broker.logs.checkpoint_high_watermarks)
+
+    async def checkpoint(self) -> None:
+        """Sync what has rolled, so that recovery after a crash reads one segment; then write it down."""
+        broker = self._broker
+        logs = [partition.log for partition in broker.partitions.values()]
+        rolled = [one for one in logs if one.failed is None and one.recovery_point < one.active.base_offset]
+        await asyncio.gather(*(self._flush(one) for one in rolled))
+        await broker.with_logs(broker.logs.checkpoint)
+
+    async def purge(self) -> None:
+        await self._broker.with_logs(self._broker.logs.purge)
+
+    # -- what becomes old
+
+    async def expire_producers(self) -> None:
+        broker = self._broker
+        now, age = broker.clock.now_ms(), broker.config.producer_id_expiration_ms
+        for i, partition in enumerate(list(broker.partitions.values())):
+            partition.log.producers.expire(now, age)
+            if i % _STRIDE == 0:
+                await asyncio.sleep(0)
+
+    async def retention(self) -> None:
+        broker = self._broker
+        moved = False
+        for i, partition in enumerate(list(broker.partitions.values())):
+            one = partition.log
+            if i % _STRIDE == 0:
+                await asyncio.sleep(0)
+            if broker.partitions.get(partition.key) is not partition:
+                continue
+            consumed = None
+            if one.config.retention_consumed_groups:
+                consumed = await broker.consumed_offset(partition.key, one.config.retention_consumed_groups)
+                if broker.partitions.get(partition.key) is not partition:
+                    continue
+            if "delete" in one.config.cleanup_policy or consumed is not None:
+                before = one.log_start_offset
+                try:
+                    removed = await self._delete_segments(partition, consumed)
+                except (OSError, KafkaStorageError) as error:
+                    log.error("retention of %s-%d failed: %s", one.topic, one.partition, error)
+                    continue
+                moved = moved or one.log_start_offset != before
+                if removed:
+                    log.info(
+                        "%s-%d: retention deleted %d segments; log start offset is %d, was %d",
+                        one.topic, one.partition, removed, one.log_start_offset, before,
+                    )  # fmt: skip
+            if one.config.retention_strict:
+                await self._strict_retention(one)
+                await broker.with_logs(one.delayed_deletes.purge)
+        if moved:
+            await broker.with_logs(broker.logs.checkpoint_log_starts)
+        if not self._rewriting.locked():
+            self._close_child()
+
+    async def _delete_segments(self, partition: Partition, consumed: int | None) -> int:
+        """A few in each turn of the loop: each is five files to rename, and others wait meanwhile."""
+        removed = 0
+        while True:
+            count = partition.log.apply_retention(consumed, _SEGMENTS_AT_ONCE)
+            removed += count
+            if count < _SEGMENTS_AT_ONCE:
+                return removed
+            await asyncio.sleep(0)
+            if self._broker.partitions.get(partition.key) is not partition:
+                return removed
+
+    async def _strict_retention(self, one: PartitionLog) -> None:
+        async with self._rewriting:
+            for _ in range(2):
+                truncations, known = self._oldest.get(one, (0, {}))
+                if truncations != one.truncations:
+                    known = {}  # of records that are no longer there
+                job = plan_strict_retention(facts_of(one), self._broker.clock.now_ms(), known)
+                if job is None:
+                    return
+                result = await self._in_child(one, rewrite_expired, job)
+                if result is None or not self._is_open(one):
+                    return
+                if not await self._swap(one, result):
+                    return  # it was cut meanwhile; the next pass looks at it as it is then
+                self._oldest[one] = (result.truncations, result.oldest)
+                if result.first_offset is not None and result.first_offset > one.log_start_offset:
+                    one.delete_records_before(min(result.first_offset, one.high_watermark))
+                if not result.active_expired:
+                    return
+                # The old records of the active segment go when it is active no more.
+                one.roll()
+
+    async def compaction(self) -> None:
+        broker = self._broker
+        while True:
+            async with self._rewriting:
+                facts = []
+                for key, partition in list(broker.partitions.items()):
+                    one = partition.log
+                    if "compact" in one.config.cleanup_policy and one not in self._uncleanable:
+                        facts.append(facts_of(one, broker.logs.cleaner_offsets.get(key)))
+                job = plan_cleaning(
+                    facts,
+                    broker.clock.now_ms(),
+                    dedupe_buffer_bytes=broker.config.log_cleaner_dedupe_buffer_size,
+                )
+                if job is None:
+                    self._close_child()
+                    return
+                key = (job.topic, job.partition)
+                one = broker.partitions[key].log
+                result = await self._in_child(one, clean, job)
+                if result is None:
+                    return
+                if not self._is_open(one):
+                    continue
+                if not await self._swap(one, result):
+                    continue  # it was cut meanwhile, and is looked at again as it is now
+                broker.logs.cleaner_offsets[key] = result.end_offset
+                log.info(
+                    "%s-%d: cleaned the log up to offset %d, retained %d of %d records",
+                    *key, result.end_offset, result.stats.records_written, result.stats.records_read,
+                )  # fmt: skip
+
+    def _is_open(self, one: PartitionLog) -> bool:
+        partition = self._broker.partitions.get((one.topic, one.partition))
+        return partition is not None and partition.log is one
+
+    async def _swap(self, one: PartitionLog, result: Rewritten) -> bool:
+        """False where the log was cut or deleted, or could not be synced: it stays as it is."""
+        steps = swapping(one, result)
+        try:
+            while self._is_open(one):
+                await self._broker.in_thread(one.fs.fsync_dir, next(steps))
+        except StopIteration as done:
+            return bool(done.value)
+        except OSError as error:
+            if self._is_open(one):
+                log.error("rewritten segments of %s-%d: %s", one.topic, one.partition, error)
+        finally:
+            steps.close()
+        return False
+
+    # -- the child process
+
+    _child: ProcessPoolExecutor | None = None
+
+    async def _in_child(self, one: PartitionLog, work: Callable[[Any], T], job: Any) -> T | None:
+        """None when it could not be done: the log is as it was, and the reason is in the log."""
+        truncations = one.truncations
+        if self._child is None:
+            context = multiprocessing.get_context("spawn")
+            self._child = ProcessPoolExecutor(1, context, initializer=_end_with_parent)
+        try:
+            return await self._broker.loop.run_in_executor(self._child, work, job)
+        except CorruptSegment as error:
+            if one.truncations != truncations:
+                return None  # it was cut under the child's eyes
+            self._uncleanable.add(one)
+            log.error("%s-%d: marked uncleanable, compaction stopped: %s", one.topic, one.partition, error)
+        except (OSError, BrokenProcessPool) as error:
+            self._close_child()
+            if self._is_open(one) and not self._stopping:
+                log.error("rewriting %s-%d failed: %s", one.topic, one.partition, error)
+        return None
+
+    def _close_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        """End a rewrite that is under way; what it had written is removed at the next start."""
+        self._stopping = True
+        if self._child is not None:
+            for process in list(self._child._processes.values()):
+                process.terminate()
+
+
+def _end_with_parent() -> None:
+    """In the child, which holds both ends of its own queue: without this it never notices a killed broker."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent watch").start()

@@ -1,0 +1,1 @@
+"""Who a client is: listeners' protocols, TLS, SASL, and principals."""

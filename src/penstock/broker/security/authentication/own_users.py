@@ -1,0 +1,32 @@
+"""The SCRAM users that brokers themselves log in as: made when the broker starts, where they are missing.
+
+The first user of a new cluster cannot be made by a client, which would have to log in for it. `username` and
+`password` of a listener's `scram-….sasl.jaas.config` are that user, as in Kafka the login between brokers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+
+from penstock.broker.security.authentication.listener import ListenerSecurity, jaas
+from penstock.config import BrokerConfig
+from penstock.controller.credentials import MECHANISMS, CredentialChange
+from penstock.credentials.scram import MIN_ITERATIONS, salted_password
+
+
+def missing_users(
+    config: BrokerConfig, listeners: Mapping[str, ListenerSecurity], known: Mapping[tuple[str, str], object]
+) -> Iterator[CredentialChange]:
+    """Computes hashes: for a thread."""
+    seen = set(known)
+    for name, listener in listeners.items():
+        enabled = () if listener.sasl is None else listener.sasl.mechanisms.enabled
+        for number, mechanism in MECHANISMS.items():
+            options = jaas(config, name, mechanism) if mechanism in enabled else {}
+            user, password = options.get("username"), options.get("password")
+            if user and password and (mechanism, user) not in seen:
+                seen.add((mechanism, user))
+                salt = secrets.token_bytes(20)
+                salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
+                yield CredentialChange(user, number, MIN_ITERATIONS, salt, salted)

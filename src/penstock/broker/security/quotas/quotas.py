@@ -1,0 +1,176 @@
+"""How much a client may have: the quota that counts for it, and for how long it is to wait. Pure.
+
+The most precise quota counts, in Kafka's order: user and client id, user and any client id, user, any user
+and client id, any user and any client id, any user, client id, any client id. Clients for which the same
+quota counts at the same level share one rate, on each broker: a quota of a user is for all its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from penstock.broker.security.quotas.rates import SampledRate, TokenBucket
+from penstock.metadata.image import QuotaEntity, Quotas
+
+PRODUCE, FETCH, REQUEST, MUTATION = (
+    "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate",
+)  # fmt: skip
+CONNECTIONS = "connection_creation_rate"
+
+Who = tuple[str, str]
+"""User and client id."""
+Shared = tuple[str | None, str | None]
+"""Who shares a rate: a user and a client id, all clients of a user, or a client id of all users."""
+
+# Rates of clients that are gone are dropped when there are more than this.
+_MAX_RATES = 10_000
+
+
+class ClientQuotas:
+    """`is_active` says whether there is any quota at all: if not, nobody need ask."""
+
+    def __init__(
+        self, monotonic_ms: Callable[[], float], *, samples: int = 11, window_s: int = 1,
+        mutation_samples: int = 11, mutation_window_s: int = 1,
+    ) -> None:  # fmt: skip
+        self._now = monotonic_ms
+        self._samples, self._window_ms = samples, window_s * 1000
+        self._burst_s = float(mutation_samples * mutation_window_s)
+        self._quotas: Quotas = {}
+        self._bounds: dict[tuple[str, Who], tuple[float, Shared] | None] = {}
+        self._rates: dict[tuple[str, Shared], SampledRate] = {}
+        self._buckets: dict[Shared, TokenBucket] = {}
+        self.is_active = False
+
+    def update(self, quotas: Quotas) -> None:
+        """These are in force from now on; what was measured so far counts on."""
+        if quotas is not self._quotas:
+            self._quotas = quotas
+            self._bounds.clear()
+            self.is_active = any(entity[0][0] != "ip" for entity in quotas)
+
+    def bound(self, kind: str, who: Who) -> tuple[float, Shared] | None:
+        """The quota that counts, and who shares it; None where there is none."""
+        key = (kind, who)
+        if key not in self._bounds:
+            if len(self._bounds) >= _MAX_RATES:
+                self._bounds.clear()
+            self._bounds[key] = self._find(kind, who)
+        return self._bounds[key]
+
+    def record(self, kind: str, who: Who, value: float) -> int:
+        """Counts what a client has sent, got or cost; for how many milliseconds it is to be left unread."""
+        found = self.bound(kind, who)
+        if found is None:
+            return 0
+        bound, shared = found
+        rate = self._rates.get((kind, shared))
+        if rate is None:
+            if len(self._rates) >= _MAX_RATES:
+                self._forget_idle()
+            rate = self._rates[kind, shared] = SampledRate(self._samples, self._window_ms)
+        now = self._now()
+        rate.record(value, now)
+        throttle = rate.throttle_ms(bound, now)
+        return min(throttle, self._window_ms) if kind == REQUEST else throttle
+
+    def most_fetched(self, who: Who) -> int | None:
+        """What a fetch may bring without exceeding the quota even if it were the only one in all windows."""
+        found = self.bound(FETCH, who)
+        if found is None:
+            return None
+        return max(1, int(found[0] * (self._samples - 1) * self._window_ms / 1000))
+
+    def mutate(self, who: Who, count: int, *, strict: bool) -> tuple[bool, int]:
+        """Whether a change of this many partitions may be made, and for how long the client is to wait. Where
+        it is strict, no change is made while the quota is exceeded."""
+        found = self.bound(MUTATION, who)
+        if found is None:
+            return True, 0
+        bound, shared = found
+        now = self._now()
+        bucket = self._buckets.get(shared)
+        if bucket is None:
+            if len(self._buckets) >= _MAX_RATES:
+                self._buckets.clear()
+            bucket = self._buckets[shared] = TokenBucket(self._burst_s, bound, now)
+        if strict and bucket.tokens(bound, now) < 0:
+            return False, bucket.throttle_ms(bound, now)
+        bucket.take(count, bound, now)
+        return True, 0 if strict else bucket.throttle_ms(bound, now)
+
+    def _find(self, kind: str, who: Who) -> tuple[float, Shared] | None:
+        for entity, shared in _levels(*who):
+            value = self._quotas.get(entity, {}).get(kind)
+            if value is not None:
+                return value, shared
+        return None
+
+    def _forget_idle(self) -> None:
+        now = self._now()
+        self._rates = {key: rate for key, rate in self._rates.items() if rate.measure(now)[0] > 0}
+
+
+def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, Shared]]:
+    both, of_user, of_client = (user, client_id), (user, None), (None, client_id)
+    yield (("client-id", client_id), ("user", user)), both
+    yield (("client-id", None), ("user", user)), both
+    yield (("user", user),), of_user
+    yield (("client-id", client_id), ("user", None)), both
+    yield (("client-id", None), ("user", None)), both
+    yield (("user", None),), of_user
+    yield (("client-id", client_id),), of_client
+    yield (("client-id", None),), of_client
+
+
+class ConnectionQuotas:
+    """How many connections an address may have and make, and how many are made in all."""
+
+    def __init__(self, monotonic_ms: Callable[[], float], *, samples: int = 11, window_s: int = 1) -> None:
+        self._now = monotonic_ms
+        self._samples, self._window_ms = samples, window_s * 1000
+        self._open: dict[str, int] = {}
+        self._rates: dict[str, SampledRate] = {}
+        self._all = SampledRate(samples, self._window_ms)
+        self._by_address: Mapping[str | None, float] = {}
+        self.most, self.overrides, self.most_new = 2**31 - 1, dict[str, int](), 2**31 - 1
+
+    def update(self, quotas: Quotas) -> None:
+        found = {}
+        for entity, values in quotas.items():
+            if entity[0][0] == "ip" and CONNECTIONS in values:
+                found[entity[0][1]] = values[CONNECTIONS]
+        self._by_address = found
+        self._rates.clear()
+
+    def opened(self, address: str) -> tuple[bool, int]:
+        """Whether the connection may stay, and for how many milliseconds it is left unread first; one that
+        may not stay is closed after that time."""
+        count = self._open[address] = self._open.get(address, 0) + 1
+        if count > self.overrides.get(address, self.most):
+            return False, 0
+        now = self._now()
+        bound = self._by_address.get(address, self._by_address.get(None))
+        if bound is not None:
+            if len(self._rates) >= _MAX_RATES:
+                self._rates.clear()
+            rate = self._rates.setdefault(address, SampledRate(self._samples, self._window_ms))
+            rate.record(1, now)
+            throttle = min(rate.throttle_ms(bound, now), self._window_ms)
+            if throttle:
+                rate.record(-1, now)  # it was not made
+                return False, throttle
+        if self.most_new == 2**31 - 1:
+            return True, 0
+        self._all.record(1, now)
+        return True, self._all.throttle_ms(self.most_new, now)
+
+    def closed(self, address: str) -> None:
+        left = self._open.get(address, 0) - 1
+        if left > 0:
+            self._open[address] = left
+        else:
+            self._open.pop(address, None)
+
+    def count(self, address: str) -> int:
+        return self._open.get(address, 0)

@@ -1,0 +1,111 @@
+"""Quotas where requests are dispatched: what a request has cost, the throttle time in its answer, and for how
+long its connection is left unread.
+
+As in Kafka the answer goes out at once with its throttle time, and the channel is muted meanwhile (KIP-219).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.broker.security.quotas.quotas import FETCH, PRODUCE, REQUEST, Who
+from penstock.wire import schema
+from penstock.wire.api_keys import ApiKey, is_flexible
+
+if TYPE_CHECKING:
+    from penstock.broker.net.context import RequestContext
+    from penstock.broker.net.dispatch import Answer
+    from penstock.broker.parts import HasQuotas
+    from penstock.broker.security.quotas.quotas import ClientQuotas
+
+T = TypeVar("T")
+
+_EXEMPT = frozenset(
+    (
+        ApiKey.ALTER_PARTITION, ApiKey.WRITE_TXN_MARKERS, ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE, ApiKey.WRITE_SHARE_GROUP_STATE, ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    )
+)  # fmt: skip
+"""What brokers send to each other, as followers' fetches: a quota must not slow down replication."""
+_TXN_OF_BROKERS = 4
+QUOTA_EXCEEDED = "The throttling quota has been exceeded."
+
+_pack = struct.Struct(">i").pack
+
+
+def who(context: RequestContext) -> Who:
+    return context.principal.name, context.client_id or ""
+
+
+def is_exempt(context: RequestContext) -> bool:
+    key = context.api_key
+    return key in _EXEMPT or (key == ApiKey.ADD_PARTITIONS_TO_TXN and context.version >= _TXN_OF_BROKERS)
+
+
+def throttle_ms(
+    quotas: ClientQuotas, context: RequestContext, received: int, answer: Answer, spent_s: float
+) -> int:
+    """For how long this client is to wait, with this request and its answer counted."""
+    if context.is_from_follower or is_exempt(context):
+        return 0
+    client = who(context)
+    throttle = max(context.throttle_ms, quotas.record(REQUEST, client, spent_s * 100))
+    if context.api_key == ApiKey.PRODUCE:
+        return max(throttle, quotas.record(PRODUCE, client, received))
+    if context.api_key == ApiKey.FETCH:
+        return max(throttle, quotas.record(FETCH, client, _size(answer)))
+    return throttle
+
+
+def _size(answer: Answer) -> int:
+    if answer is None:
+        return 0
+    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
+
+
+def throttle_place(key: int, version: int) -> int | None:
+    """Where in the body of an answer the throttle time is: 0 for the beginning, -1 for the end; None where
+    this version has none, or it is somewhere else."""
+    if key == ApiKey.PRODUCE:
+        return -1 if version >= 1 else None
+    fields = schema.load(schema.message_name(key), version, "response").fields
+    return 0 if fields and fields[0].name == "throttle_time_ms" else None
+
+
+def with_throttle(
+    answer: Answer, key: int, version: int, place: int | None, header: int, throttle: int
+) -> Answer:
+    """The same answer with its throttle time. `header` is the bytes before the body."""
+    if answer is None or place is None:
+        return answer
+    if isinstance(answer, bytes):
+        if place == 0:
+            return answer[:header] + _pack(throttle) + answer[header + 4 :]
+        tail = b"\0" if is_flexible(key, version) else b""
+        if answer.endswith(_pack(0) + tail):  # else tagged fields follow, with the leaders of partitions
+            return answer[: len(answer) - 4 - len(tail)] + _pack(throttle) + tail
+        return answer
+    first = answer[1]
+    if place == 0 and isinstance(first, bytes | bytearray):
+        return [answer[0], _pack(throttle) + bytes(first[4:]), *answer[2:]]
+    return answer
+
+
+def admitted(
+    broker: HasQuotas, context: RequestContext, items: Sequence[T], cost: Callable[[T], int], *, strict: bool
+) -> tuple[list[T], list[T]]:
+    """The changes of topics that controller_mutation_rate lets through, and those for later."""
+    if not broker.quotas.is_active:
+        return list(items), []
+    allowed: list[T] = []
+    refused: list[T] = []
+    client: Any = who(context)
+    for item in items:
+        is_allowed, throttle = broker.quotas.mutate(client, cost(item), strict=strict)
+        # Not there where the first quota was set between the request and its handling.
+        context.throttle_ms = max(getattr(context, "throttle_ms", 0), throttle)
+        (allowed if is_allowed else refused).append(item)
+    return allowed, refused

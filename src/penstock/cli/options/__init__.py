@@ -1,0 +1,1 @@
+"""Options that many commands share, the settings that they name, and secrets."""

@@ -1,0 +1,86 @@
+"""Records as the content of one file: Parquet with the columns of their schema, or JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.connect.api import DataError, Schema, SinkRecord, Type
+from penstock.connect.converters.json import dump
+from penstock.connect.schemas import DATE, DECIMAL, TIME, TIMESTAMP
+
+EXTENSIONS = {"parquet": "parquet", "json": "json"}
+
+
+def encode(records: Sequence[SinkRecord], format: str, compression: str) -> Any:
+    """A buffer. DataError for values that do not form a table."""
+    if format == "json":
+        import pyarrow as arrow
+
+        return arrow.py_buffer(b"".join([dump(record.value) + b"\n" for record in records]))
+    return _parquet(records, compression)
+
+
+def _parquet(records: Sequence[SinkRecord], compression: str) -> Any:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    schema = records[0].value_schema
+    values = [record.value for record in records]
+    try:
+        if schema is not None and schema.type is Type.STRUCT:
+            columns = [
+                arrow.array(
+                    [_cell(value, each.name, each.schema) for value in values], arrow_type(each.schema)
+                )
+                for each in schema.fields
+            ]
+            table = arrow.Table.from_arrays(columns, [each.name for each in schema.fields])
+        elif schema is not None:
+            table = arrow.table({"value": arrow.array(values, arrow_type(schema))})
+        elif all(isinstance(value, dict) for value in values):
+            table = arrow.Table.from_pylist(values)
+        else:
+            table = arrow.table({"value": values})
+        out = arrow.BufferOutputStream()
+        parquet.write_table(table, out, compression=compression)
+    except (arrow.ArrowException, TypeError, AttributeError) as error:
+        raise DataError(f"the values do not form a table: {error}") from error
+    return out.getvalue()
+
+
+def _cell(value: Any, name: str, schema: Schema) -> Any:
+    found = value.get(name)
+    return schema.default if found is None else found
+
+
+def arrow_type(schema: Schema) -> Any:
+    """Arrow's type of a schema; logical types are dates, times and decimals of Parquet."""
+    import pyarrow as arrow
+
+    if schema.name == DECIMAL:
+        return arrow.decimal128(38, int(schema.parameter("scale") or 0))
+    logical = {DATE: arrow.date32(), TIME: arrow.time32("ms"), TIMESTAMP: arrow.timestamp("ms", "UTC")}
+    if schema.name in logical:
+        return logical[schema.name]
+    match schema.type:
+        case Type.STRUCT:
+            return arrow.struct([arrow.field(each.name, arrow_type(each.schema)) for each in schema.fields])
+        case Type.ARRAY:
+            assert schema.value_schema is not None
+            return arrow.list_(arrow_type(schema.value_schema))
+        case Type.MAP:
+            assert schema.key_schema is not None and schema.value_schema is not None
+            return arrow.map_(arrow_type(schema.key_schema), arrow_type(schema.value_schema))
+    plain = {
+        Type.INT8: arrow.int8(),
+        Type.INT16: arrow.int16(),
+        Type.INT32: arrow.int32(),
+        Type.INT64: arrow.int64(),
+        Type.FLOAT32: arrow.float32(),
+        Type.FLOAT64: arrow.float64(),
+        Type.BOOLEAN: arrow.bool_(),
+        Type.STRING: arrow.string(),
+        Type.BYTES: arrow.binary(),
+    }
+    return plain[schema.type]

@@ -1,0 +1,68 @@
+"""When a group shard forgets what it has of a topic: only when the topic was deleted for certain.
+
+That an image lacks a topic does not say that it was deleted. The image may be behind, also behind what the
+former coordinator of this shard knew. Two things are certain: an image had the topic's id and a later one
+does not, or the metadata store itself, asked after the shard was loaded, does not have the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.coordinator import Outcome
+from penstock.groups.group import TopicsView
+from penstock.groups.offsets.committed import OffsetStore
+
+if TYPE_CHECKING:
+    from penstock.groups.share.membership import ShareGroups
+
+
+class DeletedTopics:
+    def __init__(self, offsets: OffsetStore, share: ShareGroups, topics: Callable[[], TopicsView]) -> None:
+        self._offsets = offsets
+        self._share = share
+        self._topics = topics
+        self.ids: dict[str, UUID] = {}
+        """Of which topic the offsets under a name are. Records have names only, so after a load it is known
+        when the store has been asked (`found`)."""
+
+    def names(self) -> set[str]:
+        """The topics to ask the store for, after the shard was loaded."""
+        return self._offsets.topics() | self._share.topics()
+
+    def deleted(self, ids: Collection[UUID]) -> Outcome:
+        """Topics with these ids were deleted: a new topic of the same name begins without their offsets."""
+        return self._forget([name for name, topic_id in self.ids.items() if topic_id in ids], ids)
+
+    def found(self, asked: Collection[str], existing: Mapping[str, UUID]) -> tuple[Outcome, set[str]]:
+        """The store was asked for these names and has those of `existing`. The second part is what to ask for
+        again: what was decided here may fail to be written, and the image may be behind the store or, as the
+        answer took its time, ahead of it."""
+        view = self._topics()
+        gone: list[str] = []
+        again: set[str] = set()
+        for name in asked:
+            known, topic_id = view.topics.get(name), existing.get(name)
+            if topic_id is not None:
+                self.ids[name] = topic_id
+                if known is None or known.id != topic_id:
+                    again.add(name)
+            elif known is None:
+                gone.append(name)
+            else:
+                # Created again since then, or not yet gone from the image.
+                self.ids.setdefault(name, known.id)
+        out = self._forget(gone, self._share.unknown(set(asked), existing))
+        if out.records:
+            again.update(gone)
+        return out, again
+
+    def _forget(self, names: Collection[str], ids: Collection[UUID]) -> Outcome:
+        for name in names:
+            self.ids.pop(name, None)
+        out = Outcome(records=self._offsets.tombstones_of_topics(names) if names else [])
+        out.records += self._share.without_topics(ids)
+        out.divide()
+        return out

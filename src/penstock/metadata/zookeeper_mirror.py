@@ -1,0 +1,269 @@
+"""ZooKeeper's tree as this process has read it: a watch on each directory's children and on each node.
+
+A walk reads all of it, after each connection. From then on a watch that fires has its directory or node read
+again, until that is known or a later walk reads everything. All runs on the event loop; kazoo's threads only
+report. What changed is announced to those who watch when all that was to be read is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.states import EventType, WatchedEvent
+
+from penstock.metadata.store import StoreUnavailable, Versioned, WatchCallback
+
+DIRECTORIES = ("brokers", "cluster", "config", "deleted", "topics", "acls", "quotas", "credentials")
+"""The first parts of all paths. Made when the store is opened; they are never deleted."""
+
+_SEPARATOR = ":"
+_RETRY_SECONDS = 0.2
+_DIRECTORY_PATHS = frozenset(f"/{name}" for name in DIRECTORIES)
+_TOPICS = "/topics"
+_MOST_READS = 20  # in a row before what was read is announced, while more and more topics are created
+
+log = logging.getLogger(__name__)
+
+Ask = Callable[..., Coroutine[Any, Any, Any]]
+"""`ask(call, *args)` is the answer to a call of kazoo's, or StoreUnavailable when none comes in time."""
+
+
+class Mirror:
+    """`nodes` is the tree as of the last answer that came in; it may lag, never go back."""
+
+    def __init__(self, client: KazooClient, ask: Ask) -> None:
+        self._client = client
+        self._ask = ask
+        self.nodes: dict[str, Versioned] = {}
+        self._watches: list[tuple[str, WatchCallback]] = []
+        self._walk = 0  # which walk over the tree is the newest; watches of older ones are deaf
+        self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
+        self._unannounced: set[str] = set()  # changed in `nodes`, and not yet reported to those who watch
+        self._fired: set[str] = set()  # directories and nodes whose watch has fired in this walk
+        self._topics_listed = -1  # which version of the list of topics was read last
+        self._reading = asyncio.Lock()  # one reading at a time, with one announcement at its end
+        self._rereading: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        self._watches.clear()
+        if self._rereading is not None:
+            self._rereading.cancel()
+
+    def watch(self, prefix: str, callback: WatchCallback) -> None:
+        self._watches.append((prefix.rstrip("/"), callback))
+
+    # what this process has written
+
+    def wrote(self, path: str, node: Versioned | None) -> None:
+        """Who has made a change sees it in the mirror at once; its watch follows and finds nothing new.
+
+        Answers come in the order of their requests, so no read that is still under way is newer, and none
+        that comes in later is older.
+        """
+        if node is None:
+            self.nodes.pop(path, None)
+        else:
+            self.nodes[path] = node
+
+    def notify(self, paths: Sequence[str]) -> None:
+        if not paths or self._closed:
+            return
+        for prefix, callback in list(self._watches):
+            changed = frozenset(path for path in paths if path == prefix or path.startswith(prefix + "/"))
+            if changed:
+                callback(changed)
+
+    # reading everything
+
+    def disconnected(self) -> None:
+        """kazoo has dropped all watches: those that still come are of the past."""
+        self._walk += 1
+
+    async def walk(self) -> None:
+        """Read all, and have a watch on all. KazooException or StoreUnavailable when that fails."""
+        self._loop = asyncio.get_running_loop()
+        self._walk += 1
+        if self._rereading is not None:
+            self._rereading.cancel()
+        async with self._reading:
+            self._fired.clear()
+            await self._ask(self._client.sync_async, "/")
+            await self._read_paths({f"/{name}" for name in DIRECTORIES}, self._walk)
+        self._reread_soon()
+
+    async def catch_up(self) -> None:
+        """When this returns, `nodes` has every change that was made before it was called."""
+        await self._ask(self._client.sync_async, "/")
+        paths = {*await self.names(), *self.nodes}
+        # The watches stay as they are: this only does not wait for them.
+        async with self._reading:
+            try:
+                await self._all(self._refresh(path) for path in paths)
+                await self._read_paths(set(), self._walk)
+            except BaseException:
+                self._fired.add(_TOPICS)  # what was read is announced with the next reading
+                self._reread_soon()
+                raise
+
+    async def names(self) -> Sequence[str]:
+        children = await asyncio.gather(
+            *(self._ask(self._client.get_children_async, f"/{name}") for name in DIRECTORIES)
+        )
+        return [
+            here(directory, child)
+            for directory, names in zip(DIRECTORIES, children, strict=True)
+            for child in names
+        ]
+
+    async def get(self, path: str) -> Versioned | None:
+        """As the server has it that is connected: it may be behind others."""
+        try:
+            value, stat = await self._ask(self._client.get_async, there(path))
+        except NoNodeError:
+            return None
+        return value, stat.version
+
+    async def _refresh(self, path: str) -> None:
+        self._read(path, await self.get(path))
+
+    # reading what has changed
+
+    async def _read_paths(self, paths: set[str], walk: int) -> None:
+        """Read these directories and nodes, and announce what has changed as one change.
+
+        Nobody is to see a change and not the topics that were created before it: clients would be refused a
+        topic that is there. So the topics are read once more where some were created since they were listed.
+        That nobody takes a topic for deleted because it is not in the mirror is up to those who decide.
+        """
+        for _ in range(_MOST_READS):
+            directories = paths & _DIRECTORY_PATHS
+            try:
+                await self._all(
+                    [
+                        *(self._read_node(path, walk) for path in paths - directories),
+                        *(self._read_directory(path[1:], walk) for path in directories),
+                    ]
+                )
+                # Watches come through another thread than answers, and may be later.
+                topics = await self._ask(self._client.exists_async, _TOPICS)
+            except BaseException:
+                if walk == self._walk:
+                    self._fired |= paths
+                raise  # what was read is announced when all of it is
+            if topics is None or topics.cversion == self._topics_listed:
+                break
+            paths = {_TOPICS}
+        changed, self._unannounced = self._unannounced, set()
+        self.notify(list(changed))
+
+    async def _read_directory(self, name: str, walk: int) -> None:
+        def fired(event: WatchedEvent) -> None:
+            if event.type != EventType.NONE:
+                self._later(f"/{name}", walk)
+
+        children, stat = await self._ask(self._client.get_children_async, f"/{name}", fired, True)
+        if f"/{name}" == _TOPICS:
+            self._topics_listed = stat.cversion
+        found = {here(name, child) for child in children}
+        known = self._mirrored(walk)
+        for path in [path for path in self.nodes if path.startswith(f"/{name}/") and path not in found]:
+            known.discard(path)
+            self._read(path, None)
+        await self._all(self._read_node(path, walk) for path in found if path not in known)
+
+    async def _read_node(self, path: str, walk: int) -> None:
+        known = self._mirrored(walk)
+        known.add(path)
+
+        def fired(event: WatchedEvent) -> None:
+            if event.type != EventType.NONE:
+                self._later(path, walk)
+
+        try:
+            value, stat = await self._ask(self._client.get_async, there(path), fired)
+        except NoNodeError:
+            known.discard(path)
+            self._read(path, None)
+        except BaseException:
+            known.discard(path)  # it has no watch that is known of
+            raise
+        else:
+            self._read(path, (value, stat.version))
+
+    def _read(self, path: str, node: Versioned | None) -> None:
+        """This is what the node is now; `_read_paths` reports it."""
+        if self.nodes.get(path) != node:
+            self.wrote(path, node)
+            self._unannounced.add(path)
+
+    async def _all(self, reads: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Every read is done, or has failed, before the first error is raised."""
+        for outcome in await asyncio.gather(*reads, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    def _mirrored(self, walk: int) -> set[str]:
+        """The paths that have a watch in this walk."""
+        if walk > self._watched[0]:
+            self._watched = (walk, set())
+        return self._watched[1] if walk == self._watched[0] else set()
+
+    # watches that have fired
+
+    def _later(self, path: str, walk: int) -> None:
+        """In kazoo's thread, a watch has fired: read it on the loop, unless all starts over or ends."""
+        loop = self._loop
+
+        def start() -> None:
+            if walk == self._walk:
+                self._fired.add(path)
+                self._reread_soon()
+
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(start)
+
+    def _reread_soon(self) -> None:
+        if self._fired and self._rereading is None and not self._closed:
+            self._rereading = asyncio.ensure_future(self._reread())
+            self._rereading.add_done_callback(self._reread_done)
+
+    def _reread_done(self, task: asyncio.Task[None]) -> None:
+        self._rereading = None
+        self._reread_soon()
+
+    async def _reread(self) -> None:
+        """A watch fires once: what it reported is read until it is known, or all is read by a later walk."""
+        while self._fired:
+            try:
+                async with self._reading:
+                    paths, self._fired = self._fired, set()
+                    await self._read_paths(paths, self._walk)
+            except (KazooException, StoreUnavailable) as error:
+                self._complain(error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            except Exception:  # the border: a watcher that fails must not end the mirror
+                log.exception("could not follow a metadata change")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _complain(self, error: Exception) -> None:
+        """Where the connection is lost, that is said elsewhere."""
+        if self._client.connected and not self._closed:
+            log.warning("re-reading a metadata change: %s", error)
+
+
+def there(path: str) -> str:
+    """The path in ZooKeeper of one of ours."""
+    directory, _, rest = path[1:].partition("/")
+    return f"/{directory}/{rest.replace('/', _SEPARATOR)}"
+
+
+def here(directory: str, child: str) -> str:
+    return f"/{directory}/{child.replace(_SEPARATOR, '/')}"

@@ -1,0 +1,241 @@
+"""What a flow is, said so that two versions of it can be compared: sources, state, columns, plan.
+
+A plan comes in as `PlanNode`s (`resolving` reads them from Spark), so everything here is pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+from penstock.pipelines.plans.dependencies import Kept
+
+_VOLATILE = re.compile(
+    r"#\d+L?"  # ids of expressions, new with every analysis
+    r"|-T\d+ms"  # the watermark that a column carries
+    r"|@[0-9a-f]{4,16}\b"  # Java's default toString
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+
+# Operators that keep rows between micro-batches, when their input is a stream.
+_STATEFUL = re.compile(
+    r"Aggregate|Distinct|Deduplicate(WithinWatermark)?|FlatMapGroupsWithState|FlatMapGroupsInPandasWithState"
+    r"|TransformWithState\w*|GlobalLimit|LocalLimit|Tail"
+)
+_PYTHON_CODE = re.compile(r"Python|InPandas|InArrow|InPySpark")
+_ADDRESS = "kafka.bootstrap.servers"
+
+# Options of a source that say how to read, not what; so do all of `kafka.` but the brokers' address, which
+# tells the cluster where its id is not known.
+TUNING = frozenset(
+    name.lower()
+    for name in (
+        "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
+        "maxRecordsPerPartition", "failOnDataLoss", "startingOffsets", "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy", "groupIdPrefix", "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs", "maxFilesPerTrigger",
+        "maxBytesPerTrigger", "latestFirst", "maxFileAge",
+        "maxCachedFiles", "discardCachedInputRatio", "cleanSource", "sourceArchiveDir", "rowsPerSecond",
+        "dead.letter.topic", "dead.letter.query",
+        "rampUpTime", "numPartitions", "rowsPerBatch", "advanceMillisPerBatch",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """One operator of a logical plan. `source` is set on streaming leaves: format and options."""
+
+    name: str
+    text: str
+    streaming: bool = False
+    output: tuple[str, ...] = ()
+    """`name type` of each column that it gives."""
+    children: tuple[PlanNode, ...] = ()
+    source: tuple[str, Mapping[str, str]] | None = None
+    table: str = ""
+    """What a leaf that is no stream reads."""
+    detail: Mapping[str, object] = field(default_factory=dict)
+    """Its fields: `Expression`s, tuples of them, and texts of all else."""
+    ids: tuple[tuple[int, str], ...] = ()
+    """Id and name of each column that it gives."""
+    types: Mapping[int, str] = field(default_factory=dict)
+    """Of a leaf's columns, by id."""
+
+    def walk(self) -> Iterator[PlanNode]:
+        """The nodes from the leaves up, left to right, as Spark numbers stateful operators."""
+        for child in self.children:
+            yield from child.walk()
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPrint:
+    """All that decides whether a flow can continue from the checkpoint of another version of it."""
+
+    target: str
+    kind: str
+    sources: tuple[str, ...]
+    state: tuple[str, ...]
+    columns: tuple[str, ...]
+    plan: str
+    code: str = ""
+    """A hash of its Python file, when its plan runs Python functions: their bodies are not in the plan."""
+    conf: tuple[tuple[str, str], ...] = ()
+    reads: tuple[str, ...] = ()
+    """Tables of the pipeline that it reads as streams."""
+    looks_up: tuple[str, ...] = ()
+    """Tables of the pipeline that it reads as they stand."""
+    shared: bool = False
+    """Whether other flows go into the same table."""
+    query: str = ""
+    """A digest of the whole query, with what its Python functions do and the settings that change results."""
+    lineage: tuple[Kept, ...] | None = None
+    """All that its state was built from. None where an earlier version of Penstock recorded less."""
+    by_cluster: tuple[str, ...] = ()
+    """`sources` again, by the cluster's id in place of the brokers' address; an empty text where there is no
+    cluster, or it could not be asked."""
+
+    @classmethod
+    def unknown(cls) -> FlowPrint:
+        """Of a flow of which nothing is recorded that can be read."""
+        return cls("", "", (), (), (), "")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FlowPrint:
+        pairs = tuple((str(key), str(value)) for key, value in data["conf"])
+        lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
+        by_cluster = tuple(data.get("by_cluster", ()))  # older versions went by the address alone
+        told = data.get("lineage")
+        lineage = None if told is None else tuple(Kept.from_json(each) for each in told)
+        return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster, "lineage": lineage})
+
+    def remembering(self, then: FlowPrint | None) -> FlowPrint:
+        """With the clusters that an earlier print knew of the same sources, where they are not known now."""
+        if then is None or then.sources != self.sources:
+            return self
+        known = zip_longest(self.by_cluster, then.by_cluster, fillvalue="")
+        return replace(self, by_cluster=tuple(now or before for now, before in known))
+
+
+def normal(text: str) -> str:
+    """A node's text without what differs between two analyses of the same query."""
+    return _VOLATILE.sub("", text)
+
+
+def source_identity(format_: str, options: Mapping[str, str], cluster: str | None = None) -> str:
+    """What is read, without how: two sources of the same identity have the same offsets. The cluster is told
+    by its id if that is given, else by the address of its brokers."""
+    kept = {
+        key.lower(): value
+        for key, value in options.items()
+        if key.lower() not in TUNING
+        and (not key.lower().startswith("kafka.") or (key.lower() == _ADDRESS and cluster is None))
+    }
+    if cluster is not None:
+        kept["cluster"] = cluster
+    said = ", ".join(f"{key}={value}" for key, value in sorted(kept.items()))
+    return f"{format_.lower()}({said})"
+
+
+def sources_of(plan: PlanNode) -> tuple[str, ...]:
+    """The streaming sources in the order in which a checkpoint has their offsets."""
+    return tuple(source_identity(*node.source) for node in plan.walk() if node.source)
+
+
+def sources_by_cluster(
+    plan: PlanNode, cluster_id: Callable[[Mapping[str, str]], str | None]
+) -> tuple[str, ...]:
+    """The same by the ids of their clusters, which `cluster_id` finds out from a source's options."""
+    found = []
+    for node in plan.walk():
+        if node.source:
+            format_, options = node.source
+            cluster = cluster_id(options)
+            found.append("" if cluster is None else source_identity(format_, options, cluster))
+    return tuple(found)
+
+
+def is_stateful(node: PlanNode) -> bool:
+    """Whether an operator keeps rows, or what it made of them, between micro-batches."""
+    if node.name == "Join":
+        return sum(child.streaming for child in node.children) == 2
+    return bool(_STATEFUL.fullmatch(node.name)) and any(child.streaming for child in node.children)
+
+
+def state_of(optimized: PlanNode) -> tuple[str, ...]:
+    """The operators that keep state, each with what decides the shape of that state."""
+    found = []
+    for node in optimized.walk():
+        if not is_stateful(node):
+            continue
+        if node.name == "Join":
+            sides = " and ".join("(" + ", ".join(child.output) + ")" for child in node.children)
+            found.append(f"{normal(node.text)} of {sides}")
+        else:
+            text = normal(node.text)
+            if node.name.startswith("Dedup"):  # whole rows pass through, and their keys are kept
+                text += " of (" + ", ".join(node.children[0].output) + ")"
+            found.append(text.lstrip("~'! "))
+    return tuple(found)
+
+
+_OF_NO_MATTER = re.compile(
+    r"spark\.sql\.(shuffle|adaptive|streaming|execution|warehouse|catalog|catalogImplementation|extensions|hive"
+    r"|artifact|ui|codegen|sources|autoBroadcast\w*|broadcast\w*|defaultUrlStreamHandlerFactory|event|files"
+    r"|inMemoryColumnarStorage|parquet|orc|queryExecutionListeners|redaction|repl|session|statistics|thriftServer"
+    r"|ansi|optimizer|cache|debug|maxPlanStringLength|pyspark|python|cbo|scripts|local\w*|pipelines)\b.*"
+)
+_OF_MATTER = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+)
+
+
+def deciding_settings(conf: Mapping[str, str], value: Callable[[str], str]) -> dict[str, str]:
+    """The settings that change what a query gives: those that are known to, as they hold (`value`), and of
+    those that were set all of which the contrary is not known."""
+    chosen = {name: value(name) for name in _OF_MATTER}
+    return chosen | {
+        name: each
+        for name, each in conf.items()
+        if name.startswith("spark.sql.") and not _OF_NO_MATTER.fullmatch(name)
+    }
+
+
+def runs_python(plan: PlanNode) -> bool:
+    """Whether Python functions are called for rows or groups."""
+    return any(
+        _PYTHON_CODE.search(node.name) or "PythonUDF" in node.text or re.search(r"\)#\d+", node.text)
+        for node in plan.walk()
+    )
+
+
+def plan_hash(plan: PlanNode) -> str:
+    lines = []
+
+    def add(node: PlanNode, depth: int) -> None:
+        said = source_text(node) if node.source else normal(node.text)
+        lines.append(f"{depth} {said}")
+        for child in node.children:
+            add(child, depth + 1)
+
+    add(plan, 0)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def source_text(node: PlanNode) -> str:
+    assert node.source is not None
+    format_, options = node.source
+    return f"{format_} {sorted((key.lower(), value) for key, value in options.items())} {node.output}"

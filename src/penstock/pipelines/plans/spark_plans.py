@@ -1,0 +1,323 @@
+"""Reads logical plans out of Spark's JVM: as PlanNodes for `fingerprint` and `lineage`, and which tables they
+read.
+
+Spark tells a plan as JSON, with null for each field that it has no JSON for; those are asked for one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.plans import python_code
+from penstock.pipelines.plans.dependencies import Kept
+from penstock.pipelines.plans.expressions import Expression, digest_of
+from penstock.pipelines.plans.fingerprint import (
+    PlanNode,
+    deciding_settings,
+    normal,
+    source_identity,
+    state_of,
+)
+from penstock.pipelines.plans.lineage import lineage, query_digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WIDE = 10_000
+"""Fields of a node that its text names: all of them."""
+_NEEDS_INPUT = ("Join", "Deduplicate", "DeduplicateWithinWatermark")
+_PLAIN_FIELDS = frozenset(("class", "num-children", "jvmId"))
+_OF_PLANS = frozenset(
+    # Children, what `source` and `table` say, and what is new with every analysis.
+    ("child", "left", "right", "children", "nodeId", "hint", "stats", "seed", "cteId", "id", "desc",
+     "sourceIdentifyingName", "allAttributes", "initialState")
+)  # fmt: skip
+_OF_LEAVES = frozenset(
+    ("source", "table", "extraOptions", "output", "catalog", "identifier", "v1Relation", "dataSource",
+     "relation", "catalogTable", "rdd", "session", "outputPartitioning", "outputOrdering", "options", "scan",
+     "keyGroupedPartitioning", "ordering", "data", "stream", "isStreaming", "originStats",
+     "originConstraints", "originLogicalPlan", "cacheBuilder")
+)  # fmt: skip
+_COLUMN = re.compile(r"(.*)#(\d+)L?(?:-T\d+ms)?", re.DOTALL)
+
+
+def read_plan(spark: SparkSession, frame: Any, opaque: str = "") -> tuple[PlanNode, PlanNode | None]:
+    """The analysed plan of a DataFrame, and the optimised one, which has only the columns that are used.
+
+    The latter is None for an operator that only a running stream can optimise. `opaque` stands for what no
+    plan shows: Python functions that cannot be taken apart, rows that Python code has given.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    session: Any = spark
+    analysed = frame._jdf.queryExecution().analyzed()
+    node = _Reader(session, opaque).read(analysed)
+    if not frame.isStreaming:
+        return node, node
+    try:
+        optimized = session._jsparkSession.sessionState().optimizer().execute(analysed)
+    except (Py4JError, PySparkException):
+        return node, None
+    return node, _Reader(session, opaque).read(optimized)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """A query as far as it decides what happens to state; parts of a FlowPrint."""
+
+    plan: PlanNode
+    state: tuple[str, ...]
+    query: str
+    lineage: tuple[Kept, ...]
+
+
+def read_query(
+    spark: SparkSession, frame: Any, *, opaque: str = "", more: Mapping[str, str] | None = None
+) -> ReadQuery:
+    """The query of a DataFrame, in a session with the settings that it runs with. `more` are things beside
+    them that change what it gives."""
+    plan, optimized = read_plan(spark, frame, opaque)
+    conf = spark.conf
+    settings = deciding_settings(conf.getAll, lambda name: str(conf.get(name))) | dict(more or {})
+    whole = digest_of(query_digest(plan), sorted(settings.items()))
+    if not frame.isStreaming:
+        return ReadQuery(plan, (), whole, ())
+    kept = lineage(optimized, plan, settings=settings)
+    return ReadQuery(plan, state_of(optimized or plan), whole, kept)
+
+
+class _Reader:
+    def __init__(self, spark: Any, opaque: str) -> None:
+        self._spark = spark
+        self._opaque = opaque
+
+    def read(self, plan: Any) -> PlanNode:
+        return self._node(iter(json.loads(plan.toJSON())), plan)
+
+    def _node(self, items: Iterator[dict[str, Any]], plan: Any) -> PlanNode:
+        item = next(items)
+        name = item["class"].rsplit(".", 1)[-1]
+        below = [(self._node(items, child), child) for child in _items(plan.children())]
+        if name in _NEEDS_INPUT:
+            children = tuple(_with_output(node, _columns(child)) for node, child in below)
+        else:
+            children = tuple(node for node, _ in below)
+        streaming = bool(plan.isStreaming())
+        source, table, types = None, "", {}
+        if not children:
+            source = _source(self._spark, plan, name) if streaming else None
+            table = "" if streaming else self._table(plan, name)
+            types = _types(item.get("output"))
+        left_out = _OF_PLANS if children else _OF_PLANS | _OF_LEAVES
+        left_out |= {"function"} if name == "SQLFunctionNode" else set()
+        return PlanNode(
+            name,
+            plan.simpleString(_WIDE),
+            streaming,
+            children=children,
+            source=source,
+            table=table,
+            detail=self._fields(item, plan, left_out),
+            ids=_ids(plan),
+            types=types,
+        )
+
+    def _table(self, plan: Any, name: str) -> str:
+        """What distinguishes a table that is read as it stands from others."""
+        known = _table(plan)
+        if name == "LogicalRelation":
+            relation = plan.relation()
+            try:
+                if known:
+                    return f"{known} {relation.toString()}"
+                where = relation.location().rootPaths().mkString(", ")
+                return f"{where} {relation.toString()} {relation.options().toString()}"
+            except Exception:  # noqa: BLE001 - no relation of files; its class has other fields
+                return known or self._opaque
+        if name in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
+            read = plan if name == "DataSourceV2Relation" else plan.relation()
+            options = dict(read.options().asCaseSensitiveMap())
+            offsets = {key: each for key, each in options.items() if key.lower().endswith("ingoffsets")}
+            return (
+                f"{source_identity(known or str(read.table().name()), options, '')} {sorted(offsets.items())}"
+            )
+        if name == "LocalRelation":
+            return f"rows {plan.data().mkString(', ')}"
+        if name in ("LogicalRDD", "ExternalRDD", "InMemoryRelation"):
+            return known or f"rows that Python code gives {self._opaque}"
+        return known or name
+
+    # -- fields
+
+    def _fields(self, item: Mapping[str, Any], at: Any, left_out: frozenset[str]) -> dict[str, object]:
+        return {
+            name: self._value(item, name, value, at)
+            for name, value in item.items()
+            if name not in left_out and name not in _PLAIN_FIELDS
+        }
+
+    def _value(self, item: Mapping[str, Any], name: str, value: Any, at: Any) -> object:
+        if name == "func" and "Python" in item["class"]:
+            return self._function(at)
+        if value is None:
+            return _asked(at, name)
+        return self._converted(value, lambda: getattr(at, name)())
+
+    def _converted(self, value: Any, asked: Any) -> object:
+        """A field's value; `asked` gives the JVM's own, if it is needed."""
+        if isinstance(value, list):
+            if value and isinstance(value[0], dict) and "class" in value[0]:
+                # Most expressions are in the JSON as they are, and each question to the JVM takes its time.
+                return self._expression(iter(value), _inside(asked) if _has_null(value) else None)
+            whole: list[Any] = []
+
+            def each(at: int) -> Any:
+                if not whole:
+                    whole.append(_inside(asked))
+                return whole[0].apply(at) if whole[0] is not None else None
+
+            return tuple(self._converted(one, lambda at=at: each(at)) for at, one in enumerate(value))
+        if isinstance(value, dict):
+            if str(value.get("product-class", "")).endswith(".ExprId"):
+                return ""
+            if "object" in value:
+                return str(value["object"])
+            return json.dumps(value, sort_keys=True)
+        return str(value)
+
+    def _expression(self, items: Iterator[dict[str, Any]], at: Any) -> Expression:
+        item = next(items)
+        kind = item["class"].rsplit(".", 1)[-1]
+        count = item["num-children"]
+        inside = list(_items(at.children())) if at is not None and count else [None] * count
+        # A function of SQL is its body, which is the child; the rest has the time of its making in it.
+        of_sql = ("function",) if kind == "SQLScalarFunction" else ()
+        fields = self._fields(item, at, frozenset(("exprId", "branches", *of_sql)))
+        if kind == "Literal" and not isinstance(item.get("dataType"), str):
+            fields["value"] = normal(str(fields.get("value")))
+        if kind == "Literal" and item.get("dataType") == "object":
+            fields["value"] = normal(str(fields.get("value")))
+        children = tuple(self._expression(items, inside[each]) for each in range(count))
+        number = item.get("exprId") or {}
+        type_ = json.dumps(item["dataType"]) if kind in ("AttributeReference", "NamedLambdaVariable") else ""
+        if kind in ("AttributeReference", "NamedLambdaVariable"):
+            fields = {"name": item["name"]}
+        return Expression(kind, fields, children, int(number.get("id", -1)), type_)
+
+    def _function(self, at: Any) -> str:
+        """A Python function by what it does."""
+        from pyspark import cloudpickle
+
+        try:
+            told = str(at.func().command().mkString(","))
+            command = cloudpickle.loads(bytes(int(each) & 0xFF for each in told.split(",")))
+            return python_code.digest(command)
+        except Exception:  # noqa: BLE001 - unpickling runs code of others, and a large function is elsewhere
+            return f"unknown {self._opaque}"
+
+
+def _has_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_null(each) for each in value.values())
+    if isinstance(value, list):
+        return any(_has_null(each) for each in value)
+    return value is None
+
+
+def _asked(at: Any, name: str) -> str:
+    """A field that has no JSON, as its text."""
+    from py4j.protocol import Py4JError
+
+    if at is None:
+        return "?"
+    try:
+        value = getattr(at, name)()
+        return normal(value if isinstance(value, str) else str(value.toString()))
+    except (Py4JError, AttributeError, TypeError):
+        return normal(str(at.toString()))
+
+
+def _inside(asked: Any) -> Any:
+    """What the JVM has for a field, without an Option around it; None if it does not say."""
+    from py4j.protocol import Py4JError
+
+    try:
+        found = asked()
+        return found.get() if found is not None and found.getClass().getSimpleName() == "Some" else found
+    except (Py4JError, AttributeError, TypeError):
+        return None
+
+
+def _with_output(node: PlanNode, columns: str) -> PlanNode:
+    return replace(node, output=(columns,))
+
+
+def _ids(plan: Any) -> tuple[tuple[int, str], ...]:
+    told = str(plan.output().mkString("\x01"))
+    found = [_COLUMN.fullmatch(each) for each in told.split("\x01")] if told else []
+    return tuple((int(each.group(2)), each.group(1)) for each in found if each is not None)
+
+
+def _types(output: Any) -> dict[int, str]:
+    """Of the columns of a leaf, as its JSON has them."""
+    if not isinstance(output, list):
+        return {}
+    return {
+        each[0]["exprId"]["id"]: json.dumps(each[0]["dataType"])
+        for each in output
+        if isinstance(each, list) and each and "exprId" in each[0]
+    }
+
+
+def _columns(plan: Any) -> str:
+    return str(plan.schema().simpleString())
+
+
+def _source(spark: Any, plan: Any, name: str) -> tuple[str, dict[str, str]]:
+    if name == "StreamingRelationV2":
+        return str(plan.sourceName()), dict(plan.extraOptions().asCaseSensitiveMap())
+    if name == "StreamingRelation":
+        source = plan.dataSource()
+        options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options())
+        return str(source.className()), dict(options)
+    return name, {"plan": plan.simpleString(_WIDE)}
+
+
+def tables_read(spark: SparkSession, frame: Any) -> tuple[list[str], list[str]]:
+    """The full names of the catalog's tables that a query reads: as streams, and as they stand."""
+    analysed = frame._jdf.queryExecution().analyzed()
+    streams: dict[str, None] = {}
+    static: dict[str, None] = {}
+    for plan in (analysed, *_items(analysed.subqueriesAll())):
+        for leaf in _items(plan.collectLeaves()):
+            name = _table(leaf)
+            if name:
+                (streams if leaf.isStreaming() else static).setdefault(name.lower())
+    return list(streams), list(static)
+
+
+def _table(leaf: Any) -> str | None:
+    kind = leaf.getClass().getSimpleName()
+    if kind == "StreamingRelation":
+        table = leaf.dataSource().catalogTable()
+        return str(table.get().identifier().unquotedString()) if table.isDefined() else None
+    if kind == "LogicalRelation":
+        table = leaf.catalogTable()
+        return str(table.get().identifier().unquotedString()) if table.isDefined() else None
+    if kind == "HiveTableRelation":
+        return str(leaf.tableMeta().identifier().unquotedString())
+    if kind in ("DataSourceV2Relation", "StreamingRelationV2"):
+        identifier, catalog = leaf.identifier(), leaf.catalog()
+        if identifier.isDefined() and catalog.isDefined():
+            return f"{catalog.get().name()}.{identifier.get()}"
+    return None
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    for at in range(sequence.size()):
+        yield sequence.apply(at)

@@ -1,0 +1,1 @@
+"""A project: its files, and the datasets and flows that they define."""

@@ -1,0 +1,105 @@
+"""The project that `penstock pipeline init` makes: a topic of orders, tables of them, alerts to a topic.
+
+It is a plain project of Spark's; only the format "penstock" of its source and sink is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock.pipelines.errors import BadProject
+from penstock.pipelines.project.project import SPEC_NAMES
+
+_SPEC = """\
+name: {name}
+# Checkpoints, tables and the catalog: beside this file, or any place that Spark can write to: hdfs:, s3a: …
+# `penstock pipeline` takes a relative one. For Spark's own spark-pipelines write file:///… in full.
+storage: storage
+libraries:
+  - glob:
+      include: transformations/**
+"""
+
+_PYTHON = '''\
+"""Orders come from the topic `{source}` as JSON; large ones go to the topic `{sink}`."""
+
+import os
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+spark: SparkSession
+
+# Where the brokers are differs between machines: set PENSTOCK_BOOTSTRAP=HOST:PORT.
+BOOTSTRAP = os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092")
+
+
+@dp.table(comment="Every order as it came, with its place in the topic.")
+def orders() -> DataFrame:
+    records = (
+        spark.readStream.format("penstock")
+        .option("kafka.bootstrap.servers", BOOTSTRAP)
+        .option("subscribe", "{source}")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    order = F.from_json(F.col("value").cast("string"), "id STRING, customer STRING, amount DOUBLE")
+    return records.select(order.alias("order"), "timestamp", "partition", "offset").select(
+        "order.*", "timestamp", "partition", "offset"
+    )
+
+
+dp.create_sink(
+    "{sink}",
+    format="penstock",
+    options={{"kafka.bootstrap.servers": BOOTSTRAP, "topic": "{sink}"}},
+)
+
+
+@dp.append_flow(target="{sink}")
+def alert_on_large_orders() -> DataFrame:
+    return (
+        spark.readStream.table("valid_orders")
+        .where("amount >= 1000")
+        .select(F.col("id").alias("key"), F.to_json(F.struct("id", "customer", "amount")).alias("value"))
+    )
+'''
+
+_SQL = """\
+-- Orders that can be counted: an id, and an amount above zero.
+CREATE STREAMING TABLE valid_orders
+COMMENT 'Orders with an id and an amount.'
+AS SELECT id, customer, amount, timestamp
+FROM STREAM(orders)
+WHERE id IS NOT NULL AND amount > 0;
+
+-- Computed again whenever valid_orders has grown.
+CREATE MATERIALIZED VIEW customers
+AS SELECT customer, count(*) AS orders, sum(amount) AS amount
+FROM valid_orders
+GROUP BY customer;
+"""
+
+
+def make_project(directory: Path, name: str, source: str, sink: str) -> list[Path]:
+    """Writes a project into a new directory; gives its files."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name):
+        raise BadProject(f"'{name}' cannot be a pipeline's name: letters, digits, - and _, a letter first")
+    for topic in (source, sink):
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+            raise BadProject(f"'{topic}' cannot be a topic's name")
+    target = directory / name
+    if target.exists():
+        raise BadProject(f"{target} exists already: choose another name, or remove it")
+    (target / "transformations").mkdir(parents=True)
+    files = {
+        SPEC_NAMES[0]: _SPEC.format(name=name),
+        "transformations/orders.py": _PYTHON.format(source=source, sink=sink),
+        "transformations/customers.sql": _SQL,
+        ".gitignore": "storage/\n",
+    }
+    for path, text in files.items():
+        (target / path).write_text(text, encoding="utf-8")
+    return [target / path for path in files]

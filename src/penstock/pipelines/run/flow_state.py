@@ -1,0 +1,86 @@
+"""How a run behaves, and one flow of it as it stands: what the runner decides by, and what `status` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipelines.plans.changes import Backoff
+from penstock.pipelines.project.graph import Graph, Kind
+from penstock.pipelines.run.resolving import ResolvedFlow
+from penstock.spark.progress import QueryProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a run behaves."""
+
+    trigger: str | None = "1 second"
+    apply: str = "compatible"
+    """What is applied without being asked: `all`, `compatible` (all but rebuilds) or `never`."""
+    rebuild: tuple[str, ...] = ()
+    """Flows or tables to rebuild at the start."""
+    watch: bool = True
+    poll: float = 1.0
+    """Seconds between two looks at the files."""
+    refresh_every: float = 10.0
+    """Seconds between two computations of a materialized view, at least."""
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(slots=True)
+class FlowState:
+    """One flow as it runs. `state`: waiting, running, failed, held, refreshing, up to date, stopped."""
+
+    resolved: ResolvedFlow
+    graph: Graph
+    state: str = "waiting"
+    query: StreamingQuery | None = None
+    error: str | None = None
+    failures: int = 0
+    restarts: int = 0
+    due: float = 0.0
+    """When it is started or refreshed, if it waits."""
+    since: float = 0.0
+    run_id: str = ""
+    """Spark's id of this run of its query."""
+    hold: tuple[str, ...] = ()
+    """Why it must be rebuilt, while nobody has agreed to that."""
+    refreshed: int = 0
+    seen: tuple[int, ...] | None = None
+    """How far its inputs had come when it was last refreshed."""
+    before: Mapping[str, Any] | None = None
+    """The last progress of the query that it continues from, as `status` shows it."""
+
+    @property
+    def is_view(self) -> bool:
+        return self.resolved.kind is Kind.MATERIALIZED_VIEW
+
+    def _without_data(self) -> dict[str, Any] | None:
+        """How far it came before it was started again. Spark reports nothing until new data comes."""
+        if self.before is None:
+            return None
+        waits = self.query is not None and self.query.status["message"].startswith("Waiting for")
+        lag = 0 if waits and self.before.get("lag") is not None else None
+        rates = dict.fromkeys(("input_rows", "input_rows_per_second", "processed_rows_per_second"), 0)
+        return {**self.before, **rates, "lag": lag}
+
+    def status(self, progress: QueryProgress | None, now: float) -> dict[str, Any]:
+        """The flow as other terminals see it."""
+        print_ = self.resolved.print
+        return {
+            "name": self.resolved.definition.name,
+            "target": print_.target,
+            "kind": print_.kind,
+            "state": self.state,
+            "error": self.error,
+            "restarts": self.restarts,
+            "retry_in": round(max(0.0, self.due - now), 1) if self.state == "failed" else None,
+            "hold": list(self.hold),
+            "refreshes": self.refreshed if self.is_view else None,
+            "progress": progress.to_json() if progress else self._without_data(),
+        }

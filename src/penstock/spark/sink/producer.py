@@ -1,0 +1,429 @@
+"""Rows of Arrow batches to records of topics: what a task of the sink does with librdkafka's producer.
+
+`split` is pure: a batch in, runs of rows of one topic and partition out, in their order. `TaskProducer` sends
+them, holds a bounded number of them, and shows failures in words. Whether they are part of a transaction is
+decided by the caller (`writers.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from penstock.client.librdkafka import with_login
+from penstock.client.partitioning import KEY_PARTITIONER
+from penstock.spark.errors import BadOption, BadRow, Fenced, NotDelivered, SparkError
+from penstock.spark.librdkafka_names import translate
+
+BY_KEY = -1
+"""No partition was asked for: the hash of the key decides, as in Kafka's Java clients, or else chance."""
+
+_MOST_RECORDS_HELD = 200_000
+_RECORDS_AT_ONCE = 10_000
+_DEFAULT_MEMORY = 128 << 20
+_DEFAULT_BLOCK_MS = 60_000
+_DEFAULT_DELIVERY_MS = 120_000
+_DEFAULT_TRANSACTION_MS = 300_000
+_SLICE_S = 0.5
+_FENCED = frozenset({
+    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+})  # fmt: skip
+_NO_ANSWER = frozenset({
+    KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT, KafkaError._ALL_BROKERS_DOWN,
+})  # fmt: skip
+_HOPELESS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the sink's columns are in the DataFrame, and the topic that the option names."""
+
+    value: int
+    key: int | None = None
+    topic: int | None = None
+    partition: int | None = None
+    headers: int | None = None
+    timestamp: int | None = None
+    fixed_topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one topic and partition, in their order."""
+
+    topic: str
+    partition: int
+    keys: list[bytes | None] | None
+    values: list[bytes | None]
+    headers: list[list[tuple[str, str | bytes | None]]] | None
+    timestamps: list[int | None] | None
+    """Milliseconds since 1970; None: the moment of sending."""
+    largest: int
+    """No record takes more bytes than this."""
+    key_bytes: int
+
+    def identity(self) -> int:
+        """Tells these rows from others, in whatever order they come: by topic, partition and key, and where
+        there is no key by value. Values of rows with a key may differ in their last digits when they are
+        computed again, as sums of floating-point numbers do."""
+        seed = crc32(f"{self.topic}/{self.partition}".encode())
+        if self.keys is None:
+            return sum(crc32(value or b"", seed) for value in self.values)
+        return sum(
+            crc32(value or b"", seed) if key is None else crc32(key, ~seed & 0xFFFFFFFF)
+            for key, value in zip(self.keys, self.values, strict=True)
+        )
+
+
+def split(batch: pa.RecordBatch, layout: Layout) -> Iterator[Rows]:
+    """The rows of a batch by topic and partition; BadRow for a null topic or a negative partition."""
+    partitions = _partitions(batch, layout)
+    if layout.fixed_topic is not None:
+        topics: pa.DictionaryArray | None = None
+        names = [layout.fixed_topic]
+    else:
+        column = batch.column(layout.topic)
+        if column.null_count:
+            raise BadRow(
+                "null topic present in the data: use the option topic for setting one topic for all rows, or"
+                " fill the column"
+            )
+        topics = column.dictionary_encode()
+        names = topics.dictionary.to_pylist()
+    if len(names) == 1 and partitions is None:
+        yield _rows(batch, layout, names[0], BY_KEY)
+        return
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    if topics is not None:
+        codes += topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
+    if partitions is not None:
+        codes += partitions + 1
+    order = np.argsort(codes, kind="stable")
+    ends = np.flatnonzero(np.diff(codes[order])) + 1
+    taken = batch.take(pa.array(order)) if len(ends) else batch
+    for start, end in zip([0, *ends.tolist()], [*ends.tolist(), batch.num_rows]):
+        code = int(codes[order[start]])
+        yield _rows(taken.slice(start, end - start), layout, names[code >> 32], (code & 0xFFFFFFFF) - 1)
+
+
+def _partitions(batch: pa.RecordBatch, layout: Layout) -> np.ndarray[Any, Any] | None:
+    if layout.partition is None:
+        return None
+    column = batch.column(layout.partition)
+    if column.null_count == batch.num_rows:
+        return None
+    numbers: np.ndarray[Any, Any] = column.fill_null(BY_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
+    negative = pc.min(column).as_py()
+    if negative < 0:
+        raise BadRow(f"partition {negative} in the data: partitions begin at 0; null lets the key decide")
+    return numbers
+
+
+def _rows(batch: pa.RecordBatch, layout: Layout, topic: str, partition: int) -> Rows:
+    values = _binary(batch.column(layout.value))
+    largest, key_bytes = _longest(values), 0
+    keys = None
+    if layout.key is not None:
+        column = _binary(batch.column(layout.key))
+        if column.null_count < len(column):
+            keys = column.to_pylist()
+            largest += _longest(column)
+            key_bytes = pc.sum(pc.binary_length(column)).as_py() or 0
+    headers = None
+    if layout.headers is not None:
+        column = batch.column(layout.headers)
+        if pc.max(pc.list_value_length(column)).as_py():
+            headers = [
+                [(header["key"], header["value"]) for header in row if header is not None] if row else []
+                for row in column.to_pylist()
+            ]
+            if any(key is None for row in headers for key, _ in row):
+                raise BadRow("a header without a key in the data: only the value of a header may be null")
+            largest += max(sum(4 * len(k) + len(v or b"") for k, v in row) for row in headers)
+    timestamps = None
+    if layout.timestamp is not None:
+        moments = batch.column(layout.timestamp)
+        if moments.null_count < len(moments):
+            micros = moments.cast(pa.int64()).to_pylist()
+            timestamps = [None if each is None else each // 1000 for each in micros]
+    return Rows(topic, partition, keys, values.to_pylist(), headers, timestamps, largest, key_bytes)
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    if pa.types.is_large_string(column.type):
+        return column.view(pa.large_binary())
+    return column
+
+
+def _longest(column: pa.Array) -> int:
+    return pc.max(pc.binary_length(column)).as_py() or 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What `kafka.*` options say to the producer, and to the sink about it."""
+
+    librdkafka: Mapping[str, str]
+    bootstrap: str
+    memory: int
+    block_s: float
+    transaction_s: float
+
+    @classmethod
+    def from_kafka(cls, kafka: Mapping[str, str], *, transactional: bool) -> ProducerSettings:
+        """From Java's names; BadOption for what is missing, wrong, or breaks the promise of transactions."""
+        if not kafka.get("bootstrap.servers", "").strip():
+            raise BadOption(
+                "Option 'kafka.bootstrap.servers' must be specified: addresses of brokers, as host:port"
+            )
+        for name in ("queue.buffering.max.messages", "queue.buffering.max.kbytes"):
+            if name in kafka:
+                raise BadOption(f"kafka.{name} is the sink's own: set kafka.buffer.memory (bytes)")
+        given = translate(kafka)
+        memory = _number(kafka, "buffer.memory", _DEFAULT_MEMORY)
+        transaction_ms = _number(kafka, "transaction.timeout.ms", _DEFAULT_TRANSACTION_MS)
+        delivery_ms = _number(kafka, "delivery.timeout.ms", _DEFAULT_DELIVERY_MS)
+        block_ms = _number(kafka, "max.block.ms", _number(kafka, "default.api.timeout.ms", _DEFAULT_BLOCK_MS))
+        settings = {
+            "client.id": "penstock-spark",
+            "partitioner": KEY_PARTITIONER,
+            "enable.idempotence": "true",
+            # librdkafka waits this long after its first connection, to the bootstrap address, too.
+            "reconnect.backoff.ms": "10",
+            "reconnect.backoff.max.ms": "1000",
+            "log_level": "2",  # connections that fail are reported in our errors
+            **given,
+            "message.timeout.ms": str(delivery_ms),
+            "queue.buffering.max.messages": str(2 * _MOST_RECORDS_HELD),
+            "queue.buffering.max.kbytes": str(min(2 * memory // 1024 + 1024, 2_097_151)),
+        }
+        if transactional:
+            settings["transaction.timeout.ms"] = str(transaction_ms)
+            settings["message.timeout.ms"] = str(min(delivery_ms, transaction_ms))
+            if (
+                given.get("acks", "all") not in ("all", "-1")
+                or settings["enable.idempotence"].lower() == "false"
+            ):
+                raise BadOption(
+                    "delivery=exactly_once needs kafka.acks=all and kafka.enable.idempotence=true;"
+                    " delivery=at_least_once does not"
+                )
+        else:
+            settings.pop("transaction.timeout.ms", None)
+            if given.get("acks", "all") not in ("all", "-1") and "enable.idempotence" not in given:
+                settings["enable.idempotence"] = "false"
+        return cls(settings, kafka["bootstrap.servers"], memory, block_ms / 1000, transaction_ms / 1000)
+
+
+def _number(kafka: Mapping[str, str], name: str, default: int) -> int:
+    text = kafka.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise BadOption(f"kafka.{name}={text}: must be a whole number above 0")
+    return int(text)
+
+
+class TaskProducer:
+    """A producer for the rows of a task. It begins to connect when it is made; calls are of one thread."""
+
+    def __init__(self, settings: ProducerSettings, transactional_id: str | None = None) -> None:
+        self._settings = settings
+        self.transactional_id = transactional_id
+        self._largest = 1
+        self._refused: tuple[KafkaError, str] | None = None
+        self._connection: KafkaError | None = None
+        configuration: dict[str, Any] = {
+            **settings.librdkafka,
+            "error_cb": self._on_error,
+            "delivery.report.only.error": True,  # a call for each record would cost as much as sending it
+        }
+        if transactional_id is not None:
+            configuration["transactional.id"] = transactional_id
+        try:
+            self._producer = Producer(with_login(configuration))
+        except KafkaException as error:
+            raise BadOption(
+                f"{error.args[0].str()} (of the options that begin with kafka.: Java's names or librdkafka's)"
+            ) from None
+
+    # ---- transactions ----
+
+    def take_over(self) -> None:
+        """Settle what an earlier attempt left open, and fence it; then begin a transaction."""
+        deadline = time.monotonic() + self._settings.block_s
+        while True:
+            try:
+                self._producer.init_transactions(_SLICE_S)
+                self._producer.begin_transaction()
+                return
+            except KafkaException as error:
+                why: KafkaError = error.args[0]
+                self._serve()
+                self._check_hopeless()
+                if not why.retriable() or time.monotonic() > deadline:
+                    raise self._failure(why, f"transactional id {self.transactional_id}") from None
+
+    def commit(self) -> None:
+        """Make the transaction count. On an error it may count nevertheless: only the mark says."""
+        self.flush()
+        deadline = time.monotonic() + self._settings.block_s
+        while True:
+            try:
+                self._producer.commit_transaction(_SLICE_S)
+                return
+            except KafkaException as error:
+                why: KafkaError = error.args[0]
+                self._serve()
+                if not why.retriable() or time.monotonic() > deadline:
+                    raise self._failure(why, f"transactional id {self.transactional_id}") from None
+
+    def abandon(self) -> None:
+        """Let the transaction not count, if that can be said quickly; the next attempt settles it anyway."""
+        try:
+            self._producer.purge()
+            self._producer.abort_transaction(5.0)
+        except KafkaException:
+            pass
+
+    # ---- records ----
+
+    def reach(self, topic: str) -> None:
+        """NotDelivered unless a broker answers; else only the first record's timeout would say so."""
+        deadline = time.monotonic() + self._settings.block_s
+        while True:
+            try:
+                self._producer.list_topics(topic, timeout=_SLICE_S)
+                return
+            except KafkaException as error:
+                self._serve()
+                self._check_hopeless()
+                if time.monotonic() > deadline:
+                    raise self._failure(error.args[0], f"topic {topic}") from None
+
+    def send(self, rows: Rows) -> None:
+        """Queue the rows, and wait while too many are under way: a slow cluster slows the task down."""
+        self._largest = max(self._largest, rows.largest)
+        room = max(1, min(_MOST_RECORDS_HELD, self._settings.memory // self._largest))
+        step = min(room, _RECORDS_AT_ONCE)
+        for start in range(0, len(rows.values), step):
+            end = min(start + step, len(rows.values))
+            while len(self._producer) + end - start > room:
+                self._serve(0.005)
+                self._check_refused()
+            self._queue(rows, start, end)
+            self._serve()
+            self._check_refused()
+
+    def _queue(self, rows: Rows, start: int, end: int) -> None:
+        # One by one: produce_batch has no place for headers and times, and is slower: it wants dicts.
+        produce, topic, partition, refused = (
+            self._producer.produce, rows.topic, rows.partition, self._on_refused,
+        )  # fmt: skip
+        values = rows.values[start:end]
+        keys: Iterable[bytes | None] = repeat(None) if rows.keys is None else rows.keys[start:end]
+        times: Iterable[int | None] = repeat(0) if rows.timestamps is None else rows.timestamps[start:end]
+        try:
+            if rows.headers is None:
+                for key, value, moment in zip(keys, values, times):
+                    produce(topic, value, key, partition, refused, refused, moment or 0)
+            else:
+                for key, value, moment, headers in zip(keys, values, times, rows.headers[start:end]):
+                    produce(topic, value, key, partition, refused, refused, moment or 0, headers)
+        except KafkaException as error:
+            raise self._failure(error.args[0], self._place(topic, partition)) from None
+
+    def send_mark(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        self._producer.produce(topic, value, key=key, partition=partition, on_delivery=self._on_refused)
+
+    def flush(self) -> None:
+        """Wait until a broker has taken all that was sent. `delivery.timeout.ms` bounds it."""
+        while self._flush():
+            self._check_refused()
+        self._check_refused()
+
+    def _flush(self) -> int:
+        try:
+            return self._producer.flush(_SLICE_S)
+        except KafkaException as error:
+            raise self._failure(error.args[0], f"transactional id {self.transactional_id}") from None
+
+    # ---- failures ----
+
+    def _serve(self, seconds: float = 0) -> None:
+        """Let librdkafka call back with what failed."""
+        try:
+            self._producer.poll(seconds)
+        except KafkaException as error:  # what is fatal is raised here as well as where it happened
+            if self._refused is None:
+                self._refused = (error.args[0], f"transactional id {self.transactional_id}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._connection is None:
+            self._connection = error
+
+    def _on_refused(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._refused is None:
+            partition = message.partition()
+            self._refused = (
+                error,
+                self._place(message.topic() or "", BY_KEY if partition is None else partition),
+            )
+
+    def _check_refused(self) -> None:
+        if self._refused is not None:
+            raise self._failure(*self._refused)
+
+    def _check_hopeless(self) -> None:
+        if self._connection is not None and self._connection.code() in _HOPELESS:
+            raise NotDelivered(f"{self._settings.bootstrap}: {self._connection.str()}")
+
+    @staticmethod
+    def _place(topic: str, partition: int) -> str:
+        return f"topic {topic}" if partition < 0 else f"partition {partition} of topic {topic}"
+
+    def _failure(self, error: KafkaError, what: str) -> SparkError:
+        """What happened, in words that say what to do."""
+        code, text = error.code(), error.str()
+        if code in _FENCED or (error.fatal() and "fenced" in text.lower()):
+            return Fenced(
+                f"{what}: another task has taken it over, so nothing that this one wrote in its transaction"
+                " counts. A speculative or left-over attempt may end so. If the query itself fails by it, two"
+                " runs share one checkpoint (stop one of them), or the task took longer than"
+                f" kafka.transaction.timeout.ms ({self._settings.transaction_s:.0f} s: raise it) [{text}]"
+            )
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART or code == KafkaError._UNKNOWN_TOPIC:
+            return NotDelivered(
+                f"{what} does not exist: create it, for example with `penstock topics create`"
+            )
+        if code == KafkaError._UNKNOWN_PARTITION:
+            return NotDelivered(f"{what} does not exist: the column partition asks for one more than it has")
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return NotDelivered(
+                f"{what}: a record is too large [{text}]: raise kafka.max.request.size, and max.message.bytes"
+                " of the topic"
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return NotDelivered(
+                f"{what}: the brokers allow no transaction of {self._settings.transaction_s:.0f} s: lower"
+                " kafka.transaction.timeout.ms to their transaction.max.timeout.ms at most"
+            )
+        if code in _NO_ANSWER:
+            last = f": {self._connection.str()}" if self._connection is not None else ""
+            return NotDelivered(
+                f"{what}: no answer in time from the brokers at {self._settings.bootstrap}{last}. Check that"
+                " they run and that kafka.bootstrap.servers and kafka.security.protocol are right"
+            )
+        return NotDelivered(f"{what}: {text} ({error.name()})")

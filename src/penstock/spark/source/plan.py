@@ -1,0 +1,177 @@
+"""What a batch reads, decided without asking anybody: rate limits, and ranges for tasks.
+
+The arithmetic follows Spark's Kafka source (rateLimit, KafkaOffsetRangeCalculator), so that the same options
+give the same batches and about the same tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from penstock.spark.source.offsets import Offsets, TopicPartition, names
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets from `start` up to and without `end` of a partition; some of them may hold no record."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A partition whose records are not those that the query has been reading."""
+
+    reason: str
+    offset: int
+    """Where reading continues if the loss is accepted."""
+
+
+def limit_rate(limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
+    """`end`, moved back so that about `limit` offsets are read, shared out by what each partition has.
+
+    A partition that has anything gets at least one, so that a busy one does not starve it.
+    """
+    sizes = {place: until - start[place] for place, until in end.items() if until > start.get(place, until)}
+    total = sum(sizes.values())
+    return {
+        place: min(until, start[place] + max(limit * sizes[place] // total, 1)) if place in sizes else until
+        for place, until in end.items()
+    }
+
+
+def limit_rate_by_priority(
+    limit: int,
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    priority: Sequence[str],
+) -> Offsets:
+    """As `limit_rate`, but topics are served one after the other: what one leaves, the next may have.
+
+    Topics that `priority` does not name come last, together. Where nothing is left, each partition that has
+    anything still gets one: what is never urgent would never be read otherwise.
+    """
+    found: Offsets = {}
+    left = limit
+    for rank in range(len(priority) + 1):
+        group = {place: until for place, until in end.items() if rank_of(place[0], priority) == rank}
+        limited = limit_rate(max(left, 0), start, group)
+        left -= sum(until - start.get(place, until) for place, until in limited.items())
+        found.update(limited)
+    return found
+
+
+def rank_of(topic: str, priority: Sequence[str]) -> int:
+    """0 for the topic that is served first."""
+    return priority.index(topic) if topic in priority else len(priority)
+
+
+def is_too_little(least: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> bool:
+    """Whether fewer than `least` offsets are there to read."""
+    return sum(until - start.get(place, until) for place, until in end.items()) < least
+
+
+def restarts(
+    start: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    earliest: Mapping[TopicPartition, int],
+    remade: Set[str],
+    unchanged: Set[str],
+) -> dict[TopicPartition, Restart]:
+    """Partitions that cannot be read on from `start`.
+
+    `remade` are topics that have another id than before: all their records are new. `unchanged` are topics
+    that are known to be the same: an end before `start` is then a loss by their brokers (an unclean
+    election), and what comes after it is new. An end before `start` in any other topic is taken for a topic
+    that was deleted and created again while the query was not running, as nearly all are.
+    """
+    found: dict[TopicPartition, Restart] = {}
+    for place in sorted(start.keys() & latest.keys()):
+        topic, partition = place
+        if topic in remade:
+            reason = f"topic {topic} was deleted and created again"
+            found[place] = Restart(reason, earliest.get(place, 0))
+        elif latest[place] < start[place]:
+            reason = f"{topic}-{partition} ends at {latest[place]}, before offset {start[place]} of the query"
+            if topic in unchanged:
+                found[place] = Restart(
+                    f"{reason}: its brokers have lost records, or the offset was never there", latest[place]
+                )
+            else:
+                reason += ": the topic was deleted and created again, or the offset never existed"
+                found[place] = Restart(reason, earliest.get(place, 0))
+    return found
+
+
+def ranges(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    earliest: Mapping[TopicPartition, int],
+) -> tuple[list[Range], list[str]]:
+    """What lies between two offsets of the checkpoint, and what is missing there.
+
+    Partitions that are new in `end` are read from `earliest`.
+    """
+    losses: list[str] = []
+    if gone := start.keys() - end.keys():
+        losses.append(f"{names(gone)} no longer exist")
+    if unknown := {place for place in end if place not in start and place not in earliest}:
+        losses.append(f"{names(unknown)} were deleted before they could be read")
+    found: list[Range] = []
+    for place in sorted(end):
+        begin = start.get(place, earliest.get(place))
+        if begin is None:
+            continue
+        topic, partition = place
+        if place not in start and begin > 0:
+            losses.append(f"the new partition {topic}-{partition} starts at offset {begin} instead of 0")
+        if end[place] < begin:
+            losses.append(f"{topic}-{partition} went back from offset {begin} to {end[place]}")
+        elif end[place] > begin:
+            found.append(Range(topic, partition, begin, end[place]))
+    return found, losses
+
+
+def split(
+    whole: Iterable[Range], min_partitions: int | None, max_records_per_partition: int | None
+) -> list[Range]:
+    """One range for each task: at most so many records in each, and at least so many tasks."""
+    found = [one for one in whole if one.size > 0]
+    if max_records_per_partition is not None:
+        most = max_records_per_partition
+        found = [part for one in found for part in _divide(one, -(-one.size // most))]
+    if min_partitions is None or len(found) >= min_partitions:
+        return found
+    # Ranges that stay whole do not count when the others share out the rest of the tasks.
+    total = sum(one.size for one in found)
+    large = {one for one in found if _parts(one.size, total, min_partitions) > 1}
+    large_total = sum(one.size for one in large)
+    left = max(min_partitions - (len(found) - len(large)), 1)
+    return [
+        part
+        for one in found
+        for part in (_divide(one, _parts(one.size, large_total, left)) if one in large else [one])
+    ]
+
+
+def _parts(size: int, total: int, wanted: int) -> int:
+    return max((2 * size * wanted + total) // (2 * total), 1)  # rounded half up
+
+
+def _divide(one: Range, parts: int) -> list[Range]:
+    found: list[Range] = []
+    start = one.start
+    for part in range(parts):
+        end = start + (one.end - start) // (parts - part)
+        if end > start:
+            found.append(replace(one, start=start, end=end))
+        start = end
+    return found

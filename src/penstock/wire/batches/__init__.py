@@ -1,0 +1,1 @@
+"""Record batches and the records in them: headers, checks, compression."""

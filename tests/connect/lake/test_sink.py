@@ -1,0 +1,245 @@
+"""The lake sink on a local disk and on an S3-compatible server: names, contents, directories, crashes."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as dataset
+import pyarrow.parquet as parquet
+import pytest
+from moto.server import ThreadedMotoServer
+from pyarrow import fs
+
+from penstock.connect.api import (
+    DATE_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    TIMESTAMP_SCHEMA,
+    RetriableError,
+    Schema,
+    SinkRecord,
+    array_schema,
+    decimal_schema,
+    map_schema,
+    struct_schema,
+)
+from penstock.connect.connectors.lake import LakeSink
+from penstock.connect.connectors.lake.sink import LakeSinkTask
+
+ITEM = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA.as_optional()})
+HOUR = 3_600_000
+BEGIN = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+class Place:
+    """Where the files go, seen by an ordinary client."""
+
+    def __init__(self, settings: dict[str, str], filesystem: Any, root: str) -> None:
+        self.settings, self._filesystem, self._root = settings, filesystem, root
+
+    def files(self) -> dict[str, bytes]:
+        found = self._filesystem.get_file_info(
+            fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        )
+        return {
+            each.path.removeprefix(f"{self._root}/"): self._filesystem.open_input_file(each.path).read()
+            for each in sorted(found, key=lambda info: info.path)
+            if each.type == fs.FileType.File
+        }
+
+    def rows(self, topic: str = "items") -> list[dict[str, Any]]:
+        root = f"{self._root}/topics/{topic}"
+        found = dataset.dataset(root, filesystem=self._filesystem, format="parquet", partitioning="hive")
+        return found.to_table().to_pylist()
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> Place:
+    if request.param == "local":
+        return Place({"url": str(tmp_path)}, fs.LocalFileSystem(), str(tmp_path))
+    endpoint = request.getfixturevalue("s3_server")
+    bucket = name.lower()[-40:].strip("-")
+    login = {"access_key": "a", "secret_key": "b", "region": "us-east-1"}
+    filesystem = fs.S3FileSystem(
+        endpoint_override=endpoint.partition("://")[2], scheme="http", allow_bucket_creation=True, **login
+    )
+    filesystem.create_dir(bucket)
+    settings = {
+        "url": f"s3://{bucket}/lake", "s3.endpoint": endpoint, "s3.region": "us-east-1",
+        "aws.access.key.id": "a", "aws.secret.access.key": "b",
+    }  # fmt: skip
+    return Place(settings, filesystem, f"{bucket}/lake")
+
+
+def record(
+    offset: int, value: Any, schema: Schema | None = ITEM, time: int = BEGIN, partition: int = 0
+) -> SinkRecord:
+    return SinkRecord(
+        "items", partition, offset, value, None, schema, timestamp=time,
+        original_topic="items", original_partition=partition, original_offset=offset,
+    )  # fmt: skip
+
+
+def items(first: int, last: int, **more: Any) -> list[SinkRecord]:
+    return [record(n, {"id": n, "name": f"n{n % 3}"}, **more) for n in range(first, last)]
+
+
+def task_of(place: Place, **settings: str) -> LakeSinkTask:
+    task = LakeSinkTask()
+    task.start({**place.settings, **{name.replace("_", "."): value for name, value in settings.items()}})
+    task.open([("items", 0), ("items", 1)])
+    return task
+
+
+@pytest.mark.promise("connect", "Lake: files have names and contents that follow from the records")
+def test_a_file_is_named_by_topic_partition_and_first_offset(place: Place) -> None:
+    task = task_of(place, flush_size="4")
+    task.put(items(0, 10) + items(7, 9, partition=1))
+    assert list(place.files()) == [
+        "topics/items/partition=0/items+0+0000000000.parquet",
+        "topics/items/partition=0/items+0+0000000004.parquet",
+    ]
+    assert task.precommit({("items", 0): 10, ("items", 1): 9}) == {("items", 0): 8, ("items", 1): 7}
+    assert sorted(row["id"] for row in place.rows()) == list(range(8))
+
+
+@pytest.mark.promise(
+    "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int) -> None:
+    chance = random.Random(seed)
+    times = [BEGIN + n * 7 * 60_000 for n in range(200)]
+    everything = [record(n, {"id": n, "name": f"n{n % 3}"}, time=times[n]) for n in range(200)]
+    settings = {"flush_size": "9", "rotate_interval_ms": str(2 * HOUR), "partitioner": "field"}
+    settings["partition_field_name"] = "name"
+    whole = task_of(place, **settings, topics_dir="whole")
+    whole.put(everything)
+    committed = 0
+    while committed < 180:
+        task = task_of(place, **settings, topics_dir="crashed")
+        at, end = committed, min(200, committed + chance.randrange(1, 60))
+        while at < end:
+            size = chance.randrange(1, 20)
+            task.put(everything[at : min(at + size, end)])
+            at = min(at + size, end)
+            if chance.random() < 0.5:
+                committed = task.precommit({("items", 0): at})["items", 0]
+    files = place.files()
+    wanted = {name.removeprefix("whole/"): data for name, data in files.items() if name.startswith("whole/")}
+    found = {
+        name.removeprefix("crashed/"): data for name, data in files.items() if name.startswith("crashed/")
+    }
+    assert len(found) > 20 and found.items() <= wanted.items()
+    ids = [row["id"] for name, data in found.items() for row in parquet.read_table(_buffer(data)).to_pylist()]
+    assert sorted(number for number in ids if number < committed) == list(range(committed))
+
+
+def _buffer(data: bytes) -> Any:
+    import pyarrow
+
+    return pyarrow.BufferReader(data)
+
+
+@pytest.mark.promise(
+    "connect", "Lake: directories by time or by fields of the value, as Hive and Spark read them"
+)
+def test_directories_by_time(place: Place) -> None:
+    task = task_of(
+        place, partitioner="time", flush_size="100", rotate_interval_ms=str(HOUR), timezone="Europe/Berlin"
+    )
+    task.put([record(n, {"id": n, "name": "a"}, time=BEGIN + n * HOUR // 2) for n in range(5)])
+    assert list(place.files()) == [
+        "topics/items/year=2026/month=01/day=01/hour=01/items+0+0000000000.parquet",
+        "topics/items/year=2026/month=01/day=01/hour=02/items+0+0000000002.parquet",
+    ]
+
+
+@pytest.mark.promise(
+    "connect", "Lake: directories by time or by fields of the value, as Hive and Spark read them"
+)
+def test_directories_by_a_field_and_json_lines(place: Place) -> None:
+    task = task_of(place, partitioner="field", partition_field_name="name", flush_size="2", format="json")
+    task.put([record(0, {"id": 0, "name": "a/b"}), record(1, {"id": 1}), record(2, {"id": 2, "name": "a/b"})])
+    files = place.files()
+    assert list(files) == [
+        "topics/items/name=__HIVE_DEFAULT_PARTITION__/items+0+0000000001.json",
+        "topics/items/name=a%2Fb/items+0+0000000000.json",
+    ]
+    assert [json.loads(line)["id"] for line in list(files.values())[1].splitlines()] == [0, 2]
+
+
+def test_a_change_of_the_schema_begins_another_file(place: Place) -> None:
+    task = task_of(place, flush_size="2")
+    wide = struct_schema({"id": INT32_SCHEMA, "size": INT64_SCHEMA})
+    task.put([*items(0, 1), *[record(n, {"id": n, "size": 5}, wide) for n in (1, 2)]])
+    assert [name[-18:-8] for name in place.files()] == ["0000000000", "0000000001"]
+
+
+@pytest.mark.promise("connect", "Lake: every type of Connect has its type in Parquet")
+def test_types_are_those_of_parquet(place: Place) -> None:
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
+    schema = struct_schema(
+        {
+            "price": decimal_schema(2), "day": DATE_SCHEMA, "moment": TIMESTAMP_SCHEMA,
+            "tags": array_schema(STRING_SCHEMA), "counts": map_schema(STRING_SCHEMA, INT64_SCHEMA),
+            "item": ITEM,
+        }
+    )  # fmt: skip
+    value = {
+        "price": decimal.Decimal("12.50"), "day": moment.date(), "moment": moment, "tags": ["a"],
+        "counts": {"x": 1}, "item": {"id": 1, "name": None},
+    }  # fmt: skip
+    task_of(place, flush_size="1").put([record(0, value, schema)])
+    [data] = place.files().values()
+    [row] = parquet.read_table(_buffer(data)).to_pylist(maps_as_pydicts="strict")
+    assert row == value
+
+
+def test_a_store_that_is_away_is_written_when_it_is_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(place, flush_size="3")
+    with monkeypatch.context() as patch:
+
+        def away(name: str, data: Any) -> None:
+            raise RetriableError("the store is away")
+
+        patch.setattr(task._store, "write", away)
+        with pytest.raises(RetriableError):
+            task.put(items(0, 4))
+    task.put(items(0, 4))
+    task.put(items(4, 6))
+    assert [parquet.read_table(_buffer(data)).num_rows for data in place.files().values()] == [3, 3]
+
+
+def test_bad_records_are_reported_and_bad_settings_named(place: Place) -> None:
+    task = task_of(place, flush_size="2")
+    bad: list[int] = []
+    task.report = lambda each, error: bad.append(each.original_offset)
+    task.put([record(0, None), *items(1, 2), record(2, "text"), *items(3, 4)])
+    assert bad == [0, 2] and [row["id"] for row in place.rows()] == [1, 3]
+    for settings, field in (
+        ({"partitioner": "field"}, "partition.field.name"),
+        ({"path.format": "'x'=QQQ"}, "path.format"),
+        ({"timezone": "Mars/Olympus"}, "timezone"),
+        ({"url": "ftp://host/x"}, "url"),
+    ):
+        assert list(LakeSink.validate({**place.settings, **settings})) == [field]
+    assert LakeSink.validate(place.settings) == {}

@@ -1,0 +1,62 @@
+"""The processes of pytest get their tests so that no more Sparks compute at once than there are cores."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.scheduling import computes, scheduler
+
+ENGINE, KILLS, DEMO = "tests/sql/test_engine.py", "tests/sql/test_kills.py", "tests/spark/test_demo.py"
+FAILOVER, DISKS = "tests/cluster/test_failover.py", "tests/cluster/test_disks.py"
+TESTS = [f"{path}::test_{n}" for path in (ENGINE, KILLS, DEMO, FAILOVER, DISKS) for n in range(4)]
+
+
+class Node:
+    """A process of pytest, and the tests that it was given."""
+
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.gateway = SimpleNamespace(id="gw")
+        self.given: list[int] = []
+
+    def send_runtest_some(self, indexes: list[int]) -> None:
+        self.given += indexes
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+    @property
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(TESTS[index].split("::")[0] for index in self.given))
+
+
+def test_two_processes_compute_and_the_others_take_tests_that_wait() -> None:
+    config = SimpleNamespace(
+        getvalue=lambda name: ["popen"] * 3, option=SimpleNamespace(loadscopereorder=False)
+    )
+    scheduling: Any = scheduler(
+        cast(Any, config), cast(Any, SimpleNamespace(loadscopesched=lambda *words: None))
+    )
+    nodes = [Node() for _ in range(3)]
+    for node in nodes:
+        scheduling.add_node(node)
+    for node in nodes:
+        scheduling.add_node_collection(node, TESTS)
+    scheduling.schedule()
+    assert [node.files for node in nodes] == [[ENGINE], [KILLS], [FAILOVER]]
+
+    # The third is nearly done while the others compute: it gets what waits, too.
+    for index in nodes[2].given[:2]:
+        scheduling.mark_test_complete(nodes[2], index)
+    assert nodes[2].files == [FAILOVER, DISKS]
+    # One of the others is nearly done: it goes on with what computes.
+    for index in nodes[0].given[:2]:
+        scheduling.mark_test_complete(nodes[0], index)
+    assert nodes[0].files == [ENGINE, DEMO]
+
+
+def test_which_files_have_a_spark() -> None:
+    assert all(map(computes, ("Spark", "SQL server", ENGINE, KILLS, DEMO)))
+    assert not any(map(computes, (FAILOVER, "tests/sql/test_log.py", "tests/spark/test_source_reader.py")))

@@ -1,0 +1,61 @@
+"""A ShareFetch acquires nothing for a session that was closed while it waited, wherever it waited."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.share.fetching import fetch
+from penstock.groups.share.sessions import ShareSession
+from penstock.groups.share.state_records import SharePartitionKey
+from penstock.wire.batches.records import Record, build_batch
+from penstock.wire.codec import Message
+from tests.unit.test_transactions_broker import running
+
+REQUEST = Message(
+    group_id="g", member_id="m", share_session_epoch=1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20,
+    max_records=500, batch_size=500, share_acquire_mode=0,
+)  # fmt: skip
+
+
+async def session_with_a_record(broker: Broker) -> ShareSession:
+    await broker.share.states.ensure_topic()
+    topic_id = broker.image.topics["t"].id
+    written = broker.share.stored.initialize(SharePartitionKey("g", topic_id, 0), 0, 0)
+    if isinstance(written, asyncio.Future):
+        await written
+    batch = bytearray(build_batch([Record(0, 1, None, b"a")]))
+    broker.partitions["t", 0].append(batch, 0, len(batch), -1)
+    session = broker.share.sessions.open("g", "m", "peer")
+    session.update([(topic_id, 0)], [])
+    return session
+
+
+@pytest.mark.promise(
+    "share groups",
+    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+)
+@pytest.mark.parametrize("closes", [False, True])
+def test_nothing_is_acquired_for_a_session_that_was_closed_while_its_state_was_read(
+    closes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            session = await session_with_a_record(broker)
+            prepare = broker.share.opening.prepare
+
+            async def interrupted(*args: Any) -> None:
+                await prepare(*args)
+                if closes:
+                    broker.share.disconnected("peer")
+
+            monkeypatch.setattr(broker.share.opening, "prepare", interrupted)
+            results = await fetch(broker, REQUEST, session, {})
+            acquired = [one.acquired_records for one in results.values()]
+            assert bool(acquired) is not closes, acquired
+
+    asyncio.run(main())
