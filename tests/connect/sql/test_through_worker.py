@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.connect.conftest import Topics, Worker, Workers, until
 from tests.connect.sql.conftest import Target
@@ -163,6 +165,35 @@ def test_offsets_of_a_stopped_sink_can_be_set(
     )
     worker.http.put(f"/connectors/{name}/resume")
     until(lambda: count(target) == 16, "the rows once more from the fifth on")
+    assert worker.http.delete(f"/connectors/{name}").status_code == 204
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+@pytest.mark.promise(
+    "connect", "SQL: a group that is behind the stored offsets catches up when its task starts"
+)
+def test_a_group_behind_the_stored_offsets_catches_up(
+    target: Target, broker: PenstockBroker, worker: Worker, topics: Topics, name: str
+) -> None:
+    topics.write(name, *numbers(0, 10))
+    worker.put(name, sink(target, name))
+    until(lambda: committed(worker, name) == 10, "all is committed")
+    worker.http.put(f"/connectors/{name}/stop")
+    worker.until_state(name, "STOPPED", None)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    behind = ConsumerGroupTopicPartitions(f"connect-{name}", [TopicPartition(name, 0, 4)])
+
+    def set_back() -> bool:  # the group is not empty until its last member has left
+        try:
+            found = admin.alter_consumer_group_offsets([behind])[behind.group_id].result(10)
+        except KafkaException:
+            return False
+        return all(each.error is None for each in found.topic_partitions)
+
+    until(set_back, "the group's offset is set back")
+    worker.http.put(f"/connectors/{name}/resume")
+    until(lambda: committed(worker, name) == 10, "the group has caught up", lambda: str(worker.status(name)))
+    assert ids(target) == list(range(10))
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 

@@ -277,8 +277,10 @@ class SinkRunner:
         offsets = {**(own or {}), **self._task.rewind}
         self._task.rewind = {}
         for each in partitions:
-            if (each.topic, each.partition) in offsets:
-                each.offset = offsets[each.topic, each.partition]
+            place = (each.topic, each.partition)
+            if place in offsets:
+                # The group may be behind its store, for one if the last task died between the two commits.
+                each.offset = self._done[place] = offsets[place]
         consumer.assign(partitions)
         if self._spec.paused.is_set():
             consumer.pause(partitions)
