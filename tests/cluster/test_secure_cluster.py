@@ -148,16 +148,16 @@ def test_who_reaches_zookeeper_without_the_password_can_do_nothing_there(cluster
     try:
         for attempt in (
             lambda: client.create("/test/cluster/mine", b"{}"),
-            lambda: client.get("/test/cluster/controller"),
-            lambda: client.set("/test/cluster/controller", b"{}"),
+            lambda: client.get("/test/controller"),
+            lambda: client.set("/test/controller", b"{}"),
             lambda: client.get_children("/test/credentials"),
             lambda: client.create("/test/other", b"{}"),
-            lambda: client.delete("/test/cluster/controller"),
+            lambda: client.delete("/test/controller"),
         ):
             with pytest.raises(NoAuthError):
                 attempt()
         client.add_auth("digest", ZOOKEEPER_AUTH)
-        assert client.get("/test/cluster/controller")[0]
+        assert client.get("/test/controller")[0]
     finally:
         client.stop()
         client.close()

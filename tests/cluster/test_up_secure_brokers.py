@@ -106,6 +106,10 @@ def test_zookeeper_serves_only_who_has_a_certificate_of_its_own_and_shows_nodes_
             insider.get_children("/brokers")
         with pytest.raises(NoAuthError):
             insider.create("/brokers/x", b"")
+        with pytest.raises(NoAuthError):
+            insider.delete("/controller")  # who may change the root may do that
+        with pytest.raises(NoAuthError):
+            insider.create("/mine", b"")
     finally:
         insider.stop()
         insider.close()

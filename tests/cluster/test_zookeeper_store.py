@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from penstock.ensemble.server import is_serving
+from penstock.errors import ConfigError
+from penstock.metadata import layout
 from penstock.metadata.store import BadVersion, Create, Delete, NodeExists, Op
 from penstock.metadata.zookeeper import ZooKeeperStore
 from penstock.testing.ports import free_port
@@ -102,13 +105,63 @@ def test_acls_quotas_and_credentials_have_their_place(address: str, kind: str) -
     with_stores(address, records)
 
 
+@pytest.fixture
+def kazoo(address: str) -> Iterator[KazooClient]:
+    client = KazooClient(address)
+    client.start(timeout=PATIENCE)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.mark.promise(
+    "cluster", "Brokers, topics and the controller have the names in ZooKeeper that they have with Kafka"
+)
+def test_brokers_topics_and_the_controller_have_kafkas_names(address: str, kazoo: KazooClient) -> None:
+    async def names(one: ZooKeeperStore, other: ZooKeeperStore) -> None:
+        heard: asyncio.Queue[frozenset[str]] = asyncio.Queue()
+        await other.watch("/", heard.put_nowait)
+        await one.create(layout.CONTROLLER_EPOCH, b"{}")
+        assert await asyncio.wait_for(heard.get(), PATIENCE) == {"/controller_epoch"}
+        await one.multi(
+            [
+                Create(layout.broker_path(7), b"{}", ephemeral=True),
+                Create(layout.topic_path("flights"), b"{}"),
+                Create(layout.CONTROLLER, b"{}", ephemeral=True),
+            ]
+        )
+        assert kazoo.get_children("/names/brokers/ids") == ["7"]
+        assert kazoo.get_children("/names/brokers/topics") == ["flights"]
+        assert kazoo.exists("/names/controller").owner_session_id
+        assert not kazoo.exists("/names/controller_epoch").owner_session_id
+        await other.catch_up()
+        assert other.nodes == one.nodes and len(one.nodes) == 4
+        await one.delete(layout.CONTROLLER)
+        await other.catch_up()
+        assert layout.CONTROLLER not in other.nodes and layout.CONTROLLER_EPOCH in other.nodes
+
+    with_stores(address, names)
+
+
+@pytest.mark.promise("cluster", "A tree in ZooKeeper that an older version wrote is rejected by name")
+def test_a_tree_of_an_older_version_is_rejected_by_name(address: str, kazoo: KazooClient) -> None:
+    kazoo.create("/older/cluster/controller-epoch", b"{}", makepath=True)
+
+    async def start() -> None:
+        with pytest.raises(ConfigError, match=r"older Penstock \(node /cluster/controller-epoch\)"):
+            await ZooKeeperStore(f"{address}/older").open()
+
+    asyncio.run(start())
+    assert kazoo.get_children("/older") == ["cluster"]
+
+
 @pytest.mark.promise("cluster", "A metadata change is atomic, also for ACLs, quotas and credentials")
 def test_a_change_is_made_as_a_whole_or_not_at_all_and_may_be_large(address: str) -> None:
     async def changes(one: ZooKeeperStore, other: ZooKeeperStore) -> None:
         # More than the megabyte that ZooKeeper takes by default: thousands of partitions with a long name.
         name = "n" * 249
         state = b'{"leader":1001,"leader_epoch":0,"isr":[1001,1002,1003]}'
-        ops: list[Op] = [Create(f"/topics/{name}/state/{index}", state) for index in range(4_000)]
+        ops: list[Op] = [Create(layout.state_path(name, index), state) for index in range(4_000)]
         await one.multi(ops)
         assert await other.get(ops[0].path) == await other.get(ops[-1].path) == (state, 0)
         taken: list[Op] = [Delete(op.path) for op in ops]

@@ -482,7 +482,7 @@ class World:
     def _committed(self, view: View | None, ops: Sequence[Op]) -> None:
         self._changed.update(op.path for op in ops)
         fenced = any(isinstance(op, Check) and op.path == layout.CONTROLLER_EPOCH for op in ops)
-        changed = {op.path for op in ops if isinstance(op, Set) and op.path.startswith("/topics/")}
+        changed = {op.path for op in ops if isinstance(op, Set) and op.path.startswith(f"{layout.TOPICS}/")}
         if not changed or view is None:
             return
         who = next((one for one in self.processes.values() if one.view is view), None)

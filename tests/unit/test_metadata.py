@@ -17,6 +17,7 @@ from penstock.metadata import (
     PartitionImage,
     StoreUnavailable,
     TopicImage,
+    layout,
 )
 from penstock.metadata.local import LocalStore
 from penstock.metadata.store import Check, Create, Delete, Op, Set
@@ -118,6 +119,23 @@ def test_a_committed_change_survives_and_an_ephemeral_node_does_not(tmp_path: Pa
         assert await store.list("/") == {"/kept": (b"1", 0)}
 
     run(tmp_path, write)
+    run(tmp_path, read)
+
+
+@pytest.mark.promise("topics", "Topics in the metadata file of an older version are found")
+def test_topics_of_an_older_file_are_found(tmp_path: Path) -> None:
+    async def write(store: LocalStore) -> None:
+        await store.multi(
+            [Create("/topics/a", b"a"), Create("/topics/a/state/0", b"1"), Create("/topicsz", b"")]
+        )
+        await store.compare_and_set("/topics/a/state/0", b"2", 0)
+
+    async def read(store: LocalStore) -> None:
+        topic, state = layout.topic_path("a"), layout.state_path("a", 0)
+        assert await store.list("/") == {topic: (b"a", 0), state: (b"2", 1), "/topicsz": (b"", 0)}
+
+    run(tmp_path, write)
+    run(tmp_path, read)
     run(tmp_path, read)
 
 

@@ -13,7 +13,7 @@ from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEve
 
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
-from penstock.metadata.zookeeper_mirror import DIRECTORIES
+from penstock.metadata.zookeeper_names import DIRECTORIES
 
 Watch = Callable[[WatchedEvent], None]
 
@@ -51,7 +51,7 @@ class Server:
         self._children_changed(path)
 
     def _children_changed(self, path: str) -> None:
-        directory = path.rpartition("/")[0]
+        directory = path.rpartition("/")[0] or "/"
         self._created[directory] = self._created.get(directory, 0) + 1
         self._fire(directory, EventType.CHILD)
 
@@ -95,7 +95,9 @@ class Server:
             return Answer(lost=True)
         if watch is not None:
             self._watches.setdefault(path, []).append(watch)
-        children = [name[len(path) + 1 :] for name in self.nodes if name.startswith(path + "/")]
+        children = [
+            name.rpartition("/")[2] for name in self.nodes if (name.rpartition("/")[0] or "/") == path
+        ]
         return Answer((children, self._stat(path)) if include_data else children)
 
     def stop(self) -> None:
@@ -133,8 +135,9 @@ def with_mirror(work: Callable[[Server, Mirror], Awaitable[None]], monkeypatch: 
         monkeypatch.setattr("penstock.metadata.zookeeper._RETRY_SECONDS", 0.01)
         monkeypatch.setattr("penstock.metadata.zookeeper_mirror._RETRY_SECONDS", 0.01)
         server = Server()
-        for name in DIRECTORIES:
-            server.nodes[f"/{name}/first"] = (b"1", 0)
+        for directory in DIRECTORIES:
+            if directory != "/":
+                server.nodes[f"{directory}/first"] = (b"1", 0)
         monkeypatch.setattr("penstock.metadata.zookeeper.KazooClient", lambda hosts, **options: server)
         store = ZooKeeperStore("127.0.0.1:1", connection_timeout_ms=50)
         await store._walk()
@@ -156,11 +159,11 @@ def with_mirror(work: Callable[[Server, Mirror], Awaitable[None]], monkeypatch: 
 )
 def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
-        server.lose = ["/topics/first"] * 3
-        server.put("/topics/first", b"2")
-        await mirror.shows("/topics/first", b"2")
-        server.put("/topics/first", b"3")  # and its watch is there again
-        await mirror.shows("/topics/first", b"3")
+        server.lose = ["/brokers/topics/first"] * 3
+        server.put("/brokers/topics/first", b"2")
+        await mirror.shows("/brokers/topics/first", b"2")
+        server.put("/brokers/topics/first", b"3")  # and its watch is there again
+        await mirror.shows("/brokers/topics/first", b"3")
 
     with_mirror(run, monkeypatch)
 
@@ -172,16 +175,16 @@ def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.Mo
 )
 def test_a_new_node_is_found_when_the_reads_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
-        server.lose = ["/topics", "/topics/second", "/topics"]
-        server.put("/topics/second", b"1")
-        await mirror.shows("/topics/second", b"1")
-        server.put("/topics/second", b"2")
-        await mirror.shows("/topics/second", b"2")
-        server.lose = ["/topics/second", "/topics"]
-        server.remove("/topics/second")
-        await mirror.shows("/topics/second", None)
-        server.put("/topics/second", b"3")
-        await mirror.shows("/topics/second", b"3")
+        server.lose = ["/brokers/topics", "/brokers/topics/second", "/brokers/topics"]
+        server.put("/brokers/topics/second", b"1")
+        await mirror.shows("/brokers/topics/second", b"1")
+        server.put("/brokers/topics/second", b"2")
+        await mirror.shows("/brokers/topics/second", b"2")
+        server.lose = ["/brokers/topics/second", "/brokers/topics"]
+        server.remove("/brokers/topics/second")
+        await mirror.shows("/brokers/topics/second", None)
+        server.put("/brokers/topics/second", b"3")
+        await mirror.shows("/brokers/topics/second", b"3")
 
     with_mirror(run, monkeypatch)
 
@@ -196,11 +199,11 @@ def test_what_was_read_is_announced_though_another_read_got_no_answer(
 ) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
         # Changed without a watch, as while another connection was there.
-        server.nodes["/topics/first"] = (b"2", 1)
-        server.lose = ["/brokers/first"]
+        server.nodes["/brokers/topics/first"] = (b"2", 1)
+        server.lose = ["/brokers/ids/first"]
         with pytest.raises(StoreUnavailable):
             await mirror.store.catch_up()
-        await mirror.shows("/topics/first", b"2")
+        await mirror.shows("/brokers/topics/first", b"2")
 
     with_mirror(run, monkeypatch)
 
@@ -219,15 +222,15 @@ def test_after_a_reconnection_the_tree_is_read_until_all_of_it_is_known(
         store.on_session(lambda state: connected.set() if state is SessionState.CONNECTED else None)
         store._changed_session(KazooState.SUSPENDED)
         server.reconnect()
-        server.nodes["/topics/first"] = (b"2", 1)
-        server.nodes["/brokers/second"] = (b"1", 0)
-        server.lose = ["sync", "/config", "/topics/first", "/brokers/second"]
+        server.nodes["/brokers/topics/first"] = (b"2", 1)
+        server.nodes["/brokers/ids/second"] = (b"1", 0)
+        server.lose = ["sync", "/config", "/brokers/topics/first", "/brokers/ids/second"]
         store._changed_session(KazooState.CONNECTED)
         async with asyncio.timeout(30):
             await connected.wait()
-        await mirror.shows("/brokers/second", b"1")
-        assert store.nodes["/topics/first"] == (b"2", 1)
-        for path in ("/topics/first", "/brokers/second", "/config/first"):
+        await mirror.shows("/brokers/ids/second", b"1")
+        assert store.nodes["/brokers/topics/first"] == (b"2", 1)
+        for path in ("/brokers/topics/first", "/brokers/ids/second", "/config/first"):
             server.put(path, b"9")  # each has its watch
             await mirror.shows(path, b"9")
 
@@ -248,15 +251,15 @@ def test_what_was_read_when_the_connection_was_lost_again_is_announced(
         store = mirror.store
         store._changed_session(KazooState.SUSPENDED)
         server.reconnect()
-        server.nodes["/topics/first"] = (b"2", 1)
-        server.nodes["/topics/second"] = (b"1", 0)
-        server.lose = ["/topics/second"]
+        server.nodes["/brokers/topics/first"] = (b"2", 1)
+        server.nodes["/brokers/topics/second"] = (b"1", 0)
+        server.lose = ["/brokers/topics/second"]
         store._changed_session(KazooState.CONNECTED)
         async with asyncio.timeout(30):
-            while store.nodes["/topics/first"] != (b"2", 1):
+            while store.nodes["/brokers/topics/first"] != (b"2", 1):
                 await asyncio.sleep(0)
         store._changed_session(KazooState.SUSPENDED)  # the walk is given up
         store._changed_session(KazooState.CONNECTED)
-        await mirror.shows("/topics/first", b"2")
+        await mirror.shows("/brokers/topics/first", b"2")
 
     with_mirror(run, monkeypatch)

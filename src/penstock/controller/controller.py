@@ -169,7 +169,7 @@ class Controller:
     async def all_topic_ids(self) -> set[uuid.UUID]:
         return {
             layout.topic_id(value)
-            for path, (value, _) in (await self._store.list("/topics")).items()
+            for path, (value, _) in (await self._store.list(layout.TOPICS)).items()
             if layout.is_topic_path(path)
         }
 

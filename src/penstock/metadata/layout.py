@@ -3,15 +3,15 @@
     /cluster/id                     the cluster id, text
     /cluster/producer-ids           {"next": 1000}: the first producer id that nobody has
     /cluster/broker-epoch           its version is the last broker epoch given out
-    /cluster/controller             ephemeral; {"broker", "epoch"}: who is the elected controller
-    /cluster/controller-epoch       its version is the epoch of the newest controller
+    /controller                     ephemeral; {"broker", "epoch"}: who is the elected controller
+    /controller_epoch               its version is the epoch of the newest controller
     /cluster/leaving/1              broker 1 is shutting down and should lead nothing more
     /cluster/broken/1               ephemeral; {"NAME": [0, 2]}: partitions whose logs broker 1 cannot write
-    /brokers/1                      ephemeral; {"host", "port", "rack", "epoch", "listeners"}, the last a list
+    /brokers/ids/1                  ephemeral; {"host", "port", "rack", "epoch", "listeners"}, the last a list
                                     of [name, host, port]
-    /topics/NAME                    {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
+    /brokers/topics/NAME            {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
                                     "adding" and "removing" {"0": [3]} while partitions are reassigned
-    /topics/NAME/state/0            {"leader", "leader_epoch", "isr"}; the version is the partition epoch
+    /brokers/topics/NAME/state/0    {"leader", "leader_epoch", "isr"}; the version is the partition epoch
     /deleted/NAME                   {"leader_epoch"}: the last one of a topic that was deleted
     /config/topics/NAME             {"retention.ms": "1000", ...}, only what was set
     /config/brokers/1               the same for one broker; /config/brokers/default for all
@@ -24,7 +24,8 @@
                                     "expires", "max"}
     /credentials/salt-key           random bytes, of which the salts of unknown users are made
 
-Values are JSON. Each change is one `multi` whose operations carry the versions that the image was read with.
+Brokers, topics and the controller have Kafka's names. Values are JSON. Each change is one `multi` whose
+operations carry the versions that the image was read with.
 """
 
 from __future__ import annotations
@@ -54,15 +55,16 @@ from penstock.metadata.tokens import read_token
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/cluster/producer-ids"
 BROKER_EPOCH = "/cluster/broker-epoch"
-CONTROLLER = "/cluster/controller"
+CONTROLLER = "/controller"
 SALT_KEY = "/credentials/salt-key"
-CONTROLLER_EPOCH = "/cluster/controller-epoch"
+CONTROLLER_EPOCH = "/controller_epoch"
+TOPICS = "/brokers/topics"
 
 Versions = Mapping[str, int]
 
 
 def broker_path(broker_id: int) -> str:
-    return f"/brokers/{broker_id}"
+    return f"/brokers/ids/{broker_id}"
 
 
 def leaving_path(broker_id: int) -> str:
@@ -81,12 +83,12 @@ def broken_value(keys: Iterable[tuple[str, int]]) -> bytes:
 
 
 def topic_path(name: str) -> str:
-    return f"/topics/{name}"
+    return f"{TOPICS}/{name}"
 
 
 def is_topic_path(path: str) -> bool:
     """Whether it is the node of a topic itself, not the state of a partition."""
-    return path.startswith("/topics/") and path.count("/") == 2
+    return path.startswith(f"{TOPICS}/") and path.count("/") == 3
 
 
 def topic_id(value: bytes) -> UUID:
@@ -95,7 +97,7 @@ def topic_id(value: bytes) -> UUID:
 
 
 def state_path(name: str, partition: int) -> str:
-    return f"/topics/{name}/state/{partition}"
+    return f"{TOPICS}/{name}/state/{partition}"
 
 
 def deleted_path(name: str) -> str:
@@ -322,13 +324,13 @@ class ImageReader:
             node = nodes.get(path)
             value = None if node is None else node[0]
             match path.split("/")[1:]:
-                case ["topics", name]:
+                case ["brokers", "topics", name]:
                     dirty.add(name)
-                case ["topics", name, "state", index]:
+                case ["brokers", "topics", name, "state", index]:
                     partitions.setdefault(name, set()).add(int(index))
                 case ["config", "topics", name]:
                     partitions.setdefault(name, set())
-                case ["brokers", broker_id]:
+                case ["brokers", "ids", broker_id]:
                     one = int(broker_id)
                     _put(brokers, one, value, partial(_read_broker, one))
                 case ["config", "brokers", name]:
@@ -343,7 +345,7 @@ class ImageReader:
                     _put(deleted, name, value, lambda v: decode(v)["leader_epoch"])
                 case ["cluster", "id"] if value is not None:
                     cluster_id = value.decode()
-                case ["cluster", "controller"]:
+                case ["controller"]:
                     controller_id = self._alone if value is None else decode(value)["broker"]
                 case ["cluster", "leaving", broker_id]:
                     leaving.discard(int(broker_id)) if value is None else leaving.add(int(broker_id))

@@ -42,6 +42,10 @@ CREATE TABLE IF NOT EXISTS node (
     ephemeral INTEGER NOT NULL
 ) WITHOUT ROWID
 """
+# Files of older versions have topics in /topics.
+_RENAMED_TOPICS = """
+UPDATE node SET path = '/brokers' || path WHERE path > '/topics/' AND path < '/topics0'
+"""
 
 
 class LocalStore:
@@ -134,6 +138,7 @@ class LocalStore:
                 with connection:
                     connection.execute(_SCHEMA)
                     connection.execute("DELETE FROM node WHERE ephemeral")
+                    connection.execute(_RENAMED_TOPICS)
             except sqlite3.Error:
                 connection.close()
                 raise
@@ -146,6 +151,7 @@ class LocalStore:
             try:
                 with connection:
                     connection.execute("DELETE FROM node WHERE ephemeral")
+                    connection.execute(_RENAMED_TOPICS)
             except sqlite3.Error as error:
                 # A full disk must not keep a broker from stopping; the next start deletes them first.
                 log.warning(

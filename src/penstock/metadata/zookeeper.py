@@ -1,10 +1,8 @@
 """The metadata of a cluster in ZooKeeper, through kazoo: connection, session, reads and writes.
 
-`zookeeper_mirror` follows the tree by watches.
-
-A path of ours becomes one level below its first part, /topics/a/state/0 being /topics/a:state:0 there, so
-that no parents come and go with their children. kazoo answers in threads of its own; all that the caller
-sees happens on its event loop, in the order in which ZooKeeper answered.
+`zookeeper_mirror` follows the tree by watches, `zookeeper_names` says where a path of ours lies there.
+kazoo answers in threads of its own; all that the caller sees happens on its event loop, in the order in which
+ZooKeeper answered.
 
     SUSPENDED  the connection is gone; the session, and with it our ephemeral nodes, may live on
     LOST       the session is over: our ephemeral nodes are gone, or will be as soon as ZooKeeper says so
@@ -33,8 +31,9 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
-from kazoo.security import make_digest_acl
+from kazoo.security import ACL, Permissions, make_acl, make_digest_acl
 
+from penstock.errors import ConfigError
 from penstock.metadata.store import (
     ANY_VERSION,
     BadVersion,
@@ -49,9 +48,11 @@ from penstock.metadata.store import (
     Versioned,
     WatchCallback,
 )
-from penstock.metadata.zookeeper_mirror import DIRECTORIES, Mirror, there
+from penstock.metadata.zookeeper_mirror import Mirror
+from penstock.metadata.zookeeper_names import DIRECTORIES, OLD_NODE, ROOT_NODES, there
 
 _RETRY_SECONDS = 0.2
+_ANYONE_READS = make_acl("world", "anyone", read=True)
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +85,12 @@ class ZooKeeperStore:
         The stores are PEM files, for `tls`: the key and certificate to show, and whom to trust.
         """
         self._address = hosts
-        self._acl = None if auth is None else [make_digest_acl(*auth.split(":", 1), all=True)]
+        self._acl: list[ACL] = [] if auth is None else [make_digest_acl(*auth.split(":", 1), all=True)]
         self._connection_timeout = connection_timeout_ms / 1000
         self._client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
-            default_acl=self._acl,
+            default_acl=self._acl or None,
             auth_data=None if auth is None else [("digest", auth)],
             use_ssl=tls,
             keyfile=keystore,
@@ -121,6 +122,9 @@ class ZooKeeperStore:
         self._client.add_listener(self._listen)
         try:
             await self._loop.run_in_executor(None, self._start)
+        except ConfigError:
+            await self.close()
+            raise
         except NoAuthError as error:
             await self.close()
             raise self._unavailable("/", error) from None
@@ -137,24 +141,42 @@ class ZooKeeperStore:
             warnings.simplefilter("ignore")  # of a chroot that does not exist: it is made next
             self._client.start(timeout=self._connection_timeout)
         self._client.ensure_path("/")
-        for name in DIRECTORIES:
-            self._client.ensure_path(f"/{name}")
-        if self._acl is not None:
+        if self._client.exists(OLD_NODE) is not None:
+            raise ConfigError(
+                f"ZooKeeper at {self._address} has the metadata of an older Penstock (node {OLD_NODE}), "
+                "which this version does not read. Start the brokers with the version that wrote it, or "
+                "create a new cluster: empty log directories and another chroot in zookeeper.connect"
+            )
+        for directory in DIRECTORIES:
+            self._client.ensure_path(directory)
+        if self._acl:
             self._protect()
 
     def _protect(self) -> None:
-        """Nodes that were made before there was a password are open to all: from here on they are not."""
-        directories = [f"/{name}" for name in DIRECTORIES] + (["/"] if self._client.chroot else [])
-        for directory in directories:
+        """Nodes that were made before there was a password are open to all: from here on they are not.
+
+        Who may change a node's children may delete it, so the root is closed, too. Without a chroot others
+        can still read it.
+        """
+        for directory in (*DIRECTORIES, "/brokers"):
             acl, _ = self._client.get_acls(directory)
-            if not any(one.id.scheme == "world" for one in acl):
+            if not any(one.id.scheme == "world" and one.perms != Permissions.READ for one in acl):
                 continue
-            children = [] if directory == "/" else self._client.get_children(directory)
-            for path in (*(f"{directory}/{child}" for child in children), directory):
-                try:
-                    self._client.set_acls(path, self._acl)
-                except NoNodeError:
-                    pass  # it went meanwhile
+            is_shared = directory == "/" and not self._client.chroot
+            for path in self._children(directory):
+                self._set_acl(path, self._acl)
+            self._set_acl(directory, [*self._acl, _ANYONE_READS] if is_shared else self._acl)
+
+    def _children(self, directory: str) -> list[str]:
+        if directory == "/":
+            return list(ROOT_NODES)
+        return [f"{directory}/{child}" for child in self._client.get_children(directory)]
+
+    def _set_acl(self, path: str, acl: Sequence[ACL]) -> None:
+        try:
+            self._client.set_acls(path, acl)
+        except NoNodeError:
+            pass  # it went meanwhile, or is not there yet
 
     async def close(self) -> None:
         if self._closed:

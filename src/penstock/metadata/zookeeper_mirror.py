@@ -16,15 +16,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.states import EventType, WatchedEvent
 
+from penstock.metadata.layout import TOPICS
 from penstock.metadata.store import StoreUnavailable, Versioned, WatchCallback
+from penstock.metadata.zookeeper_names import DIRECTORIES, here, is_below, there
 
-DIRECTORIES = ("brokers", "cluster", "config", "deleted", "topics", "acls", "quotas", "credentials")
-"""The first parts of all paths. Made when the store is opened; they are never deleted."""
-
-_SEPARATOR = ":"
 _RETRY_SECONDS = 0.2
-_DIRECTORY_PATHS = frozenset(f"/{name}" for name in DIRECTORIES)
-_TOPICS = "/topics"
 _MOST_READS = 20  # in a row before what was read is announced, while more and more topics are created
 
 log = logging.getLogger(__name__)
@@ -96,7 +92,7 @@ class Mirror:
         async with self._reading:
             self._fired.clear()
             await self._ask(self._client.sync_async, "/")
-            await self._read_paths({f"/{name}" for name in DIRECTORIES}, self._walk)
+            await self._read_paths(set(DIRECTORIES), self._walk)
         self._reread_soon()
 
     async def catch_up(self) -> None:
@@ -109,18 +105,19 @@ class Mirror:
                 await self._all(self._refresh(path) for path in paths)
                 await self._read_paths(set(), self._walk)
             except BaseException:
-                self._fired.add(_TOPICS)  # what was read is announced with the next reading
+                self._fired.add(TOPICS)  # what was read is announced with the next reading
                 self._reread_soon()
                 raise
 
     async def names(self) -> Sequence[str]:
         children = await asyncio.gather(
-            *(self._ask(self._client.get_children_async, f"/{name}") for name in DIRECTORIES)
+            *(self._ask(self._client.get_children_async, directory) for directory in DIRECTORIES)
         )
         return [
-            here(directory, child)
+            path
             for directory, names in zip(DIRECTORIES, children, strict=True)
             for child in names
+            if (path := here(directory, child)) is not None
         ]
 
     async def get(self, path: str) -> Versioned | None:
@@ -144,37 +141,37 @@ class Mirror:
         That nobody takes a topic for deleted because it is not in the mirror is up to those who decide.
         """
         for _ in range(_MOST_READS):
-            directories = paths & _DIRECTORY_PATHS
+            directories = paths.intersection(DIRECTORIES)
             try:
                 await self._all(
                     [
                         *(self._read_node(path, walk) for path in paths - directories),
-                        *(self._read_directory(path[1:], walk) for path in directories),
+                        *(self._read_directory(path, walk) for path in directories),
                     ]
                 )
                 # Watches come through another thread than answers, and may be later.
-                topics = await self._ask(self._client.exists_async, _TOPICS)
+                topics = await self._ask(self._client.exists_async, TOPICS)
             except BaseException:
                 if walk == self._walk:
                     self._fired |= paths
                 raise  # what was read is announced when all of it is
             if topics is None or topics.cversion == self._topics_listed:
                 break
-            paths = {_TOPICS}
+            paths = {TOPICS}
         changed, self._unannounced = self._unannounced, set()
         self.notify(list(changed))
 
-    async def _read_directory(self, name: str, walk: int) -> None:
+    async def _read_directory(self, directory: str, walk: int) -> None:
         def fired(event: WatchedEvent) -> None:
             if event.type != EventType.NONE:
-                self._later(f"/{name}", walk)
+                self._later(directory, walk)
 
-        children, stat = await self._ask(self._client.get_children_async, f"/{name}", fired, True)
-        if f"/{name}" == _TOPICS:
+        children, stat = await self._ask(self._client.get_children_async, directory, fired, True)
+        if directory == TOPICS:
             self._topics_listed = stat.cversion
-        found = {here(name, child) for child in children}
+        found = {path for child in children if (path := here(directory, child)) is not None}
         known = self._mirrored(walk)
-        for path in [path for path in self.nodes if path.startswith(f"/{name}/") and path not in found]:
+        for path in [path for path in self.nodes if is_below(path, directory) and path not in found]:
             known.discard(path)
             self._read(path, None)
         await self._all(self._read_node(path, walk) for path in found if path not in known)
@@ -257,13 +254,3 @@ class Mirror:
         """Where the connection is lost, that is said elsewhere."""
         if self._client.connected and not self._closed:
             log.warning("re-reading a metadata change: %s", error)
-
-
-def there(path: str) -> str:
-    """The path in ZooKeeper of one of ours."""
-    directory, _, rest = path[1:].partition("/")
-    return f"/{directory}/{rest.replace('/', _SEPARATOR)}"
-
-
-def here(directory: str, child: str) -> str:
-    return f"/{directory}/{child.replace(_SEPARATOR, '/')}"

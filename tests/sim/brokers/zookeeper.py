@@ -28,7 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from penstock.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Op, Set, Versioned
-from penstock.metadata.zookeeper_mirror import DIRECTORIES, here
+from penstock.metadata.zookeeper_names import DIRECTORIES, directory_of, here, is_below, there
 from tests.sim.brokers.loop import PROCESS, WORLD, SimLoop, in_process
 from tests.sim.cluster_store import Tree
 
@@ -39,8 +39,10 @@ _REFUSALS = {NodeExists: NodeExistsError, NoNode: NoNodeError, BadVersion: BadVe
 
 def _ours(path: str) -> str:
     """The path of the tree for one of ZooKeeper."""
-    directory, _, child = path[1:].partition("/")
-    return here(directory, child) if child else path
+    directory, _, child = path.rpartition("/")
+    ours = here(directory or "/", child)
+    assert ours is not None
+    return ours
 
 
 class _Server:
@@ -64,7 +66,7 @@ class _Server:
 
     def _change(self, path: str, node: Versioned | None) -> None:
         known = self.nodes.get(path)
-        directory = "/" + path.split("/")[1]
+        directory = directory_of(path)
         if node is None:
             self.nodes.pop(path, None)
         else:
@@ -80,8 +82,7 @@ class _Server:
             self._fire(watch, WatchedEvent(kind, KeeperState.CONNECTED, path))
 
     def children(self, path: str) -> tuple[list[str], SimpleNamespace]:
-        start = f"{path}/"
-        found = [one[len(start) :].replace("/", ":") for one in self.nodes if one.startswith(start)]
+        found = [there(one).rpartition("/")[2] for one in self.nodes if is_below(one, path)]
         return found, SimpleNamespace(cversion=self.versions.get(path, 0))
 
 
@@ -133,7 +134,7 @@ class Ensemble:
     def _committed(self, session: object, ops: Sequence[Op]) -> None:
         changed = {op.path: self.tree.nodes.get(op.path) for op in ops if not isinstance(op, Check)}
         for path, node in changed.items():
-            directory = "/" + path.split("/")[1]
+            directory = directory_of(path)
             if node is None or node[1] == 0:
                 self.versions[directory] = self.versions.get(directory, 0) + 1
         self.commits.append(changed)
@@ -222,7 +223,10 @@ class SimKazoo:
         self._connect()
 
     def ensure_path(self, path: str) -> None:
-        assert path == "/" or path[1:] in DIRECTORIES
+        assert path in DIRECTORIES
+
+    def exists(self, path: str) -> None:
+        """Of an older version there is nothing here."""
 
     def stop(self) -> None:
         self._stopped = True
