@@ -123,11 +123,11 @@ class Workers:
     """Starts workers and stops what is left of them."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._all: list[Worker] = []
 
     def start(self, bootstrap: str, *options: str, wait: bool = True, port: int = 0) -> Worker:
-        worker = Worker(bootstrap, self._directory, *options, port=port)
+        worker = Worker(bootstrap, self.directory, *options, port=port)
         self._all.append(worker)
         return worker.wait() if wait else worker
 

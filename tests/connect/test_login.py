@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from penstock.testing import PenstockBroker
 from tests.certificates import Authority
-from tests.connect.conftest import Worker
+from tests.connect.conftest import Worker, Workers, until
+from tests.connect.test_workers import group, numbers
 
 DATAGEN = {"connector.class": "Datagen", "kafka.topic": "made", "quickstart": "users", "iterations": "1"}
 
@@ -79,3 +82,92 @@ def test_commands_log_in_over_tls(broker: PenstockBroker, tmp_path: Path) -> Non
         assert listed(PENSTOCK_CONNECT_USER="ann:change").returncode == 1
     finally:
         worker.stop()
+
+
+def secured(directory: Path, *, trusting: bool = True) -> tuple[list[str], str]:
+    """Options of workers with users and certificates of their own authority; the authority's file."""
+    authority = Authority()
+    certificate, key = authority.issue("127.0.0.1")
+    for name, text in {"ca.pem": authority.pem, "cert.pem": certificate, "key.pem": key}.items():
+        (directory / name).write_text(text)
+    users = directory / "users"
+    users.write_text("eve: see, read\nbob: steer, write\nann: change, admin\n")
+    users.chmod(0o600)
+    words = ["--auth-file", str(users)]
+    words += ["--tls-cert", str(directory / "cert.pem"), "--tls-key", str(directory / "key.pem")]
+    ca = str(directory / "ca.pem")
+    return [*words, *(("--tls-ca", ca) if trusting else ())], ca
+
+
+def client(worker: Worker, ca: str, *login: str) -> httpx.Client:
+    return httpx.Client(
+        base_url=worker.url,
+        auth=(login[0], login[1]) if login else None,
+        verify=ssl.create_default_context(cafile=ca),
+        timeout=60.0,
+        trust_env=False,
+    )
+
+
+@pytest.mark.promise(
+    "connect",
+    "Workers with users and TLS share work: a change through any worker is carried out as the user that "
+    "sent it, and task configurations come from workers only",
+)
+def test_workers_with_users_and_tls_share_work(broker: PenstockBroker, workers: Workers, name: str) -> None:
+    directory = workers.directory
+    options, ca = secured(directory)
+    both = [workers.start(broker.bootstrap, *group(name), *options) for _ in range(2)]
+    admins = [client(each, ca, "ann", "change") for each in both]
+
+    def running(connector: str, tasks: int) -> bool:
+        found = admins[0].get(f"/connectors/{connector}/status").json()
+        states = [task["state"] for task in found.get("tasks", ())]
+        return states == ["RUNNING"] * tasks
+
+    # Two connectors, one on each worker: one of them is divided by the worker that does not lead.
+    for number, admin in enumerate(admins):
+        body = {"name": f"{name}-{number}", "config": numbers(name, **{"tasks.max": 2})}
+        assert admin.post("/connectors", json=body).status_code == 201
+    for number in range(2):
+        until(
+            lambda n=number: running(f"{name}-{n}", 2),
+            f"connector {number} has its tasks",
+            lambda: "\n".join(each.log.read_text()[-2000:] for each in both),
+        )
+
+    # The rights are those of the user, whichever worker is asked; the leader's log names the user.
+    for number, each in enumerate(both):
+        path = f"/connectors/{name}-{number}"
+        for login, method, where, expected in (
+            (("eve", "see"), "PUT", f"{path}/pause", 403),
+            (("bob", "steer"), "PUT", f"{path}/pause", 202),
+            (("bob", "steer"), "DELETE", path, 403),
+            ((), "DELETE", path, 401),
+        ):
+            assert client(each, ca, *login).request(method, where).status_code == expected, (login, method)
+        # Not for users: a task's configuration is what a connector made of its own.
+        for login in ((), ("bob", "steer"), ("ann", "change")):
+            answer = client(each, ca, *login).post(f"{path}/tasks", json=[{"topic": "forged"}])
+            assert answer.status_code == (403 if login else 401), login
+        forged = {"authorization": "Penstock-Peer 1700000000:" + "0" * 64}
+        assert client(each, ca).post(f"{path}/tasks", json=[{}], headers=forged).status_code == 401
+    logs = [each.log.read_text() for each in both]
+    for number in range(2):
+        assert sum(f"PUT /connectors/{name}-{number}/pause by user 'bob'" in each for each in logs) == 1
+
+
+@pytest.mark.promise(
+    "connect",
+    "A worker that does not trust the leader's certificate says so, and which option names the authority",
+)
+def test_a_worker_that_does_not_trust_the_leader_says_so(
+    broker: PenstockBroker, workers: Workers, name: str
+) -> None:
+    options, ca = secured(workers.directory, trusting=False)
+    both = [workers.start(broker.bootstrap, *group(name), *options) for _ in range(2)]
+    body = {"name": name, "config": numbers(name)}
+    answers = [client(each, ca, "ann", "change").post("/connectors", json=body) for each in both]
+    refused = [each for each in answers if each.status_code == 500]
+    assert len(refused) == 1, [each.text for each in answers]
+    assert "--tls-ca" in refused[0].json()["message"]

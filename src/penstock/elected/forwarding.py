@@ -84,6 +84,11 @@ class Forwarder:
                 method, leader.url + path, headers={**passed, FORWARDED: "true"}, content=body
             )
         except httpx.ConnectError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise self._failed(
+                    f"The certificate of the leader {leader.url} is not trusted: {error}. Start this "
+                    "server with --tls-ca FILE, the authority of the group's certificates"
+                ) from error
             log.info("the leader %s is not reachable: %s", leader.url, error)
             return None
         except (httpx.HTTPError, ssl.SSLError) as error:

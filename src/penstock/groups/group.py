@@ -7,7 +7,7 @@ of the type.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import ClassVar, NamedTuple, Protocol
 from uuid import UUID
 
@@ -16,12 +16,30 @@ from penstock.metadata.image import TopicImage
 from penstock.wire.message import Message
 
 
+class TopicFilter(Protocol):
+    """Which topics the sender of a request may describe."""
+
+    @property
+    def who(self) -> Hashable: ...
+
+    @property
+    def rules(self) -> object:
+        """The same object for as long as the ACLs are the same."""
+        ...
+
+    def allowed(self, topics: frozenset[str]) -> frozenset[str]:
+        """Those of the topics, by the ACLs of now."""
+        ...
+
+
 class Caller(NamedTuple):
     """Who sent a request, and in which version."""
 
     client_id: str
     client_host: str
     version: int
+    sees: TopicFilter | None = None
+    """None without ACLs, and where a request does not need it."""
 
 
 class TopicsView(Protocol):

@@ -23,6 +23,7 @@ from penstock.credentials import LoginFailed
 from penstock.credentials.tokens import JwksTokens
 from penstock.credentials.users_file import TooManyLogins, UsersFile
 from penstock.web.guard import Headers, Refusal
+from penstock.web.peers import SCHEME, PeerKey, is_genuine
 from penstock.web.rates import RateLimit
 
 log = logging.getLogger(__name__)
@@ -34,18 +35,20 @@ _TOKEN_SECONDS = 60.0
 
 
 class Role(enum.IntEnum):
-    """Each includes those before it."""
+    """Each includes those before it, except PEER."""
 
     READ = 1
     WRITE = 2
     ADMIN = 3
+    PEER = 4
+    """Another server of the same group: may do what only servers do, and nothing else. No user has it."""
 
     @property
     def word(self) -> str:
         return self.name.lower()
 
 
-ROLES = {role.word: role for role in Role}
+ROLES = {role.word: role for role in Role if role is not Role.PEER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Principal:
 
 ANYONE = Principal("anonymous", Role.ADMIN)
 """Who uses a server that asks for no login."""
+PEER = Principal("another server of the group", Role.PEER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +92,20 @@ class Access:
     """Of one server. For one event loop."""
 
     @classmethod
-    def of(cls, settings: AccessSettings, realm: str) -> Access | None:
+    def of(cls, settings: AccessSettings, realm: str, peer_key: PeerKey | None = None) -> Access | None:
         """None where nothing is asked of anyone."""
-        return None if settings == NOTHING_ASKED else cls(settings, realm)
+        return None if settings == NOTHING_ASKED else cls(settings, realm, peer_key=peer_key)
 
     def __init__(
-        self, settings: AccessSettings, realm: str = "penstock", now: Callable[[], float] = time.monotonic
+        self,
+        settings: AccessSettings,
+        realm: str = "penstock",
+        now: Callable[[], float] = time.monotonic,
+        peer_key: PeerKey | None = None,
     ) -> None:
-        """ConfigError where the users or keys cannot be used."""
+        """ConfigError where the users or keys cannot be used. With `peer_key`, other servers log in by it."""
         self._now = now
+        self._peer_key = peer_key
         self._login = settings.login
         self._users = None
         if settings.users_file is not None:
@@ -119,27 +128,31 @@ class Access:
             if served is not None
         )
 
-    async def admit(self, headers: Headers, address: str, needed: Role) -> Principal | Refusal:
-        """Who sends a request from there, or why it is not carried out."""
+    async def admit(
+        self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
+    ) -> Principal | Refusal:
+        """Who sends a request from there, or why it is not carried out. `path` is with the query."""
         principal = ANYONE
         if self._login:
-            found = await self._identify(headers, address)
+            found = await self._identify(headers, address, method, path)
             if isinstance(found, Refusal):
                 return found
             principal = found
-        if self._rate is not None:
+        if self._rate is not None and principal.role is not Role.PEER:
             key = f"user {principal.name}" if self._login else f"address {address}"
             wait = self._rate.wait(key, self._now())
             if wait:
                 return _too_often("Too many requests", wait)
             self._rate.take(key, self._now())
+        if not self._login and needed is Role.PEER:
+            return principal  # where nobody logs in, servers do not, either
         return principal if allows(principal, needed) else forbidden(principal, needed)
 
     def close(self) -> None:
         if self._users is not None:
             self._users.close()
 
-    async def _identify(self, headers: Headers, address: str) -> Principal | Refusal:
+    async def _identify(self, headers: Headers, address: str, method: str, path: str) -> Principal | Refusal:
         given = [value for name, value in headers if name == b"authorization"]
         if len(given) > 1:
             return Refusal(400, "Bad Request", "The request has more than one Authorization header")
@@ -160,6 +173,9 @@ class Access:
                     return _user(basic[0], roles)
             elif kind == "bearer" and self._tokens is not None:
                 return await self._token(text)
+            elif kind == SCHEME.lower() and self._peer_key is not None:
+                if is_genuine(self._peer_key(), text, method, path, time.time()):
+                    return PEER
         except TooManyLogins:
             return _too_often("Too many logins", 1.0)
         except LoginFailed as error:
@@ -185,10 +201,14 @@ class Access:
 
 
 def allows(principal: Principal, needed: Role) -> bool:
+    if Role.PEER in (principal.role, needed):
+        return principal.role is needed
     return principal.role is not None and principal.role >= needed
 
 
 def forbidden(principal: Principal, needed: Role) -> Refusal:
+    if needed is Role.PEER:
+        return Refusal(403, "Forbidden", "Only servers of the same group send this request")
     return Refusal(
         403, "Forbidden", f"User '{principal.name}' may not do this: it needs the role {needed.word}"
     )

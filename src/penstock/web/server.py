@@ -76,7 +76,10 @@ class Guarded:
         if self._access is not None:
             client = scope.get("client")
             needed = self._needs(method, scope["raw_path"])
-            admitted = await self._access.admit(headers, client[0] if client else "", needed)
+            path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+            admitted = await self._access.admit(
+                headers, client[0] if client else "", needed, method, f"{path}?{query}" if query else path
+            )
             if isinstance(admitted, Refusal):
                 await self._refuse(send, method, admitted, more)
                 return

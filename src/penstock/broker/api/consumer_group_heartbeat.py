@@ -3,29 +3,34 @@
 0  KIP-848   1  regular expressions; the client makes the member id (KIP-1082)
 
 Joining, leaving, subscribing, acknowledging revoked partitions: all of it is a heartbeat.
-Left out: client-side assignors (in Kafka too). Regular expressions do not match internal topics.
+Left out: client-side assignors (in Kafka too). Regular expressions match neither internal topics nor
+those that the member may not describe; Kafka resolves them as the member that brings the pattern.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
-from penstock.broker.coordinators.group_calls import ask
+from penstock.broker.coordinators.group_calls import ask, seeing
 from penstock.broker.net.context import RequestContext
 from penstock.errors import ApiError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.parts import HasGroups
+    from penstock.broker.parts import HasAuthorizer, HasGroups
+
+    class HeartbeatParts(HasAuthorizer, HasGroups, Protocol): ...
 
 
-def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(
+    broker: HeartbeatParts, context: RequestContext, request: Message
+) -> Message | asyncio.Future[Message]:
     try:
         return ask(broker, context, request.group_id, lambda shard, who, token, now:
-                   shard.consumer_group_heartbeat(request, who, token, now))  # fmt: skip
+            shard.consumer_group_heartbeat(request, seeing(broker, context, who), token, now))  # fmt: skip
     except ApiError as error:
         return _refused(error.code, error.message)
 

@@ -12,24 +12,29 @@ Left out: nothing.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
-from penstock.broker.coordinators.group_calls import ask
+from penstock.broker.coordinators.group_calls import ask, seeing
 from penstock.broker.net.context import RequestContext
 from penstock.groups.classic.member import join_error
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.parts import HasGroups
+    from penstock.broker.parts import HasAuthorizer, HasGroups
+
+    class JoinGroupParts(HasAuthorizer, HasGroups, Protocol): ...
+
 
 _NULL_PROTOCOL_SINCE = 7
 
 
-def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message | asyncio.Future[Message]:
+def handle(
+    broker: JoinGroupParts, context: RequestContext, request: Message
+) -> Message | asyncio.Future[Message]:
     result = ask(broker, context, request.group_id, lambda shard, who, token, now:
-                 shard.join_group(request, who, token, now))  # fmt: skip
+                 shard.join_group(request, seeing(broker, context, who), token, now))  # fmt: skip
     if context.version >= _NULL_PROTOCOL_SINCE:
         return result
     if isinstance(result, Message):

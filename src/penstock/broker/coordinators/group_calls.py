@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.net.context import RequestContext
+from penstock.broker.security.authorization.describable import Describable
 from penstock.coordinator import Outcome
 from penstock.errors import ApiError
 from penstock.groups import Caller, GroupShard
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.parts import HasGroups
+    from penstock.broker.parts import HasAuthorizer, HasGroups
 
 _READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
 GROUP_OPERATIONS = sum(1 << bit for bit in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS))
@@ -25,6 +26,14 @@ Step = Callable[[GroupShard, Caller, Any, int], Outcome]
 def caller(context: RequestContext) -> Caller:
     """The host as Kafka shows it: with a slash before the address."""
     return Caller(context.client_id or "", "/" + context.peer.rpartition(":")[0], context.version)
+
+
+def seeing(broker: HasAuthorizer, context: RequestContext, who: Caller) -> Caller:
+    """With what it may describe, for requests by which a member gets topics that it did not name."""
+    if broker.authorizer is None:
+        return who
+    host = context.peer.rpartition(":")[0]
+    return who._replace(sees=Describable(broker.authorizer, str(context.principal), host))
 
 
 def ask(

@@ -29,6 +29,7 @@ from penstock.elected.errors import ElectedError, NoLongerLeader
 from penstock.elected.forwarding import FORWARDED, OFFSET, Forwarder
 from penstock.web.access import Role
 from penstock.web.guard import Refusal
+from penstock.web.server import principal_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 JSON = "application/json"
-_STEERING = (b"pause", b"resume", b"stop", b"restart")
+_LOOKING = ("GET", "HEAD", "OPTIONS")
+_STEERING = ("pause", "resume", "stop", "restart")
 
 
 @dataclass(slots=True)
@@ -71,6 +73,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     offset: int | None = None
     """Of a change: where it is in the config topic."""
+    forwarded: bool = False
+    """Whether another worker carried it out."""
 
     def data(self) -> bytes:
         if isinstance(self.body, bytes):
@@ -124,6 +128,10 @@ class Api:
             log.exception("%s %s failed", method, scope["path"])
             answer = Answer({"error_code": 500, "message": f"{type(error).__name__}: {error}"}, 500)
         body = answer.data()
+        if method not in _LOOKING and not answer.forwarded:
+            who, target = principal_of(scope), scope["raw_path"].decode("latin-1")
+            by = who.name if who.role is Role.PEER else f"user {who.name!r}"
+            log.info("%s %s by %s: %d", method, target, by, answer.status)
         headers = {"content-type": JSON, **answer.headers}
         if answer.status != 204:
             headers["content-length"] = str(len(body))
@@ -137,7 +145,7 @@ class Api:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         raw: bytes = scope["raw_path"]
-        segments = [unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
+        segments = _segments(raw)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route, path = self._find(method, segments)
         query: bytes = scope["query_string"]
@@ -209,7 +217,7 @@ class Api:
                 if answer is not None:
                     if answer.offset is not None:
                         await cluster.applied(answer.offset, self._leader_wait)
-                    return Answer(answer.body, answer.status)
+                    return Answer(answer.body, answer.status, forwarded=True)
             if loop.time() > deadline:
                 raise rebalancing()
             await asyncio.sleep(0.05)
@@ -221,9 +229,17 @@ def is_not_leader(status: int, body: bytes) -> bool:
 
 def needed_role(method: str, path: bytes) -> Role:
     """A connector's configuration names code, which the worker runs: who changes one is an administrator."""
-    if method in ("GET", "HEAD", "OPTIONS"):
+    if method in _LOOKING:
         return Role.READ
-    return Role.WRITE if path.rsplit(b"/", 1)[-1] in _STEERING else Role.ADMIN
+    segments = _segments(path)
+    if method == "POST" and len(segments) == 3 and segments[2] == "tasks":
+        return Role.PEER  # of a worker whose connector has divided its work
+    # Of two segments the last is a connector's name, which may be any word.
+    return Role.WRITE if len(segments) > 2 and segments[-1] in _STEERING else Role.ADMIN
+
+
+def _segments(raw_path: bytes) -> list[str]:
+    return [unquote(part) for part in raw_path.decode("latin-1").strip("/").split("/")]
 
 
 def render_refusal(refusal: Refusal) -> tuple[bytes, str]:

@@ -1,12 +1,15 @@
 """The config topic, read into memory: connectors, their tasks, target states, and who runs what.
 
 The records are Kafka Connect's (JSON without schemas): `connector-NAME`, `task-NAME-N`, `commit-NAME`,
-`target-state-NAME`, `restart-connector-NAME`, `task-count-record-NAME`. One kind is Penstock's own:
-`penstock-assignment`, which the leader writes in the same transaction as the change that requires it. Pure.
+`target-state-NAME`, `restart-connector-NAME`, `task-count-record-NAME`, `session-key`. One kind is
+Penstock's own: `penstock-assignment`, which the leader writes in the same transaction as the change that
+requires it. Pure.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +19,7 @@ from typing import Any
 Record = tuple[bytes, bytes | None]
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 ASSIGNMENT = "penstock-assignment"
+SESSION_KEY = "session-key"
 _TASK = re.compile(r"task-(.+)-(\d+)", re.DOTALL)
 
 
@@ -63,6 +67,8 @@ class ConfigState:
     offset: int = -1
     connectors: dict[str, ConnectorState] = field(default_factory=dict)
     assignment: dict[Unit, str] = field(default_factory=dict)
+    session_key: bytes | None = None
+    """With what workers sign what they send to each other (KIP-507)."""
     on_change: Callable[[], None] = lambda: None
     on_restart: Callable[[Restart], None] = lambda restart: None
     _targets: dict[str, str] = field(default_factory=dict)
@@ -106,6 +112,8 @@ class ConfigState:
             if name in self.connectors and content is not None:
                 count = int(content.get("task-count", 0))
                 self.connectors[name] = replace(self.connectors[name], task_count=count)
+        elif key == SESSION_KEY:
+            self.session_key = _read_session_key(content or {})
         elif key == ASSIGNMENT:
             self.assignment = read_assignment(content or {})
         elif (match := _TASK.fullmatch(key)) is not None and content is not None:
@@ -206,6 +214,22 @@ def restart_record(restart: Restart) -> Record:
 
 def task_count_record(name: str, count: int) -> Record:
     return _record(f"task-count-record-{name}", {"task-count": count})
+
+
+def session_key_record(key: bytes, now_ms: int) -> Record:
+    value = {
+        "key": base64.b64encode(key).decode(),
+        "algorithm": "HmacSHA256",
+        "creation-timestamp": now_ms,
+    }
+    return _record(SESSION_KEY, value)
+
+
+def _read_session_key(content: Mapping[str, Any]) -> bytes | None:
+    try:
+        return base64.b64decode(str(content.get("key", "")), validate=True) or None
+    except (binascii.Error, ValueError):
+        return None
 
 
 def assignment_record(assignment: Mapping[Unit, str]) -> Record:

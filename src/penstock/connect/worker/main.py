@@ -6,8 +6,10 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +20,7 @@ from penstock.connect.rest.errors import RestError
 from penstock.connect.rest.resources import Resources
 from penstock.connect.rest.server_resources import ServerResources
 from penstock.connect.worker.cluster import Alone, Cluster, Distributed
-from penstock.connect.worker.configs import ConfigState, connector_record
+from penstock.connect.worker.configs import ConfigState, Record, connector_record, session_key_record
 from penstock.connect.worker.herder import Herder
 from penstock.connect.worker.options import Options
 from penstock.connect.worker.processes import Scout
@@ -41,6 +43,7 @@ from penstock.elected.process import (
 )
 from penstock.elected.store import Store
 from penstock.web.access import Access
+from penstock.web.peers import authorization
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -77,6 +80,7 @@ class _Worker:
         self._elector: Elector | None = None
         self._forwarder: Forwarder | None = None
         self._leadership: Leadership | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     async def serve(self, ready_file: str | None, announce: Announce, parent: int | None) -> int:
         options, loop = self._options, asyncio.get_running_loop()
@@ -103,7 +107,7 @@ class _Worker:
                 max_body_bytes=options.max_body_bytes,
                 leader_wait=options.leader_wait,
             )
-            access = Access.of(options.access, "penstock connect")
+            access = Access.of(options.access, "penstock connect", lambda: self._state.session_key)
             server = Server(
                 api,
                 allowed,
@@ -152,7 +156,7 @@ class _Worker:
         client.setdefault("client.id", f"penstock-connect-{identity.port}")
         self._client = client
         cluster_id = await loop.run_in_executor(None, self._prepare_topics, client)
-        state = ConfigState()
+        state = self._state = ConfigState()
         statuses = Statuses()
         cluster: Cluster
         once = settings["exactly.once.source.support"] == "enabled"
@@ -170,6 +174,7 @@ class _Worker:
                 store,
                 identity,
                 write_timeout=options.write_timeout,
+                first=self._first_write,
                 on_change=lambda leads: herder.wake(),
             )
             cluster = Distributed(self._leadership, store, state)
@@ -257,6 +262,21 @@ class _Worker:
             self._store.load(options.start_timeout), self._status_topic.start(options.start_timeout)
         )
         herder.start()
+        self._renewing = loop.create_task(self._renew_key())
+
+    async def _first_write(self) -> None:
+        """A new leader's key: workers that have left the group know the old one."""
+        assert self._store is not None
+        await self._store.write([_new_key()], self._options.write_timeout)
+
+    async def _renew_key(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings["inter.worker.key.ttl.ms"] / 1000)
+            try:
+                if self._cluster.leads:
+                    await self._cluster.change(lambda: [_new_key()])
+            except ElectedError as error:
+                log.warning("could not replace the workers' key: %s", error)
 
     def _members(self, herder: Herder, members: frozenset[str] | None) -> None:
         herder.members_are(None if members is None else frozenset(_worker_id(url) for url in members))
@@ -274,14 +294,18 @@ class _Worker:
             leader = self._cluster.leader
             if leader is None or self._forwarder is None:
                 return False
+            path = f"/connectors/{quote(name, safe='')}/tasks"
+            headers = {"content-type": "application/json"}
+            if self._state.session_key is not None:
+                headers["authorization"] = authorization(self._state.session_key, "POST", path, time.time())
             answer = await self._forwarder.send(
-                leader,
-                "POST",
-                f"/connectors/{quote(name, safe='')}/tasks",
-                {"content-type": "application/json"},
-                json.dumps(tasks).encode(),
-                repeatable=True,
+                leader, "POST", path, headers, json.dumps(tasks).encode(), repeatable=True
             )
+            if answer is not None and answer.status >= 400:
+                log.warning(
+                    "the leader %s refused the task configurations of %s: %d %s",
+                    leader.url, name, answer.status, answer.body[:500].decode(errors="replace"),
+                )  # fmt: skip
             return answer is not None and answer.status < 400
         except (ElectedError, RestError) as error:
             log.warning("could not send the task configurations of %s to the leader: %s", name, error)
@@ -292,6 +316,8 @@ class _Worker:
             await asyncio.get_running_loop().run_in_executor(None, self._elector.stop, timeout)
 
     async def _close(self, herder: Herder) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
         await herder.scout.close()
         if self._leadership is not None:
             self._leadership.close()
@@ -301,6 +327,10 @@ class _Worker:
             await self._store.close()
         if self._forwarder is not None:
             await self._forwarder.close()
+
+
+def _new_key() -> Record:
+    return session_key_record(secrets.token_bytes(32), int(time.time() * 1000))
 
 
 def _worker_id(url: str) -> str:

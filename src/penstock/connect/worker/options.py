@@ -99,6 +99,14 @@ FIELDS = (
         _LOW,
     ),
     Field(
+        "inter.worker.key.ttl.ms",
+        ConfigType.LONG,
+        3_600_000,
+        "How often the leader replaces the key with which workers sign their requests to each other.",
+        Range(1000),
+        _LOW,
+    ),
+    Field(
         "offset.storage.file.filename",
         ConfigType.STRING,
         None,

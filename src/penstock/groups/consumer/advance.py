@@ -23,7 +23,7 @@ from penstock.groups.consumer.reconcile import reconcile
 from penstock.groups.consumer.records import ResolvedRegex
 from penstock.groups.consumer.regex.matching import Work
 from penstock.groups.consumer.regex.patterns import Patterns
-from penstock.groups.group import TopicsView
+from penstock.groups.group import TopicFilter, TopicsView
 
 
 @dataclass(slots=True)
@@ -36,6 +36,8 @@ class Surroundings:
     now_ms: int
     work: Work = field(default_factory=Work)
     """What patterns may cost in this step."""
+    sees: TopicFilter | None = None
+    """What the member may describe; None without ACLs."""
 
 
 def advance(
@@ -60,7 +62,8 @@ def advance(
     # A pattern that comes with this heartbeat is resolved with the next one, as by Kafka, which resolves it
     # beside: the topics that the member names are not waited for.
     new = unknown if updated.regex != old.regex else None
-    looks = raised or unknown is not None or around.view.topics is not group.seen_topics
+    sees_others = group.visibility.hear(updated, around.sees)
+    looks = raised or unknown is not None or sees_others or around.view.topics is not group.seen_topics
     epoch, regexes = group.epoch, group.regexes
     members: dict[str, Member] = {}
     if looks or epoch > group.assignment_epoch:
@@ -71,12 +74,17 @@ def advance(
         resolved = resolve(group, members, around, out, later=new)
         subscribed = _names(group, members, resolved)
         metadata_hash = hash_of(subscribed, around.view)
-        if metadata_hash != group.metadata_hash or _matches_differ(regexes, resolved):
+        if (
+            metadata_hash != group.metadata_hash
+            or _matches_differ(regexes, resolved)
+            or group.visibility.differs(members, resolved, group.assignment_epoch)
+        ):
             raised = True
         elif not raised and resolved == regexes and not around.work.is_over:
             # Only where nothing had to be written: what is on its way to the log may not arrive there. And
             # where all names were looked at: else the next step continues with it.
             group.seen_topics = around.view.topics
+            group.visibility.agree(members, around.sees)
         if raised:
             epoch += 1
             out += raise_epoch(group, epoch, metadata_hash)
@@ -89,6 +97,7 @@ def advance(
             if wanted != known or (member_id not in group.target and replaced is None):
                 out.append(records.target_record(group_id, member_id, wanted))
         out.append(records.target_epoch_record(group_id, epoch))
+        group.visibility.settle(members, regexes, epoch)
         target = targets[updated.member_id]
         target_epoch = epoch
     else:
@@ -193,6 +202,10 @@ def _assign(
             counts.update((topic.id, len(topic.partitions)) for topic in found)
             wanted = ids[names] = frozenset(topic.id for topic in found)
         before = replaced if replaced is not None and member.member_id == member_id else member.member_id
-        specs[member.member_id] = MemberSpec(member.instance_id, wanted, group.target.get(before, NOTHING))
+        held = group.target.get(before, NOTHING)
+        if group.visibility.is_unheard(member):
+            named = {topics[name].id for name in member.topics if name in topics}
+            wanted = frozenset(topic for topic in wanted if topic in held or topic in named)
+        specs[member.member_id] = MemberSpec(member.instance_id, wanted, held)
     chosen = group.preferred_assignor(members.values()) or around.default_assignor
     return ASSIGNORS[chosen](GroupSpec(specs, counts))

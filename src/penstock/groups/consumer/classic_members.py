@@ -110,7 +110,7 @@ class ClassicMembers:
         )
         if replaced is not None and self._is_last_of_its_kind(group, replaced):
             return self._downgrade(group, replaced, updated, out, now_ms)
-        around = self._groups.around(now_ms)
+        around = self._groups.around(now_ms, who)
         owned = migration.by_id(subscription.owned, around.view)
         member = advance(group, old, updated, owned, around, out.records, replaced=replaced)
         clocks = self._groups.clocks(group, member_id)

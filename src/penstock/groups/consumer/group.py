@@ -28,6 +28,7 @@ from penstock.groups.consumer.clocks import MemberClocks
 from penstock.groups.consumer.embedded import PROTOCOL_TYPE
 from penstock.groups.consumer.member import LEAVE_EPOCH, Member, MemberState
 from penstock.groups.consumer.records import ResolvedRegex
+from penstock.groups.consumer.regex.visible import Visibility
 from penstock.groups.group import Group, TopicsView
 
 _COMMIT_SINCE = 9  # the first version of OffsetCommit that has member epochs
@@ -37,7 +38,7 @@ class ConsumerGroup(Group):
     type = "consumer"
     __slots__ = (
         "assignment_epoch", "clocks", "epoch", "has_partition_metadata", "members", "metadata_hash", "owners",
-        "regexes", "seen_topics", "static_members", "target",
+        "regexes", "seen_topics", "static_members", "target", "visibility",
     )  # fmt: skip
 
     def __init__(self, group_id: str) -> None:
@@ -55,6 +56,7 @@ class ConsumerGroup(Group):
         self.clocks: dict[str, MemberClocks] = {}
         self.seen_topics: Mapping[str, Any] | None = None
         """The topics, as a whole, that the metadata hash and the regexes are known to agree with."""
+        self.visibility = Visibility()
 
     # replaying
 
@@ -105,6 +107,7 @@ class ConsumerGroup(Group):
                 self.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member.member_id))
 
     def _remove(self, member_id: str) -> None:
+        self.visibility.forget(member_id)
         old = self.members.pop(member_id, None)
         if old is not None:
             self._forget(old)
@@ -190,7 +193,10 @@ class ConsumerGroup(Group):
         if not member.regex:
             return member.topics
         resolved = (self.regexes if regexes is None else regexes).get(member.regex)
-        return member.topics if resolved is None else member.topics | resolved.topics
+        if resolved is None:
+            return member.topics
+        visible = self.visibility.of(member, resolved.topics)
+        return member.topics | visible if member.topics else visible
 
     def preferred_assignor(self, members: Iterable[Member]) -> str | None:
         """What most members ask for; of several, the first in the alphabet."""

@@ -66,9 +66,10 @@ class ConsumerGroups:
             shard.replayers[version] = self._replay
         shard.on_loaded.append(self._loaded)
 
-    def around(self, now_ms: int) -> Surroundings:
+    def around(self, now_ms: int, who: Caller | None = None) -> Surroundings:
         assignors = self.settings.group_consumer_assignors
-        return Surroundings(self.shard.topics(), self.patterns, assignors[0], now_ms)
+        sees = None if who is None else who.sees
+        return Surroundings(self.shard.topics(), self.patterns, assignors[0], now_ms, sees=sees)
 
     # replaying
 
@@ -175,7 +176,7 @@ class ConsumerGroups:
         owned = _partitions(request.topic_partitions)
         old, replaced = self._find(group, request, member_id, owned, out)
         updated = _told(old, request, who)
-        member = advance(group, old, updated, owned, self.around(now_ms), out.records, replaced=replaced)
+        member = advance(group, old, updated, owned, self.around(now_ms, who), out.records, replaced=replaced)
         if member_id in group.members:
             self.hear_of(group, updated, now_ms)  # the session of a new member begins when it is replayed
         is_full = request.member_epoch == 0 or (

@@ -303,6 +303,13 @@ class Api:
                 await answer.aclose()
             return True
         except httpx.ConnectError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise HttpError(
+                    503,
+                    "Unavailable",
+                    f"the certificate of the leading server {leader.url} is not trusted: start this "
+                    "server with --tls-ca FILE, the authority of the group's certificates",
+                ) from None
             log.info("the leader %s is not reachable: %s", leader.url, error)
             return False
         except httpx.HTTPError as error:
