@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1
 """The replica id of a reader that is no replica."""
-DEBUG_CONSUMER = -2
 
 
 def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> int:
