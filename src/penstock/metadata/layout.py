@@ -130,7 +130,7 @@ def quota_path(entity: QuotaEntity) -> str:
 
 
 def _quoted(name: str) -> str:
-    # Free text; a dot alone is no name of a node everywhere.
+    # Free text; a dot alone is not a valid node name everywhere.
     return quote(name, safe="").replace(".", "%2E")
 
 

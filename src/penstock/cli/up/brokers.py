@@ -50,7 +50,7 @@ class ChildFailed(PenstockError):
 class BrokerProcess:
     """One broker as a child. Its port stays the same when it is started again.
 
-    With `config_file` its settings are written there: they have secrets, which are no arguments of a process.
+    With `config_file` its settings are written there: they have secrets, which must not be in its arguments.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ def parse(
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidSchema("The schema holds half of a surrogate pair, which is no character") from None
+        raise InvalidSchema("The schema holds half of a surrogate pair, which is not a character") from None
     parser = _parser(schema_type)
     try:
         return parser(text, tuple(references), strict and (validate_new or schema_type != "AVRO"))

@@ -366,7 +366,7 @@ class CsvReader:
         texts.cast(pa.string())  # or an error: not UTF-8
         data = _joined(texts)
         view = data.to_pybytes()
-        # Quotes are read one by one; and hexadecimal is no number to anyone but Arrow.
+        # Quotes are read one by one; and hexadecimal is not a number to anyone but Arrow.
         if any(bad in view for bad in (b'"', b"\r", b"\0")) or view.count(b"\n") != len(texts):
             raise Unfit
         if self._hexadecimal and (b"0x" in view or b"0X" in view):

@@ -136,7 +136,7 @@ def _only(select: exp.Select, *clauses: str) -> bool:
 
 
 def _limit(select: exp.Select) -> int | None:
-    """-1 for one that is no number."""
+    """-1 for one that is not a number."""
     limit = select.args.get("limit")
     if limit is None:
         return None
