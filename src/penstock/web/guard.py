@@ -202,7 +202,7 @@ class Guard:
         return Refusal(
             415,
             "Unsupported Media Type",
-            f"HTTP 415 Unsupported Media Type: {given} is not taken; send 'Content-Type: {self._types[0]}'",
+            f"HTTP 415 Unsupported Media Type: {given} is not allowed; send 'Content-Type: {self._types[0]}'",
         )
 
 

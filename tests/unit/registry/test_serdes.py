@@ -108,7 +108,7 @@ def test_other_spellings_of_avro_values_are_taken(schema, given_, printed):
         (["null", "int"], "x", '"x" is not of type int'),
         (["null", "int", "string"], 1.5, "1.5 is not of type null or int or string"),
         ("bytes", "€", "beyond U+00FF"),
-        ({"type": "enum", "name": "E", "symbols": ["X"]}, "Y", "symbols of E"),
+        ({"type": "enum", "name": "E", "symbols": ["X"]}, "Y", "not a symbol of E"),
         ({"type": "int", "logicalType": "date"}, "29.2.2024", "neither a date"),
         (
             {"type": "map", "values": {"type": "array", "items": RECORD}},

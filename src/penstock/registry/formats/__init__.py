@@ -59,7 +59,7 @@ def parse(
     and nothing else.
     """
     if strict and len(text) > MAX_CHARS:
-        raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are taken")
+        raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are allowed")
     try:
         text.encode()
     except UnicodeEncodeError:

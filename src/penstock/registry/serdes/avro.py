@@ -248,7 +248,7 @@ def _enum(schema: Enum) -> Convert:
 
     def take(value: Any) -> Any:
         if value not in symbols if isinstance(value, str) else True:
-            raise Unencodable(f"{shown(value)} is none of the symbols of {schema.name.full}")
+            raise Unencodable(f"{shown(value)} is not a symbol of {schema.name.full}")
         return value
 
     return take

@@ -116,7 +116,8 @@ def _end(
 def batch_changed(which: WhichBatch, how: str) -> BatchChanged:
     return BatchChanged(
         f"batch {which.batch} of query {which.query} was written in part before the query was restarted, and"
-        f" is cut into other tasks now: {how}. To go on without loss or doubles, run it with what it had then"
-        " (the same code, and source options such as minPartitions), and change that after this batch. If"
+        f" is cut into other tasks now: {how}. To continue without loss or duplicates, run it with"
+        " what it had then (the same code, and source options such as minPartitions), and change that after"
+        " this batch. If"
         " nothing was changed, and rows differ by themselves (rand() or uuid() as key), set rerunCheck=off"
     )

@@ -252,7 +252,7 @@ async def _serve(
                 ends: list[asyncio.Future[Any]] = [waiting, serving, following]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 if following.done() and (error := following.exception()) is not None:
-                    failures.append(f"the queries cannot be taken over: {error}")
+                    failures.append(f"this server cannot take over the queries: {error}")
                 waiting.cancel()
         except (PenstockError, OSError, RuntimeError) as error:
             failures.append(str(error))
