@@ -385,7 +385,7 @@ class Partition:
     # -- following
 
     def follow(self, high_watermark: int, log_start_offset: int) -> None:
-        """The leader has told how far its followers may let others read, and what is gone there."""
+        """The leader has reported how far its followers may let others read, and what is gone there."""
         log = self.log
         moved = log.update_high_watermark(high_watermark)
         if log_start_offset > log.log_start_offset:

@@ -1,6 +1,6 @@
 """`penstock up --brokers N`: ZooKeeper, N brokers, a registry and Connect, as children of this process.
 
-They start at the same time, are started again when they end by themselves, and stop in order: registry
+They start at the same time, are restarted when they end on their own, and stop in order: registry
 and Connect, the brokers, ZooKeeper. If this process is killed, the kernel ends them.
 """
 

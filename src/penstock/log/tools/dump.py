@@ -33,7 +33,7 @@ _PASSING = (".cleaned", ".swap", ".deleted")
 
 
 class DumpError(PenstockError):
-    """A file that is not what its name says; tells the file and what is wrong with it."""
+    """A file that is not what its name says; names the file and what is wrong with it."""
 
 
 def dump_file(path: str, *, records: bool = False, deep: bool = False, fs: Fs = REAL_FS) -> Iterator[Row]:

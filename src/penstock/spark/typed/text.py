@@ -237,7 +237,7 @@ def _find_times(value: Any, kind: T.DataType, place: str, found: dict[str, bool]
 
 
 def _read_type(kind: T.DataType, arrow: pa.DataType, place: str, numbers: frozenset[str]) -> pa.DataType:
-    """What Arrow is told to read, of which `_finished` makes the column's type."""
+    """The types that Arrow reads, of which `_finished` makes the column's type."""
     if isinstance(kind, T.StructType):
         inside = [
             (each.name, _read_type(each.dataType, arrow.field(index).type, f"{place}.{each.name}", numbers))

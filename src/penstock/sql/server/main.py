@@ -136,7 +136,7 @@ class Leading:
             return is_known()
         deadline = self._loop.time() + timeout
         while not is_known() and self._loop.time() < deadline:
-            # Looked at now and then, too: that another one leads is not told here.
+            # Looked at now and then, too: this server is not notified that another one leads.
             try:
                 async with asyncio.timeout(min(0.1, timeout)), self._news:
                     await self._news.wait()
