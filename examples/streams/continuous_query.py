@@ -33,7 +33,9 @@ def answers(orders: DataFrame, query: str, key: str) -> DataFrame:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = options(__doc__)
     parser.add_argument("--query", default=QUERY, help="what to ask, of product, pieces and price in orders")
-    parser.add_argument("--key", default="product", help="the column that tells answers apart (%(default)s)")
+    parser.add_argument(
+        "--key", default="product", help="the column that distinguishes answers (%(default)s)"
+    )
     parsed = parser.parse_args(arguments)
     streams = connect(parsed, SAMPLE)
     orders = fields(streams.read("orders"), "product STRING, pieces INT, price INT")

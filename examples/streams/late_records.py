@@ -1,6 +1,6 @@
 """Out-of-order and late records: what comes after its window was closed goes to a topic ("side output").
 
-Events out of order are no problem until the watermark has passed the end of their window. After that Spark
+Events out of order are not a problem until the watermark has passed the end of their window. After that Spark
 drops them, and says so only in a counter. `late_to_topic` sends them to `clicks.late`, from the same query.
 """
 

@@ -39,7 +39,7 @@ class Streams:
         return self.spark.read.format("penstock").options(**self.kafka, subscribe=topics).load()
 
     def write(self, rows: DataFrame, topic: str | None = None) -> None:
-        """Rows into a topic, or into those that their column `topic` tells, exactly once."""
+        """Rows into a topic, or into those that their column `topic` names, exactly once."""
         writer = rows.writeStream.format("penstock").options(**self.kafka)
         self.run(writer if topic is None else writer.option("topic", topic))
 

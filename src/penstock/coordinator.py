@@ -2,7 +2,7 @@
 
 A shard holds the state of one partition of `__consumer_offsets` or `__transaction_state`. Handling a request
 gives an `Outcome`; the host appends its records, replays them into the shard, and only then sends its
-replies. So what a client was told survives, and a shard moves to another broker by replaying its partition.
+replies. So what a client got survives, and a shard moves to another broker by replaying its partition.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     PenstockError
     ├── ConfigError          a setting that this broker cannot start with
-    ├── WireError            bytes that are no Kafka request: the connection is closed
+    ├── WireError            bytes that are not a Kafka request: the connection is closed
     └── ApiError             an answer on the wire; one subclass for each of Kafka's error codes
 
 An ApiError class knows its code, its Kafka name and whether a client may retry; an instance adds a message
@@ -66,7 +66,7 @@ _BY_NAME: dict[str, type[ApiError]] = {}
 
 
 def error_for_code(code: int) -> type[ApiError]:
-    """The class of a wire code; a code from a newer Kafka reads as UnknownServerError. 0 is no error."""
+    """The class of a wire code; a code from a newer Kafka reads as UnknownServerError. 0 is not an error."""
     if code == 0:
         raise ValueError("code 0 means success")
     return _BY_CODE.get(code, UnknownServerError)

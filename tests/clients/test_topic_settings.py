@@ -17,7 +17,6 @@ from tests.clients.raw import batch_of, old_message, produce, produce_request, s
 CORRUPT_MESSAGE = 2
 INVALID_TIMESTAMP = 32
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
 
 

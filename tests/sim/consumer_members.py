@@ -131,7 +131,6 @@ class NewConsumer(Consumer):
     """ConsumerGroupHeartbeat. `regex` in the place of topics, if any."""
 
     regex: str | None = None
-    is_new_protocol = True
 
     def start(self) -> None:
         self.epoch = 0
@@ -226,7 +225,6 @@ class ClassicConsumer(Consumer):
     """JoinGroup, SyncGroup, Heartbeat. An eager one gives up all that it has before it joins. A cooperative
     one goes on with it, gives up what it no longer has by the next assignment, and joins again."""
 
-    is_new_protocol = False
     regex = None
     cooperative = False
 

@@ -253,7 +253,7 @@ def test_describe_broker_tells_source_and_what_cannot_be_altered() -> None:
     assert (backoff.value, backoff.source) == ("9", ConfigSource.DYNAMIC_BROKER)
     assert partitions.read_only and not backoff.read_only
     assert entries["log.retention.ms"].value is None
-    assert entries["log.retention.hours"].is_default
+    assert entries["log.retention.hours"].source is ConfigSource.DEFAULT
 
 
 def test_describe_broker_defaults_tells_only_what_was_altered_for_all() -> None:

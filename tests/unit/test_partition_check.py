@@ -98,7 +98,7 @@ def _asks_for_what_is_not_pending(one: Partition) -> None:
         (_open_transaction, "the last stable offset 0 is before the log's start"),
         (_image(index=1), "its image is of another partition"),
         (_image(replicas=(1, 2, 2)), "a replica is named twice"),
-        (_image(isr=(1, 4)), "a broker is in sync that is no replica"),
+        (_image(isr=(1, 4)), "a broker is in sync that is not a replica"),
         (_image(isr=(1, 1)), "a replica in sync is named twice"),
         (_image(leader_epoch=4), "it has records of leader epoch 5, which is to come"),
         (_image(leader=2), "it counts followers, and does not lead"),

@@ -143,6 +143,6 @@ def _settings(path: str | None, pairs: Sequence[str]) -> dict[str, str]:
     for line in [*(line for line in lines if line and line[0] not in "#!"), *pairs]:
         name, separator, value = line.partition("=")
         if not separator:
-            raise ConfigError(f"{line!r} is no setting; write name=value")
+            raise ConfigError(f"{line!r} is not a setting: write name=value")
         settings[name.strip()] = value.strip()
     return resolve_all(settings)

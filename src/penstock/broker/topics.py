@@ -62,7 +62,7 @@ class Topics:
         self.partitions: dict[Key, Partition] = {}
         self._config: BrokerConfig = broker.config
         self.unavailable: set[Key] = set()  # their logs could not be made
-        self._dropped: list[Key] = []  # gone from here; who waits for them is told with the next image
+        self._dropped: list[Key] = []  # gone from here; who waits for them is answered with the next image
         self._wanted: ClusterImage | None = None
         self._applying: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -118,7 +118,7 @@ class Topics:
         self.image = image
         if broker.membership is not None:
             broker.membership.on_image(old, image)
-        # Only now: who waits for a topic that is gone is told what the new image says.
+        # Only now: requests that wait for a deleted topic get what the new image says.
         dropped, self._dropped = self._dropped, []
         for key in dropped:
             broker.delayed.complete_all(key)

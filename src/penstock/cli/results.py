@@ -21,9 +21,9 @@ def report_each(
     as_json: bool,
     explain: Callable[[str, Any], CommandFailed],
 ) -> None:
-    """One line (or JSON entry) for each; fails in the end if any failed, after telling of all.
+    """One line (or JSON entry) for each; fails in the end if any failed, after reporting all.
 
-    `ignored` has the error codes that are no failure, and what they are called instead of `done`.
+    `ignored` has the error codes that do not count as failures, and what they are called instead of `done`.
     """
     from confluent_kafka import KafkaException
 

@@ -62,7 +62,7 @@ class Brokers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._controller = -1
         self.cluster_id: str | None = None
-        """As the last metadata told it."""
+        """As in the last metadata."""
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._replaced: list[Connection] = []
         self._avoided: set[tuple[str, int]] = set()
@@ -136,7 +136,7 @@ class Brokers:
         return self._connect(*address, purpose)
 
     def node_ids(self) -> list[int]:
-        """The brokers that the last metadata told of."""
+        """The brokers of the last metadata."""
         return sorted(self._addresses)
 
     def controller(self) -> Connection:

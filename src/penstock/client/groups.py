@@ -13,7 +13,7 @@ _BY_NAME = 9  # the newest version of OffsetFetch that names topics by name
 
 
 def list_groups(cluster: Cluster) -> frozenset[str]:
-    """The ids of all groups that this client may see: each broker tells those that it coordinates."""
+    """The ids of all groups that this client may see: each broker returns those that it coordinates."""
     brokers = cluster._brokers
 
     def ask() -> frozenset[str]:

@@ -170,7 +170,7 @@ def _versions(settings: Mapping[str, str]) -> tuple[str, ...]:
     )
     for name in names:
         if name not in _TLS_VERSIONS:
-            raise BadClientSetting(f"ssl.enabled.protocols: {name} is none of {', '.join(_TLS_VERSIONS)}")
+            raise BadClientSetting(f"ssl.enabled.protocols: {name} is not one of {', '.join(_TLS_VERSIONS)}")
     return names
 
 

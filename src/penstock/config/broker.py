@@ -137,7 +137,7 @@ _CONSUMER_GROUPS = (
     _row("group.consumer.min.session.timeout.ms", INT, 45 * SECOND, Range(1),
          "The least that a group may set for consumer.session.timeout.ms."),
     _row("group.consumer.session.timeout.ms", INT, 45 * SECOND, Range(1),
-         "How long a member of a consumer group may be silent before it is taken out."),
+         "How long a member of a consumer group may be silent before it is removed from the group."),
 )  # fmt: skip
 
 
@@ -189,13 +189,13 @@ _SHARE = (
     _row("group.share.record.lock.duration.ms", INT, 30 * SECOND, Range(SECOND, HOUR),
          "How long a record is locked for the member that it was delivered to."),
     _row("group.share.session.timeout.ms", INT, 45 * SECOND, Range(1),
-         "How long a member of a share group may be silent before it is taken out."),
+         "How long a member of a share group may be silent before it is removed from the group."),
     _row("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, Range(0),
          "After how many changes the whole state of a share partition is written again."),
     _row("share.coordinator.state.topic.num.partitions", INT, 50, Range(1),
          "Partitions of a new __share_group_state."),
     _row("share.coordinator.state.topic.prune.interval.ms", INT, 5 * MINUTE, Range(1),
-         "How often what is no longer needed of __share_group_state is deleted."),
+         "How often records of __share_group_state that are no longer needed are deleted."),
     _row("share.coordinator.state.topic.replication.factor", INT, 1, Range(1, 32767),
          "Replicas of a new __share_group_state; Kafka's default is 3."),
     _row("share.coordinator.state.topic.segment.bytes", INT, 100 * MIB, Range(1024),
@@ -239,7 +239,7 @@ _CLUSTER = (
     _row("zookeeper.connection.timeout.ms", INT, 18 * SECOND, Range(1),
          "How long to wait for a server to answer."),
     _row("zookeeper.session.timeout.ms", INT, 18 * SECOND, Range(1),
-         "A broker that is silent for this long is taken for dead."),
+         "A broker that is silent for this long is considered dead."),
     _row("zookeeper.ssl.client.enable", BOOLEAN, False, None,
          "Whether to speak TLS to ZooKeeper; its certificate and host name are checked."),
     _row("zookeeper.ssl.keystore.location", STRING, None, None,

@@ -60,7 +60,7 @@ GROUP_CONFIGS: dict[str, ConfigDef] = {
         _row("consumer.heartbeat.interval.ms", INT, 5000, Range(1), "group.consumer.heartbeat.interval.ms",
              "How often the members of a consumer group send a heartbeat."),
         _row("consumer.session.timeout.ms", INT, 45000, Range(1), "group.consumer.session.timeout.ms",
-             "How long a member of a consumer group may be silent before it is taken out."),
+             "How long a member of a consumer group may be silent before it is removed from the group."),
         _row("penstock.share.dead.letter.topic", STRING, "", None, None,
              "Where records go that are rejected, or released once too often; empty for nowhere."),
         _row("share.auto.offset.reset", STRING, "latest", OffsetReset(), None,
@@ -72,7 +72,7 @@ GROUP_CONFIGS: dict[str, ConfigDef] = {
         _row("share.record.lock.duration.ms", INT, 30000, Range(1000), "group.share.record.lock.duration.ms",
              "How long a record is locked for the member that it was delivered to."),
         _row("share.session.timeout.ms", INT, 45000, Range(1), "group.share.session.timeout.ms",
-             "How long a member of a share group may be silent before it is taken out."),
+             "How long a member of a share group may be silent before it is removed from the group."),
     )
 }  # fmt: skip
 

@@ -95,10 +95,6 @@ class ConfigEntry:
     doc: str
     synonyms: tuple[ConfigSynonym, ...]
 
-    @property
-    def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT
-
 
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None

@@ -43,7 +43,7 @@ _BROKER = (
          "The longest lifetime of a delegation token, past which it cannot be renewed.", dynamic=False),
     _row("delegation.token.secret.key", PASSWORD, None, NonEmpty(),
          "The secret that delegation tokens are made with, the same on all brokers. Without it there are no"
-         " delegation tokens; another one makes all of them void.", dynamic=False),
+         " delegation tokens; changing it invalidates all of them.", dynamic=False),
     _row("inter.broker.listener.name", STRING, None, NonEmpty(),
          "The listener that other brokers use; by default INTERNAL where there is one, else the listener"
          " named as security.inter.broker.protocol.", dynamic=False),
@@ -54,8 +54,8 @@ _BROKER = (
          OneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
          "The mechanism with which brokers log in to each other. Kafka's default is GSSAPI.", dynamic=False),
     _row("penstock.zookeeper.auth", PASSWORD, None, UserAndPassword(),
-         "User and password of the brokers at ZooKeeper (scheme digest), as user:password. With it, nobody"
-         " else can read or change their nodes.", dynamic=False),
+         "User and password of the brokers at ZooKeeper (scheme digest), as user:password. With it, only"
+         " they can read or change their nodes.", dynamic=False),
     _row("security.inter.broker.protocol", STRING, "PLAINTEXT", OneOf(*PROTOCOLS),
          "The protocol between brokers, where inter.broker.listener.name is not set.", dynamic=False),
 )  # fmt: skip
@@ -79,7 +79,7 @@ _LISTENER = (
          "The users of PLAIN (`user_alice=\"password\"`) and the login of this broker with others"
          " (`username`, `password`); only as `listener.name.<name>.<mechanism>.sasl.jaas.config`."),
     _row("sasl.oauthbearer.clock.skew.seconds", INT, 30, Range(0),
-         "How far the clocks of this broker and of who issues tokens may differ.", dynamic=False),
+         "How far the clocks of this broker and of the token issuer may differ.", dynamic=False),
     _row("sasl.oauthbearer.expected.audience", LIST, None, None,
          "A token must be for one of these audiences; empty for any.", dynamic=False),
     _row("sasl.oauthbearer.expected.issuer", STRING, None, None,

@@ -100,7 +100,8 @@ TOPIC_CONFIGS: dict[str, ConfigDef] = {
         _row("segment.index.bytes", INT, 10 * MIB, Range(4), "log.index.size.max.bytes",
              "The largest size of an index file; a full index starts a new segment."),
         _row("segment.jitter.ms", LONG, 0, Range(0), ("log.roll.jitter.ms", ("log.roll.jitter.hours", HOUR)),
-             "A random time up to this is taken off segment.ms, so that not all partitions roll at once."),
+             "A random time of up to this is subtracted from segment.ms, so that not all partitions roll at"
+             " once."),
         _row("segment.ms", LONG, 7 * DAY, Range(1), ("log.roll.ms", ("log.roll.hours", HOUR)),
              "Start a new segment after this time, so that retention and compaction reach the old one."),
         _row("unclean.leader.election.enable", BOOLEAN, False, None, "unclean.leader.election.enable",

@@ -63,7 +63,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One record that was no flight."""
+    """One record that was not a flight."""
 
     reason: str
     source: str
@@ -102,7 +102,7 @@ class Board:
             self.newest_alerts.appendleft(alert)
             return alert
         if topic != DEAD:
-            raise ValueError(f"{topic} is no output of the demonstration")
+            raise ValueError(f"{topic} is not an output of the demonstration")
         told = {name: (content or b"").decode() for name, content in headers or ()}
         dead = DeadLetter(
             told.get("reason", "no reason given"),

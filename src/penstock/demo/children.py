@@ -1,7 +1,7 @@
 """The processes of the demonstration: the platform and the pipeline, each stopped cleanly and in order.
 
 They are in sessions of their own, so that Ctrl-C in the terminal reaches only the demonstration, which stops
-its flights first, then the pipeline, then the platform. If it is killed, the kernel tells them (Linux).
+its flights first, then the pipeline, then the platform. If it is killed, the kernel signals them (Linux).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The year as a sequence of records, in the order and with the faults that a stream of it would have.
 
 Pure and deterministic: the same tables, start and seed give the same records, so that a stopped replay goes
-on where the topics end. A flight is told when it departs, or when it should have if it was cancelled; the
-weather of an hour is told as the hour begins. Some flights come a little out of order, some so late that
+on where the topics end. A flight is sent when it departs, or when it should have if it was cancelled; the
+weather of an hour is sent as the hour begins. Some flights come a little out of order, some so late that
 their window has closed, and some are broken; what happens to a flight depends on its row and the seed alone.
 """
 

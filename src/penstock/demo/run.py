@@ -70,7 +70,7 @@ class Ended:
 
 
 class Demo:
-    """One run. `stop` is set by a signal; `say` tells people what happens before there is a view."""
+    """One run. `stop` is set by a signal; `say` prints what happens before there is a view."""
 
     def __init__(
         self,

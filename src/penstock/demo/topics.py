@@ -100,7 +100,7 @@ class Home:
         if asked not in (0, kept):
             raise DemoConflict(
                 f"the flows in {self.data} read a broker on port {kept}, not {asked}: "
-                f"use --port {kept}, or another --data, or --fresh to begin anew"
+                f"use --port {kept}, or another --data, or --fresh to start over"
             )
         return kept
 

@@ -1,6 +1,6 @@
 """This server as a member of its group: joins, answers for the assignment, sends heartbeats, leaves.
 
-A thread of its own, because a join waits until all members are there. It tells the event loop who leads, and
+A thread of its own, because a join waits until all members are there. The event loop learns who leads, and
 nothing else: that a leader may write is decided by the store's fence, not here.
 
 Registries choose their leader with it, and SQL servers theirs, in groups of another protocol type.

@@ -76,7 +76,7 @@ class Forwarder:
         """The leader's answer; None when it is not the leader, or was not reached: ask the group again.
 
         A leader that died without an answer may have carried the request out. One that is `repeatable`
-        (registering: the same schema gets the same id) is sent to the next leader; else the client is told.
+        (registering: the same schema gets the same id) is sent to the next leader; else it is an error.
         """
         passed = {name: headers[name] for name in _PASSED_ON if name in headers}
         try:

@@ -73,7 +73,7 @@ class Assignment:
 
 
 def decode_identity(data: bytes) -> Identity:
-    """ValueError for what is no identity."""
+    """ValueError for what is not an identity."""
     return _identity(_object(data))
 
 

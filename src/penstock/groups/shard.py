@@ -151,7 +151,7 @@ class GroupShard:
         for begin in self.on_loaded:
             begin(out, now_ms)
         for group_id in self.offsets.group_ids() - self.groups.keys():
-            # It was on its way from a consumer group to a classic one: what it has committed is still told.
+            # It was on its way from a consumer group to a classic one: its commits are still returned.
             self.groups[group_id] = ClassicGroup(group_id, now_ms)
 
     def _begin_classic(self, out: Outcome, now_ms: int) -> None:
@@ -230,7 +230,7 @@ class GroupShard:
                 out.replies.append(Reply(token, join_error(UnknownMemberId.code, request.member_id)))
                 return out
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
-            # Before anything else: a member that is told its id, or to wait, is to find its group again.
+            # Before anything else: a member that gets its id, or has to wait, is to find its group again.
             out.records.append(group.record())
         self.joins.join(group, request, who, token, out, now_ms)
         return out

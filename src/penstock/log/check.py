@@ -84,7 +84,7 @@ class _Check:
                 if header.is_control and header.count:
                     if marker_of(segment.batch(position - header.size, header))[0] == "abort":
                         aborts.add((header.producer_id, header.base_offset))
-            self.that(position == segment.size, f"{name} is no batch at byte {position}")
+            self.that(position == segment.size, f"{name} has no whole batch at byte {position}")
             self.that(next_offset <= end, f"{name} reaches to {next_offset}, beyond {end}")
             if is_active:
                 self.that(next_offset == end, f"the last batch ends at {next_offset}")

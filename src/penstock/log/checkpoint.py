@@ -31,7 +31,7 @@ def parse_checkpoint(data: bytes, columns: int) -> list[list[str]]:
     if len(lines) < 2 or lines[0].strip() != "0":
         raise CheckpointError(f"version line {lines[0]!r}, expected '0'")
     if not lines[1].strip().isdigit():
-        raise CheckpointError(f"count line {lines[1]!r} is no number")
+        raise CheckpointError(f"count line {lines[1]!r} is not a number")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(rows) != int(lines[1]):
         raise CheckpointError(f"{len(rows)} entries, the count line says {lines[1].strip()}")

@@ -240,7 +240,7 @@ class LogManager:
             self._checkpoint_recovery_points(directory, self._in(directory))
 
     def checkpoint_log_starts(self) -> None:
-        """Write the log start offsets alone: a client was told that records are gone, so they stay gone."""
+        """Write the log start offsets alone: a client knows that records are gone, so they stay gone."""
         for directory in self.directories:
             starts = {
                 (log.topic, log.partition): log.log_start_offset

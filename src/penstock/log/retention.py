@@ -25,7 +25,7 @@ def segments_to_delete(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments, oldest first, retention lets go. The active one counts as the last of them;
+    """How many segments, oldest first, retention deletes. The active one counts as the last of them;
     the caller starts a new segment first where that one has to go as well."""
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     log_end_offset = segments[-1].end_offset

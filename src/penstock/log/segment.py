@@ -213,7 +213,7 @@ class Segment:
     # finding
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Batch headers from `position` on. Stops at the end, or at bytes that are no whole batch."""
+        """Batch headers from `position` on. Stops at the end, or at bytes that are not a whole batch."""
         file, next_offset = self.file, self.base_offset
         stop = file.size if end is None else min(end, file.size)
         chunk, start = b"", position
@@ -240,7 +240,7 @@ class Segment:
         )
 
     def from_offset(self, offset: int, *, mend: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """All batches from one at or before `offset` on; CorruptMessage where the bytes are no batches.
+        """All batches from one at or before `offset` on; CorruptMessage where the bytes are not batches.
 
         An index entry that leads to no batch, or too far, is noticed: the index is then rebuilt. Off the
         loop (`mend` is false) all is read from the first byte instead.
@@ -358,7 +358,7 @@ class Segment:
     def rebuild_indexes(self) -> tuple[int, int]:
         """Build the indexes again from the headers; the log itself is not touched.
 
-        Returns the next offset and the number of bytes at the end that are no whole batch.
+        Returns the next offset and the number of bytes at the end that are not a whole batch.
         """
         next_offset, valid = self._index(self.headers())
         return next_offset, self.file.size - valid

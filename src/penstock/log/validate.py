@@ -80,7 +80,7 @@ def admit(
     if header.attributes & ~CODEC_MASK:
         _check_flags(header)
     if header.producer_id < -1:
-        raise InvalidRecord(f"{header.producer_id} is no producer id")
+        raise InvalidRecord(f"{header.producer_id} is not a producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(f"producer {header.producer_id} sent a batch without a sequence or an epoch")
     compact = "compact" in config.cleanup_policy

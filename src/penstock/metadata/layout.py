@@ -132,7 +132,7 @@ def quota_path(entity: QuotaEntity) -> str:
 
 
 def _quoted(name: str) -> str:
-    # Free text; a dot alone is no name of a node everywhere.
+    # Free text; a dot alone is not a valid node name everywhere.
     return quote(name, safe="").replace(".", "%2E")
 
 
@@ -172,7 +172,7 @@ def delete_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
 
 def _absent(path: str, versions: Versions) -> Iterator[Op]:
     """There is no such node afterwards. Where one is there that was not heard of yet, the change fails and is
-    planned anew: with the settings, or the epochs, of another topic of this name a new one must not begin."""
+    planned again: a new topic must not start with the settings or epochs of another one of its name."""
     if path not in versions:
         yield Create(path, b"{}")
     yield Delete(path, versions.get(path, 0))

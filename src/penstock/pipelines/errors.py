@@ -31,7 +31,7 @@ class PipelineError(PenstockError):
 
 
 class BadProject(PipelineError):
-    """The spec file is missing, is no YAML, or says what cannot be."""
+    """The spec file is missing, is not YAML, or says what cannot be."""
 
 
 class BadDefinition(PipelineError):

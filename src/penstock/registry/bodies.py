@@ -175,7 +175,7 @@ def _encodable(value: str, name: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"{name} holds a lone surrogate, which is no text") from None
+        raise BadRequest(f"{name} holds a lone surrogate, which is not text") from None
 
 
 def _flag(body: Json, name: str) -> bool | None:
@@ -366,7 +366,7 @@ def with_version_property(metadata: Json | None, version: int) -> Json:
 
 
 def version_property(metadata: Json | None) -> int | None:
-    """The number that `confluent:version` names; None for what is no number."""
+    """The number that `confluent:version` names; None for what is not a number."""
     text = (metadata or {}).get("properties", {}).get(CONFLUENT_VERSION)
     try:
         return int(text) if isinstance(text, str) else None

@@ -194,7 +194,7 @@ class RegistryClient:
         if isinstance(value, dict) and "error_code" in value:
             raise Refused(answer.status_code, int(value["error_code"]), str(value.get("message", "")))
         raise Unreachable(
-            f"what answers at {base} is no schema registry (HTTP {answer.status_code}, "
+            f"the server at {base} is not a schema registry (HTTP {answer.status_code}, "
             f"{answer.headers.get('content-type', 'no content type')})"
         )
 
@@ -404,7 +404,7 @@ def _addresses(text: str) -> tuple[list[str], str | None]:
         except ValueError:
             valid = False
         if not valid:
-            raise Unreachable(f"'{word.strip()}' is no URL of a schema registry, such as {DEFAULT_URL}")
+            raise Unreachable(f"'{word.strip()}' is not the URL of a schema registry, such as {DEFAULT_URL}")
         if parts.username is not None:
             user = f"{parts.username}:{parts.password or ''}"
         host = parts.netloc.rpartition("@")[2]

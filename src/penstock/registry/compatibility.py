@@ -75,7 +75,7 @@ def _property(metadata: Json | None, name: str) -> str | None:
 
 
 def _reserved_fields(new: ParsedSchema, metadata: Json | None, before: Json | None) -> list[str]:
-    """`validateFields`: what `confluent:reserved` of the metadata names is kept, and is no field."""
+    """`validateFields`: what `confluent:reserved` of the metadata names is kept, and is not a field."""
     now, then = _reserved(metadata), _reserved(before)
     reasons = [
         f"The new schema has reserved field {name} removed from its metadata which is present in the old "

@@ -39,7 +39,7 @@ class HttpError(RestError):
 
 
 class BadRequest(RestError):
-    """The body is no JSON, or has a value of the wrong kind."""
+    """The body is not JSON, or has a value of the wrong kind."""
 
     status = 400
 

@@ -116,7 +116,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes | None) -> Key | None:
-    """None for what is no key of a registry, which is skipped."""
+    """None for what is not a key of a registry, which is skipped."""
     try:
         fields = json.loads(data or b"")
         kind = fields["keytype"]
@@ -140,12 +140,12 @@ def encode_value(value: Json | None) -> bytes | None:
 
 
 def decode_value(data: bytes | None) -> Json | None:
-    """The fields of a value; ValueError for what is no JSON object."""
+    """The fields of a value; ValueError for what is not a JSON object."""
     if data is None:
         return None
     value = json.loads(data)
     if not isinstance(value, dict):
-        raise ValueError("the value is no JSON object")
+        raise ValueError("the value is not a JSON object")
     return value
 
 
@@ -171,7 +171,7 @@ def stored_schema(key: Key, value: Json, timestamp: int | None) -> StoredSchema:
     assert key.subject is not None and key.version is not None
     schema = value["schema"]
     if not isinstance(schema, str):
-        raise ValueError("schema is no string")
+        raise ValueError("schema is not a string")
     references = tuple(
         Reference(str(item["name"]), str(item["subject"]), int(item["version"]))
         for item in value.get("references") or ()

@@ -68,7 +68,7 @@ class _Check:
         self.that(len(set(image.replicas)) == len(image.replicas), "a replica is named twice")
         self.that(len(set(image.isr)) == len(image.isr), "a replica in sync is named twice")
         if self.whole_image:
-            self.that(set(image.isr) <= set(image.replicas), "a broker is in sync that is no replica")
+            self.that(set(image.isr) <= set(image.replicas), "a broker is in sync that is not a replica")
         self.that(latest <= image.leader_epoch, f"it has records of leader epoch {latest}, which is to come")
 
     def _in_sync(self) -> None:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1
-"""The replica id of a reader that is no replica."""
-DEBUG_CONSUMER = -2
+"""The replica id of a reader that is not a replica."""
 
 
 def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> int:
@@ -211,7 +210,7 @@ class Partition:
         broker does not lead (KIP-392)."""
         self.check_leader(wanted.current_leader_epoch, or_follower=at_follower)
         if replica_id >= 0 and replica_id not in self.image.replicas:
-            raise NotLeaderOrFollower(f"broker {replica_id} is no replica of this partition")
+            raise NotLeaderOrFollower(f"broker {replica_id} is not a replica of this partition")
         log = self.log
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             raise OffsetOutOfRange(
@@ -386,7 +385,7 @@ class Partition:
     # -- following
 
     def follow(self, high_watermark: int, log_start_offset: int) -> None:
-        """The leader has told how far its followers may let others read, and what is gone there."""
+        """The leader has reported how far its followers may let others read, and what is gone there."""
         log = self.log
         moved = log.update_high_watermark(high_watermark)
         if log_start_offset > log.log_start_offset:

@@ -83,7 +83,7 @@ class DataLoss(SparkError):
 
 
 class LogCut(SparkError):
-    """The log ends before the end of a range: the topic was made anew, or records were lost with a leader."""
+    """The log ends before the end of a range: the topic was recreated, or records were lost with a leader."""
 
 
 class NotCommitted(SparkError):

@@ -194,7 +194,7 @@ class Watch:
                 self.ended[name] = error
 
     def follow(self, spark: SparkSession) -> None:
-        """Watches the queries of this session, too: Spark tells each session of its own only."""
+        """Watches the queries of this session, too: Spark notifies each session of its own queries only."""
         listener = _listener(self)
         spark.streams.addListener(listener)
         self._followed.append((spark, listener))
@@ -238,7 +238,7 @@ def watch(
     """Watches all queries of a session until `Watch.stop()`.
 
     `bootstrap` sends progress to the topic `__penstock_queries` there; `kafka` has more librdkafka settings;
-    `metrics_port` serves Prometheus metrics on 127.0.0.1 (0: any free port, told in `Watch.metrics_port`);
+    `metrics_port` serves Prometheus metrics on 127.0.0.1 (0: any free port, see `Watch.metrics_port`);
     `metrics` does so with users, tokens and TLS.
     """
     watching = Watch(pipeline, on_progress)

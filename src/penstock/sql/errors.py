@@ -6,7 +6,7 @@ PenstockError
     ├── Unknown         it names a stream, column, function, query or topic that does not exist
     ├── Clash           types or columns do not fit together
     ├── Exists          the name is taken
-    ├── StateLost       a replacement would throw state away, and was not told to
+    ├── StateLost       a replacement would discard state without permission
     ├── NotAllowed      it brings code, and the server was not started to run any
     └── Unavailable     the cluster, the registry or the leading server does not answer now
 """

@@ -1,4 +1,4 @@
-"""What an engine is told when it is made."""
+"""The settings of an engine."""
 
 from __future__ import annotations
 

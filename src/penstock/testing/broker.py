@@ -322,7 +322,7 @@ def _setting(value: object) -> str:
     return str(value)
 
 
-# A forked child of the test process must not keep the pipe open that tells the broker to go.
+# A forked child of the test process must not keep the pipe open that makes the broker exit when it closes.
 _live_pipes: weakref.WeakSet[ControlPipe] = weakref.WeakSet()
 
 

@@ -1,7 +1,7 @@
 """Whether a client may end its transaction, and what follows: the rules of EndTxn.
 
-With transaction version 2 (KIP-890) the epoch grows with every end. So it tells a retry from the end of the
-next transaction, and a marker that comes late cannot end a transaction that it was not meant for.
+With transaction version 2 (KIP-890) the epoch grows with every end. So it separates a retry from the end of
+the next transaction, and a marker that comes late cannot end a transaction that it was not meant for.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _DRAINED = 64 << 20
 
 class BodyTooLarge(PenstockError):
     def __init__(self, most: int) -> None:
-        super().__init__(f"The request body has more than the {most} bytes that are taken")
+        super().__init__(f"The request body has more than the {most} bytes that are allowed")
 
 
 class BodyCutOff(PenstockError):

@@ -56,7 +56,7 @@ class Guard:
               no DNS rebinds
     origins   pages of other origins that may use it: `https://console.example.com`, or `*` for any
     types     what a body may be; none: no request has one
-    untyped   whether a body may come without a type, from clients that are no browsers
+    untyped   whether a body may come without a type, from clients that are not browsers
     adjustable   whether whoever starts the server has options for the first and third
     """
 
@@ -202,7 +202,7 @@ class Guard:
         return Refusal(
             415,
             "Unsupported Media Type",
-            f"HTTP 415 Unsupported Media Type: {given} is not taken; send 'Content-Type: {self._types[0]}'",
+            f"HTTP 415 Unsupported Media Type: {given} is not allowed; send 'Content-Type: {self._types[0]}'",
         )
 
 

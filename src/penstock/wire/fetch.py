@@ -33,7 +33,6 @@ from penstock.wire.primitives import (
 )
 from penstock.wire.produce import NodeEndpoint, encode_endpoints_tag
 
-MIN_VERSION, MAX_VERSION = 4, 18
 UNKNOWN_HIGH_WATERMARK = (1 << 63) - 1
 
 

@@ -32,8 +32,6 @@ from penstock.wire.primitives import (
     uvarint,
 )
 
-MIN_VERSION, MAX_VERSION = 0, 13
-
 # (node id, host, port, rack)
 NodeEndpoint = tuple[int, str, int, str | None]
 # (partition, start, end of the record bytes in the request's buffer; -1, -1 for null)

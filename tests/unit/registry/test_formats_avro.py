@@ -226,7 +226,7 @@ def test_a_bad_reference_is_named() -> None:
         ('["int","int"]', "Duplicate in union: int"),
         ('["int",["string"]]', "Nested union"),
         ('[{"type":"array","items":"int"},{"type":"array","items":"long"}]', "Duplicate in union: array"),
-        ('{"type":"int","x":NaN}', "NaN is no JSON number"),
+        ('{"type":"int","x":NaN}', "NaN is not a JSON number"),
         ('{"type":"int","x":1e999}', "too large"),
         ('{"type":"int","x":' + "9" * 5000 + "}", "too large"),
         ('{"type":"int","x":"\\ud800"}', "surrogate"),

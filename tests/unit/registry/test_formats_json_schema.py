@@ -92,7 +92,7 @@ def test_the_stored_text_is_compact_and_keeps_the_order_of_keys(given: str, stor
         ('{"$ref":"#/definitions/nope"}', "'#/definitions/nope' leads nowhere"),
         ('{"properties":{"a":{"$ref":"other.json"}}}', "'other.json' leads nowhere"),
         ('{"$ref":"http://example.com/never/fetched.json"}', "leads nowhere"),
-        ('{"$ref":"#/title","title":"x"}', "no schema"),
+        ('{"$ref":"#/title","title":"x"}', "not a schema"),
         ('{"$ref":"http://[bad"}', "."),
         ('{"$id":"http://[bad"}', "URI"),
         ('{"x":NaN}', "NaN"),

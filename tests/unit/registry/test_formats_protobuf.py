@@ -272,7 +272,7 @@ def test_what_is_no_protobuf_schema_is_refused_with_protocs_reason(text: str, me
 def test_hostile_descriptors_are_refused() -> None:
     file = descriptor_pb2.FileDescriptorProto(syntax="proto3")
     bad = file.message_type.add(name="M; message Evil {}")
-    with pytest.raises(InvalidSchema, match="no Protobuf name"):
+    with pytest.raises(InvalidSchema, match="not a Protobuf name"):
         proto(base64.b64encode(file.SerializeToString()).decode())
     bad.name = "M"
     bad.field.add(name="x", number=1, type=5, oneof_index=7)

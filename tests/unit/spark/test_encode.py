@@ -287,7 +287,7 @@ def test_rows_are_written_with_a_schema_that_is_given() -> None:
         row | {"more": None},
         row | {"n": None, "more": None},
     ]
-    with pytest.raises(BadRow, match="'e' is 'C', which is none of the symbols of E"):
+    with pytest.raises(BadRow, match="'e' is 'C', which is not a symbol of E"):
         avro(kind, row | {"e": "C"}, schema=schema)
     with pytest.raises(NotTyped, match="has no field x"):
         avro(struct(x=T.LongType()), schema=schema)

@@ -134,7 +134,7 @@ def test_a_wrong_option_is_refused_with_its_reason(options: dict[str, str], told
 def test_what_to_read_must_be_said() -> None:
     with pytest.raises(BadOption, match="one of the options subscribe, subscribePattern and assign"):
         parse_source_options({"kafka.bootstrap.servers": "x:1"}, streaming=None)
-    with pytest.raises(BadOption, match="is no regular expression"):
+    with pytest.raises(BadOption, match="is not a regular expression"):
         parse_source_options({"kafka.bootstrap.servers": "x:1", "subscribePattern": "a("}, streaming=None)
     with pytest.raises(BadOption, match="subscribePattern is empty"):
         parse_source_options({"kafka.bootstrap.servers": "x:1", "subscribePattern": " "}, streaming=None)

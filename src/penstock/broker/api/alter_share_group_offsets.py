@@ -58,7 +58,7 @@ async def _topic(broker: ShareAdminParts, group_id: str, asked: Message) -> Mess
             if topic is None:
                 raise UnknownTopicOrPartition(f"topic {asked.topic_name} does not exist")
             if one.start_offset < 0:
-                raise InvalidRequest(f"{one.start_offset} is no offset")
+                raise InvalidRequest(f"{one.start_offset} is not an offset")
             key = SharePartitionKey(group_id, topic_id, one.partition_index)
             await share_admin.begin_at(broker, key, one.start_offset)
         except ApiError as failure:

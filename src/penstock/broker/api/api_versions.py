@@ -29,7 +29,7 @@ def handle(broker: HasImage, context: RequestContext, request: Message) -> Messa
     if context.version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
-                raise InvalidRequest(f"{text!r} is no name or version of client software")
+                raise InvalidRequest(f"{text!r} is not a name or version of client software")
     return Message(
         error_code=0,
         api_keys=[_row(APIS[key]) for key in sorted(APIS)],

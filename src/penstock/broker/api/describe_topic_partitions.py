@@ -45,7 +45,7 @@ def handle(broker: DescribeTopicPartitionsParts, context: RequestContext, reques
             break
         topic = image.topics.get(name)
         if topic is None:
-            # A cursor may name a topic that is gone: that is no error of who continues from there.
+            # A cursor may name a topic that is gone: that is not an error of who continues from there.
             if cursor is None or name != cursor.topic_name:
                 topics.append(_failed(name, why_unknown(name)))
             continue

@@ -3,7 +3,7 @@
 1  unclean elections (KIP-460)   2  flexible
 
 The preferred leader of each partition, or where it has none a leader that is not in sync. Null topics are all
-partitions, of which only those are told that had to change. Any broker takes it, the controller decides.
+partitions, of which only those that had to change are reported. Any broker takes it, the controller decides.
 """
 
 from __future__ import annotations

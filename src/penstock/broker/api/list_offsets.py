@@ -120,7 +120,7 @@ def _find(partition: Partition, timestamp: int, request: Message, search: Search
     if search is None or search.partition is not partition:
         raise NotLeaderOrFollower("this broker became the leader while the offset was looked up")
     found = search.result()
-    # What a reader may not read yet, it is not told of.
+    # Offsets that a reader may not read yet are not returned.
     if found is None or found.offset >= bound:
         if request.replica_id == CONSUMER:
             partition.check_end_is_known()

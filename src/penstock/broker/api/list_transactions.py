@@ -2,7 +2,7 @@
 
 1  only those that run longer than a duration (KIP-994)   2  only ids that match a pattern (KIP-1152)
 
-Lists the transactional ids that this broker coordinates. A state that does not exist is told as unknown.
+Lists the transactional ids that this broker coordinates. A state that does not exist is returned as unknown.
 """
 
 from __future__ import annotations

@@ -266,6 +266,6 @@ class Peers:
 
 
 def _retrieve(task: asyncio.Task[PeerConnection]) -> None:
-    """The error is for whoever waits; without this it would be told once more as never retrieved."""
+    """The error is for whoever waits; without this asyncio would log it again as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""The coordinators of a broker: one host for each kind of state, told of new images and of the end."""
+"""The coordinators of a broker: one host for each kind of state, notified of new images and of the end."""
 
 from __future__ import annotations
 

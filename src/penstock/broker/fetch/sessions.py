@@ -20,7 +20,6 @@ from penstock.wire.fetch import FetchPartition, FetchPartitionResult, FetchReque
 if TYPE_CHECKING:
     from penstock.broker.follower_sessions import FollowerSession
 
-NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1

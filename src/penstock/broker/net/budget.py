@@ -36,7 +36,7 @@ class Budget:
         self.used += amount
 
     def request(self, borrower: Borrower) -> bool:
-        """Whether `borrower` may charge for the rest of its frame now; if not, it is told by `granted`."""
+        """Whether `borrower` may charge for the rest of its frame now; if not, `granted` is called later."""
         if self.used < self.limit or borrower is self._overdraft:
             return True
         if self._overdraft is None:

@@ -1,6 +1,6 @@
 """From the bytes of a request to the bytes of its answer: header, lookup, handler, encoding, errors.
 
-Bytes that are no request raise WireError, and cost the client its connection. A handler that fails
+Bytes that are not a request raise WireError, and cost the client its connection. A handler that fails
 unexpectedly is answered with UNKNOWN_SERVER_ERROR, and logged: it costs nobody else anything.
 """
 

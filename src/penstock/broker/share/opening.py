@@ -45,7 +45,7 @@ class Opening:
     async def prepare(
         self, group_id: str, wanted: Iterable[tuple[UUID, int]], patience_s: float = PATIENCE_S
     ) -> None:
-        """Before `Sharing.find`, which tells the errors. What is not read in time is found later."""
+        """Before `Sharing.find`, which reports the errors. What is not read in time is found later."""
         if self._broker.membership is None:
             return
         waiting = []

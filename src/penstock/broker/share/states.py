@@ -1,6 +1,6 @@
 """The state of share partitions as their leaders reach it: with its coordinator, here or at another broker.
 
-Here it is a call, as for a broker alone. Elsewhere it is a request (keys 83 to 87), and a coordinator that is
+Here it is a call, as on a single broker. Elsewhere it is a request (keys 83 to 87), and a coordinator that is
 moving is waited for: what a member has acknowledged would else be delivered once more, after its locks' time.
 The changes of one share partition are written in the order in which they were made.
 """

@@ -174,5 +174,5 @@ def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     except (ValueError, TypeError) as error:
         raise CommandFailed(f"{path} has no key that can be read.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CommandFailed(f"{path} is not a key of `penstock certs`: it is no elliptic-curve key.")
+        raise CommandFailed(f"{path} is not a key of `penstock certs`: it is not an elliptic-curve key.")
     return key

@@ -16,7 +16,7 @@ def access_options(what: str, others: str) -> Options:
             "--auth-file",
             metavar="FILE",
             type=FILE,
-            help="Who may use it: `name: password, role`, one a line; see `penstock users hash`.",
+            help="File of users, one per line: `name: password, role`; see `penstock users hash`.",
         ),
         click.option(
             "--jwks",

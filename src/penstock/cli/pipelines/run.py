@@ -78,7 +78,7 @@ _JVM_GONE_SECONDS = 30.0
     "--metrics-auth-file",
     metavar="FILE",
     type=FILE,
-    help="Who may read the metrics: `name: password`, one a line; see `penstock users hash`.",
+    help="File of users who may read the metrics, one per line: `name: password`; see `penstock users hash`.",
 )
 @click.option(
     "--metrics-tls-cert",

@@ -68,7 +68,7 @@ class IncomingRecord(Protocol):
 
 def unescape(text: str) -> bytes:
     r"""The bytes that `text` names with \t \n \r \0 \\ and \xNN."""
-    out = bytearray()  # words of the command line that are no UTF-8 keep their bytes
+    out = bytearray()  # words of the command line that are not UTF-8 keep their bytes
     position = 0
     for match in _ESCAPE.finditer(text):
         out += text[position : match.start()].encode(errors="surrogateescape")
@@ -119,7 +119,7 @@ def _decode_json(line: bytes, json_parts: frozenset[str]) -> OutgoingRecord:
     if not isinstance(fields, dict):
         raise BadRecord('not a JSON object such as {"key": "k", "value": "v"}')
     known = {"key", "value", "key_base64", "value_base64", "headers", "partition", "timestamp"}
-    # What consume adds is no field of a new record, and is skipped.
+    # What consume adds is not a field of a new record, and is skipped.
     unknown = fields.keys() - known - _OF_CONSUME
     if unknown:
         raise BadRecord(f"unknown field '{min(unknown)}' (known: {', '.join(sorted(known))})")
@@ -151,7 +151,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise BadRecord(f"{text[:40]!r} has half of a surrogate pair, which is no text") from error
+        raise BadRecord(f"{text[:40]!r} has half of a surrogate pair, which is not text") from error
 
 
 def _json_headers(value: Any) -> Headers:

@@ -90,11 +90,11 @@ def read_export(source: str) -> Exported:
             elif kind == "end":
                 end = line["schemas"]
             else:
-                raise CommandFailed(f"{where}: '{kind}' is no kind of line that an export has.")
+                raise CommandFailed(f"{where}: '{kind}' is not a kind of line in an export.")
         except KeyError as error:
             raise CommandFailed(f"{where}: there is no {error}.") from None
     if header is None:
-        raise CommandFailed(f"{source} is no export of `penstock schemas export`.")
+        raise CommandFailed(f"{source} is not the output of `penstock schemas export`.")
     if end != len(found.schemas):
         raise CommandFailed(f"{source} is cut off: it has {len(found.schemas)} schemas of {end or 'some'}.")
     return found

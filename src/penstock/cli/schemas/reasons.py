@@ -91,7 +91,7 @@ def measure(subject: str, verdict: Verdict) -> str:
 def incompatible(
     client: RegistryClient, subject: str, body: dict[str, Any], error: Refused, file: str
 ) -> CommandFailed:
-    """A registration that was refused with 409: the reasons are told, the failure is what to raise."""
+    """A registration that was refused with 409: the reasons are printed, the failure is what to raise."""
     messages = client.compatibility(subject, body) or [error.message]
     verdict = take_apart(messages, body["schema"])
     tell(verdict)

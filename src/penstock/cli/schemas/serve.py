@@ -69,7 +69,7 @@ def registry(
     bootstrap, client = client_of(bootstrap, client_config, client_settings)
     parent = None
     if from_parent:
-        # `penstock up` tells the address when its broker has one, and closes the pipe when it is gone.
+        # `penstock up` writes the address when its broker has one, and closes the pipe when it is gone.
         parent = sys.stdin.fileno()
         told = os.read(parent, 4096).decode().strip()
         if not told:

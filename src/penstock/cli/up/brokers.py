@@ -1,6 +1,6 @@
 """`penstock up --brokers N`: ZooKeeper, N brokers, a registry and Connect, as children of this process.
 
-They start at the same time, are started again when they end by themselves, and stop in order: registry
+They start at the same time, are restarted when they end on their own, and stop in order: registry
 and Connect, the brokers, ZooKeeper. If this process is killed, the kernel ends them.
 """
 
@@ -50,7 +50,7 @@ class ChildFailed(PenstockError):
 class BrokerProcess:
     """One broker as a child. Its port stays the same when it is started again.
 
-    With `config_file` its settings are written there: they have secrets, which are no arguments of a process.
+    With `config_file` its settings are written there: they have secrets, which must not be in its arguments.
     """
 
     def __init__(

@@ -135,7 +135,7 @@ def encoder(avro: Any, schema: Schema) -> Callable[[Any], bytes]:
     try:
         parsed = fastavro.parse_schema(avro)
     except Exception as error:  # fastavro has several that share no base
-        raise DataError(f"the schema is no Avro schema: {error}") from error
+        raise DataError(f"the schema is not an Avro schema: {error}") from error
 
     def encode(value: Any) -> bytes:
         out = io.BytesIO()

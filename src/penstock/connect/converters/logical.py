@@ -43,7 +43,7 @@ def from_number(schema: Schema, value: Any) -> Any:
             return (_EPOCH + datetime.timedelta(milliseconds=value)).time()
         return _EPOCH + datetime.timedelta(milliseconds=value)
     except (OverflowError, TypeError, ValueError) as error:
-        raise DataError(f"{value!r} is no {schema.name}: {error}") from error
+        raise DataError(f"{value!r} is not of type {schema.name}: {error}") from error
 
 
 def millis(value: datetime.datetime) -> int:

@@ -191,7 +191,7 @@ class Api:
                 break
         if size > self._max_body_bytes:
             raise RestError(
-                413, f"The request body has more than the {self._max_body_bytes} bytes that are taken"
+                413, f"The request body has more than the {self._max_body_bytes} bytes that are allowed"
             )
         return b"".join(parts)
 

@@ -39,7 +39,6 @@ class SourceRunner:
         self._settings = parse(COMMON + SOURCE, self._config)
         plugin = plugins.connector(self._config["connector.class"])
         assert issubclass(plugin, SourceConnector)
-        self._plugin = plugin
         self._task: SourceTask = plugin.task_class()
         self._failures: list[Any] = []
         self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}

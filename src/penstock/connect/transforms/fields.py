@@ -191,7 +191,7 @@ class HoistField(PartTransform):
 class Flatten(PartTransform):
     """Nested structs as one, with the names joined by `delimiter`."""
 
-    fields = (Field("delimiter", default=".", doc="What is between the names."),)
+    fields = (Field("delimiter", default=".", doc="The separator between the names."),)
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         flat: dict[str, Any] = {}

@@ -194,7 +194,7 @@ class ClassicGroup(Group):
     # waiting requests
 
     def await_join(self, member: ClassicMember, token: Any, out: Outcome) -> None:
-        """Only the last JoinGroup of a member waits. An older one, which its client has given up, is told."""
+        """Only the last JoinGroup of a member waits. An older one, which its client gave up, is answered."""
         if member.join_token is None:
             self.awaiting_join += 1
         elif member.join_token is not token:
@@ -222,7 +222,7 @@ class ClassicGroup(Group):
         return True
 
     def join_answer(self, member_id: str, *, skip_assignment: bool = False) -> Message:
-        """The current generation, as JoinGroup reports it; the leader is also told the members."""
+        """The current generation, as JoinGroup reports it; the leader also gets the members."""
         return self._join_answer(member_id, self.leader, self.leader == member_id, skip_assignment)
 
     def join_answer_as_follower(self, member_id: str, leader: str | None) -> Message:

@@ -109,7 +109,7 @@ def left_answer(item: Message, code: int) -> Message:
 
 
 def describe(group: ClassicGroup) -> Message:
-    """Subscriptions and assignments are told of a stable group only: else they are those of no generation."""
+    """Returns subscriptions and assignments of a stable group only: else they belong to no generation."""
     stable = group.state is STABLE
     return Message(
         error_code=0,

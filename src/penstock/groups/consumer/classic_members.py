@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members of a consumer group (migration, KIP-848).
 
-To such a member the epoch is a generation. It never waits: JoinGroup moves it one step, SyncGroup tells it
-what it has, and a heartbeat tells it to join again when there is a next step to take.
+To such a member the epoch is a generation. It never waits: JoinGroup moves it one step, SyncGroup returns
+what it has, and a heartbeat asks it to join again when there is a next step to take.
 """
 
 from __future__ import annotations

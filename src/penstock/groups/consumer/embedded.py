@@ -49,7 +49,7 @@ def subscription_version(raw: bytes) -> int:
 
 
 def read_assignment(raw: bytes) -> ByName:
-    """No bytes at all are no partitions: a member that has not been assigned any yet."""
+    """No bytes at all mean no partitions: a member that has not been assigned any yet."""
     if not raw:
         return {}
     try:

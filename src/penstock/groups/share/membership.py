@@ -2,7 +2,7 @@
 
 A share group has no partitions to hand over from one member to another: a member is given its target
 assignment as soon as there is one. What a member has in flight is the business of `partition.py`; that a
-member is gone is told to the host by a `MemberGone`.
+member is gone is reported to the host by a `MemberGone`.
 """
 
 from __future__ import annotations

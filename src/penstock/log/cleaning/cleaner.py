@@ -29,7 +29,6 @@ class CleanedGroup:
     old_base_offsets: tuple[int, ...]
     new_base_offset: int
     old_size: int
-    new_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ class _Cleaner:
         self.bytes_read += old_size
         self.bytes_written += target.size
         bases = tuple(segment.base_offset for segment in group)
-        return CleanedGroup(bases, bases[0], old_size, target.size)
+        return CleanedGroup(bases, bases[0], old_size)
 
     def clean_into(
         self, target: CleanedSegment, segment: SegmentFacts, transactions: CleanedTransactions

@@ -131,7 +131,7 @@ def rewrite_expired(job: StrictJob, fs: Fs = REAL_FS) -> StrictResult:
                 found, gone = _rewrite(job, segment, fs)
                 if gone:
                     removed += gone
-                    groups.append(CleanedGroup((base,), base, segment.size, found.size))
+                    groups.append(CleanedGroup((base,), base, segment.size))
                 else:
                     discard_cleaned(job.directory, base, fs)
                     found = found._replace(size=segment.size)

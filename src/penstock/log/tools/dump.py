@@ -33,7 +33,7 @@ _PASSING = (".cleaned", ".swap", ".deleted")
 
 
 class DumpError(PenstockError):
-    """A file that is not what its name says; tells the file and what is wrong with it."""
+    """A file that is not what its name says; names the file and what is wrong with it."""
 
 
 def dump_file(path: str, *, records: bool = False, deep: bool = False, fs: Fs = REAL_FS) -> Iterator[Row]:
@@ -128,7 +128,7 @@ def _entries(path: str, layout: struct.Struct, fs: Fs) -> Iterator[tuple[int, tu
     for number, entry in enumerate(layout.iter_unpack(data[:whole])):
         yield number * layout.size, entry
     if whole != len(data):
-        raise DumpError(f"{path} at position {whole}: {len(data) - whole} bytes are no whole entry")
+        raise DumpError(f"{path} at position {whole}: {len(data) - whole} bytes are not a whole entry")
 
 
 def _base_offset(path: str) -> int:
@@ -229,5 +229,5 @@ _BY_NAME: dict[str, Callable[[str, Fs], Iterator[Row]]] = {
 
 
 def _readable(key: str) -> str:
-    """A header's key may be any bytes; those that are no text are shown as \\x."""
+    """A header's key may be any bytes; those that are not text are shown as \\x."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -150,7 +150,7 @@ def verify_partition(
     progress: Progress = _no_progress,
     transaction_version: int | None = None,
 ) -> PartitionReport:
-    """Check one partition. A list of segments that changed under the reader is no problem of the log."""
+    """Check one partition. A list of segments that changed under the reader is not a problem of the log."""
     attempt = 0
     while True:
         attempt += 1

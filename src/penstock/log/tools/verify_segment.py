@@ -247,7 +247,7 @@ class SegmentCheck:
         size = layout.ENTRY.size
         if len(data) % size and not self.is_active:
             self.problem(
-                len(data) - len(data) % size, f"{len(data)} bytes are no multiple of {size}", REBUILD, path
+                len(data) - len(data) % size, f"{len(data)} bytes are not a multiple of {size}", REBUILD, path
             )
         entries: list[tuple[int, int]] = list(layout.ENTRY.iter_unpack(data[: len(data) - len(data) % size]))
         while self.is_active and entries and entries[-1] == (0, 0):
@@ -259,7 +259,7 @@ class SegmentCheck:
         data, path = self.txn_data, self.txn_path
         if len(data) % size:
             self.problem(
-                len(data) - len(data) % size, f"{len(data)} bytes are no multiple of {size}", REBUILD, path
+                len(data) - len(data) % size, f"{len(data)} bytes are not a multiple of {size}", REBUILD, path
             )
         whole = data[: len(data) - len(data) % size]
         for number, (version, producer_id, first, last, stable) in enumerate(

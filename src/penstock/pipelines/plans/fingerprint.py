@@ -59,7 +59,7 @@ class PlanNode:
     children: tuple[PlanNode, ...] = ()
     source: tuple[str, Mapping[str, str]] | None = None
     table: str = ""
-    """What a leaf that is no stream reads."""
+    """What a leaf that is not a stream reads."""
     detail: Mapping[str, object] = field(default_factory=dict)
     """Its fields: `Expression`s, tuples of them, and texts of all else."""
     ids: tuple[tuple[int, str], ...] = ()

@@ -1,7 +1,7 @@
 """Reads logical plans out of Spark's JVM: as PlanNodes for `fingerprint` and `lineage`, and which tables they
 read.
 
-Spark tells a plan as JSON, with null for each field that it has no JSON for; those are asked for one by one.
+Spark gives a plan as JSON, with null for each field that it has no JSON for; those are asked for one by one.
 """
 
 from __future__ import annotations

@@ -59,11 +59,11 @@ def parse(
     and nothing else.
     """
     if strict and len(text) > MAX_CHARS:
-        raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are taken")
+        raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are allowed")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidSchema("The schema holds half of a surrogate pair, which is no character") from None
+        raise InvalidSchema("The schema holds half of a surrogate pair, which is not a character") from None
     parser = _parser(schema_type)
     try:
         return parser(text, tuple(references), strict and (validate_new or schema_type != "AVRO"))

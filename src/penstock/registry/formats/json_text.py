@@ -41,7 +41,7 @@ def load(text: str, *, comments: bool = False, decimals: bool = False) -> Any:
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError:
-            raise InvalidSchema("The JSON holds half of a surrogate pair, which is no character") from None
+            raise InvalidSchema("The JSON holds half of a surrogate pair, which is not a character") from None
     return value
 
 
@@ -52,7 +52,7 @@ def _loads(text: str, decimals: bool) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:

@@ -29,7 +29,7 @@ class Words(NamedTuple):
 
 
 class InvalidSchema(PenstockError):
-    """The text is no schema of its type, or does not fit its references."""
+    """The text is not a schema of its type, or does not fit its references."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

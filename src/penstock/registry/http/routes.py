@@ -63,7 +63,7 @@ ROUTES = (
           "The ids of schemas that refer to a version.", subjects.referenced_by, ("deleted", *PAGE)),
     Route("GET", "/schemas", "List schemas.", schemas.listing,
           ("subjectPrefix", "aliases", "deleted", "latestOnly", "ruleType", *PAGE)),
-    Route("GET", "/schemas/types", "The types of schemas that are taken.", schemas.types),
+    Route("GET", "/schemas/types", "The supported schema types.", schemas.types),
     Route("GET", "/schemas/ids/{id}", "The schema of an id.", schemas.by_id,
           ("subject", "format", "referenceFormat", "fetchMaxId")),
     Route("GET", "/schemas/ids/{id}/schema", "The text of an id.", schemas.text_by_id, ("subject", "format")),

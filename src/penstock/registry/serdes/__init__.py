@@ -126,4 +126,4 @@ class Encoder:
         except RecursionError:
             raise Unencodable("it is nested too deeply") from None
         except UnicodeEncodeError:
-            raise Unencodable("it holds half of a surrogate pair, which is no text") from None
+            raise Unencodable("it holds half of a surrogate pair, which is not text") from None

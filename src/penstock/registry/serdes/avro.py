@@ -185,7 +185,7 @@ class AvroJson:
             if len(reasons) == 1:
                 raise reasons[0][1]
             names = " or ".join(branch for branch, _, _ in takes)
-            raise Unencodable(f"{shown(value)} is no {names}")
+            raise Unencodable(f"{shown(value)} is not of type {names}")
 
         # What is printed comes first, so that it is taken back as it was.
         ways = (tagged, plain) if several else (plain, tagged)
@@ -248,7 +248,7 @@ def _enum(schema: Enum) -> Convert:
 
     def take(value: Any) -> Any:
         if value not in symbols if isinstance(value, str) else True:
-            raise Unencodable(f"{shown(value)} is none of the symbols of {schema.name.full}")
+            raise Unencodable(f"{shown(value)} is not a symbol of {schema.name.full}")
         return value
 
     return take
@@ -284,12 +284,12 @@ def _primitive(schema: Primitive | Fixed) -> Convert:
                     value = value.encode("iso-8859-1")
                 except UnicodeEncodeError:
                     raise Unencodable(
-                        f"{shown(value)} has characters beyond U+00FF: these are no bytes"
+                        f"{shown(value)} has characters beyond U+00FF: these are not bytes"
                     ) from None
             if isinstance(value, bytes) and size in (None, len(value)):
                 return value
             if isinstance(value, bytes):
                 raise Unencodable(f"{len(value)} bytes, where {size} are wanted")
-        raise Unencodable(f"{shown(value)} is no {kind}")
+        raise Unencodable(f"{shown(value)} is not of type {kind}")
 
     return take

@@ -117,7 +117,7 @@ def _from_text(what: str, convert: Callable[[str], int]) -> Convert:
         try:
             return convert(value)
         except ValueError:
-            raise Unencodable(f"{shown(value)} is no {what}, nor a number") from None
+            raise Unencodable(f"{shown(value)} is neither a {what} nor a number") from None
 
     return from_text
 
@@ -133,4 +133,4 @@ def _decimal_bytes(value: Any, scale: int, size: int | None) -> Any:
         length = size or max(1, (whole + (whole < 0)).bit_length() // 8 + 1)
         return whole.to_bytes(length, "big", signed=True)
     except (InvalidOperation, OverflowError, ValueError):
-        raise Unencodable(f"{shown(value)} is no decimal number that fits") from None
+        raise Unencodable(f"{shown(value)} is not a decimal number that fits") from None

@@ -73,7 +73,7 @@ def read(message: Message, payload: bytes | memoryview) -> Message:
         message.ParseFromString(bytes(payload))
     except (DecodeError, RuntimeError) as error:
         name = message.DESCRIPTOR.full_name
-        raise Undecodable(f"its {len(payload)} bytes are no {name}: {error}") from None
+        raise Undecodable(f"its {len(payload)} bytes are not a {name}: {error}") from None
     return message
 
 
@@ -105,5 +105,5 @@ class ProtobufJson:
         except json_format.ParseError as error:
             raise Unencodable(str(error)[:300]) from None
         except (EncodeError, ValueError, TypeError, AttributeError) as error:
-            raise Unencodable(f"it is no {name}: {str(error)[:300]}") from None
+            raise Unencodable(f"it is not of type {name}: {str(error)[:300]}") from None
         return write_indexes(self.messages.indexes_of(name)) + payload

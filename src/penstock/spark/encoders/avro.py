@@ -213,7 +213,7 @@ def _enum(schema: Enum, place: str) -> Encode:
         found = pc.index_in(array.cast(pa.string()), symbols)
         if found.null_count:
             wrong = array.filter(found.is_null())[0].as_py()
-            raise BadRow(f"'{place}' is '{wrong}', which is none of the symbols of {schema.name.full}")
+            raise BadRow(f"'{place}' is '{wrong}', which is not a symbol of {schema.name.full}")
         return [varints(zigzag(whole_numbers(found)))]
 
     return pieces

@@ -224,7 +224,7 @@ def _enum(field: FieldDescriptor, place: str) -> Encode:
         found = pc.index_in(array.cast(pa.string()), names)
         if found.null_count:
             wrong = array.filter(found.is_null())[0].as_py()
-            raise BadRow(f"'{place}' is '{wrong}', which is no value of {field.enum_type.full_name}")
+            raise BadRow(f"'{place}' is '{wrong}', which is not a value of {field.enum_type.full_name}")
         return [tag, varints(numbers[whole_numbers(found)].view(np.uint64))]
 
     return pieces

@@ -5,7 +5,7 @@ written rows and marks and left their transactions open ("prepared"). When all t
 driver commits what is prepared, provided that every mark of the earlier run was confirmed: else the batch is
 cut into other tasks than it was, and what they hold has partly been written.
 
-An open mark tells the producer's id and epoch, which is all that it takes to end its transaction. It was sent
+An open mark has the producer's id and epoch, which is all that it takes to end its transaction. It was sent
 after all rows had arrived. If the driver dies here, the next run finds marks of some more tasks, takes over
 the transactions of the rest, and does the same again.
 
@@ -50,7 +50,7 @@ class WhichBatch:
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     which: WhichBatch | None
     task: int
@@ -116,7 +116,8 @@ def _end(
 def batch_changed(which: WhichBatch, how: str) -> BatchChanged:
     return BatchChanged(
         f"batch {which.batch} of query {which.query} was written in part before the query was restarted, and"
-        f" is cut into other tasks now: {how}. To go on without loss or doubles, run it with what it had then"
-        " (the same code, and source options such as minPartitions), and change that after this batch. If"
-        " nothing was changed, and rows differ by themselves (rand() or uuid() as key), set rerunCheck=off"
+        f" is cut into other tasks now: {how}. To continue without loss or duplicates, run it with"
+        " what it had then (the same code, and source options such as minPartitions), and change that after"
+        " this batch. If"
+        " nothing was changed, and rows differ on each run (rand() or uuid() as key), set rerunCheck=off"
     )

@@ -174,7 +174,7 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
     """For `df.write`: what Spark's Kafka sink refuses is refused."""
     if overwrite:
         raise BadOption(
-            "Save mode Overwrite not allowed for topics: records cannot be taken back. Use mode append"
+            "Save mode Overwrite not allowed for topics: written records cannot be removed. Use mode append"
         )
     return SinkBatchWriter(parse_sink_options(schema, options, streaming=False))
 

@@ -129,4 +129,4 @@ def _other_magic(magic: int, offset: int) -> UnsupportedForMessageFormat | Corru
             f"the records at offset {offset} are in format {magic}, from before Kafka 0.11, "
             "which is not supported: copy the topic with a current producer"
         )
-    return CorruptMessage(f"the bytes at offset {offset} say magic {magic}: they are no record batch")
+    return CorruptMessage(f"the bytes at offset {offset} say magic {magic}: they are not a record batch")

@@ -43,7 +43,7 @@ def group_settings(options: SourceOptions) -> ClientSettings:
 
 
 class GroupProgress:
-    """The driver's side. `token` tells this reader from all others."""
+    """The driver's side. `token` distinguishes this reader from all others."""
 
     def __init__(
         self, options: SourceOptions, token: str, *, monotonic: Callable[[], float] = time.monotonic
@@ -116,7 +116,7 @@ class GroupProgress:
 
 
 def announce(options: SourceOptions, wanted: Range, token: str) -> None:
-    """The task's side: tells the reader the group of the query by committing where this range starts."""
+    """The task's side: passes the group of the query to the reader by committing where this range starts."""
     name = query_name()
     if name is None:
         return

@@ -233,7 +233,7 @@ def _subscription(given: _Given) -> Subscription:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise BadOption(f"subscribePattern={pattern} is no regular expression: {error}") from None
+        raise BadOption(f"subscribePattern={pattern} is not a regular expression: {error}") from None
     return Subscription(pattern=pattern)
 
 

@@ -65,7 +65,7 @@ def late_to_topic(
         "key",
         "value",
         with_origin(records, PREFIX).alias("headers"),
-        # A record without a time is no result, and is never late.
+        # A record without a time is not a result, and is never late.
         F.coalesce(F.unix_micros(closes), F.lit(_NEVER)).alias(_CLOSES),
     )
     write = batches_to_topics(options)

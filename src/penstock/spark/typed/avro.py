@@ -185,7 +185,7 @@ def _members(members: list[tuple[str, AvroType, Convert | None]]) -> Convert:
                     return name, convert
             elif type(value) is _PYTHON.get(branch.type):
                 return name, convert
-        # A writer's value that was no union: an enum is a string, a fixed type is bytes.
+        # A writer's value that was not a union: an enum is a string, a fixed type is bytes.
         other = "enum" if isinstance(value, str) else "fixed" if isinstance(value, bytes) else ""
         for name, branch, convert in members:
             if branch.type == other:

@@ -237,7 +237,7 @@ def _find_times(value: Any, kind: T.DataType, place: str, found: dict[str, bool]
 
 
 def _read_type(kind: T.DataType, arrow: pa.DataType, place: str, numbers: frozenset[str]) -> pa.DataType:
-    """What Arrow is told to read, of which `_finished` makes the column's type."""
+    """The types that Arrow reads, of which `_finished` makes the column's type."""
     if isinstance(kind, T.StructType):
         inside = [
             (each.name, _read_type(each.dataType, arrow.field(index).type, f"{place}.{each.name}", numbers))
@@ -366,7 +366,7 @@ class CsvReader:
         texts.cast(pa.string())  # or an error: not UTF-8
         data = _joined(texts)
         view = data.to_pybytes()
-        # Quotes are read one by one; and hexadecimal is no number to anyone but Arrow.
+        # Quotes are read one by one; and hexadecimal is not a number to anyone but Arrow.
         if any(bad in view for bad in (b'"', b"\r", b"\0")) or view.count(b"\n") != len(texts):
             raise Unfit
         if self._hexadecimal and (b"0x" in view or b"0X" in view):

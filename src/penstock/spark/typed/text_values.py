@@ -258,7 +258,7 @@ def _utf8(text: str, where: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Misfit(f"{where} has half a surrogate pair, which is no text") from None
+            raise Misfit(f"{where} has half a surrogate pair, which is not text") from None
     return text
 
 

@@ -208,7 +208,7 @@ class ClusterRights:
                 self._own = Brokers(ClientSettings.from_kafka(self._client))
             return self._own.any().request(api, message)
         except (ClientError, ApiError) as error:
-            raise Unavailable(f"the cluster does not answer who may do what: {error}") from error
+            raise Unavailable(f"the cluster cannot be asked for permissions: {error}") from error
 
     def login(self, name: str) -> tuple[ClientSettings, float]:
         """Settings that log in as the user by a token, and until when they do (monotonic)."""

@@ -161,7 +161,7 @@ class Record:
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Record | None:
-        """None for what is no record of ours; it is skipped."""
+        """None for what is not a record of ours; it is skipped."""
         try:
             data = None if value is None else json.loads(value)
             if key is None or not (data is None or isinstance(data, dict)):

@@ -102,7 +102,7 @@ class Options:
         except BadSyntax:
             found = None
         if found is None or not cursor.done:
-            raise Clash(f"{name}='{value}' is no length of time: write '10 seconds'", self.place(name))
+            raise Clash(f"{name}='{value}' is not a length of time: write '10 seconds'", self.place(name))
         return found.microseconds // 1000
 
     def _retention(self) -> int | None:
@@ -124,7 +124,7 @@ def parsed_types(columns: Iterable[Column], text: str) -> dict[str, DataType]:
             found[column.name] = from_words(column.type)
         except ValueError:
             place = Place.of(text, column.span[0]) if column.span[1] else None
-            raise Clash(f"`{column.type}` is no type", place) from None
+            raise Clash(f"`{column.type}` is not a type", place) from None
     return found
 
 

@@ -97,7 +97,7 @@ def implicit(topic: str, outside: Outside, place: Place | None = None) -> Relati
 def registered_columns(
     schema: RegisteredSchema, outside: Outside, place: Place | None = None, message: str | None = None
 ) -> tuple[Column, ...]:
-    """The columns that a value of this schema has; one called `value` if it is no record."""
+    """The columns that a value of this schema has; one called `value` if it is not a record."""
     from pyspark.sql.types import StructType
 
     kind = registered_type(schema, outside, place, message)

@@ -78,7 +78,7 @@ def from_words(text: str) -> DataType:
     tokens = [(name.replace("``", "`"), word, mark) for name, word, mark in _WORDS.findall(text)]
     kind, rest = _from_words(tokens)
     if rest:
-        raise ValueError(f"{text!r} is no type")
+        raise ValueError(f"{text!r} is not a type")
     return kind
 
 
@@ -135,7 +135,7 @@ def _from_words(tokens: _Tokens) -> tuple[DataType, _Tokens]:
         "VOID": T.NullType(),
     }
     if word not in simple:
-        raise ValueError(f"{word} is no type")
+        raise ValueError(f"{word} is not a type")
     return simple[word], rest
 
 

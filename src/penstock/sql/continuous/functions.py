@@ -30,13 +30,13 @@ def compiled(function: Function, place: Callable[[int], Place] | None = None) ->
     names = [each.name for each in function.parameters]
     for name in names:
         if not name.isidentifier():
-            raise Clash(f"the parameter `{name}` is no name in Python")
+            raise Clash(f"the parameter `{name}` is not a valid Python name")
     source, before = _source(function.name, names, body)
     try:
         code = compile(source, f"<function {function.name}>", "exec", dont_inherit=True)
     except SyntaxError as error:
         line = max(1, (error.lineno or 1) - before)
-        raise BadSyntax(f"the body of `{function.name}` is no Python: {error.msg} (line {line} of it)",
+        raise BadSyntax(f"the body of `{function.name}` is not valid Python: {error.msg} (line {line} of it)",
                         place(line) if place else None) from None  # fmt: skip
     space: dict[str, Any] = {"__name__": _MODULE}
     try:

@@ -400,7 +400,7 @@ class Refreshing:
                     self._refresh()
                     seen = now
                 self._stopping.wait(_LOOK_SECONDS)
-        except Exception as error:  # noqa: BLE001 - told by `error`, and tried again by who watches
+        except Exception as error:  # noqa: BLE001 - reported in `error`, and retried by the watcher
             self._error = error
 
     def _refresh(self) -> None:

@@ -67,7 +67,7 @@ class Froms(Words):
 
     @abstractmethod
     def expressions(self, start: int, end: int, ctes: frozenset[str], select: SelectDraft) -> None:
-        """Reads what is no relation."""
+        """Reads what is not a relation."""
 
     def relations(self, start: int, end: int, ctes: frozenset[str], select: SelectDraft) -> None:
         """`a [AS] x [, b] [JOIN c ON …] …`"""

@@ -197,7 +197,7 @@ class _Reader(Froms):
                 star = first
                 while star + 1 < after and self.tokens[star].names and self.is_symbol(star + 1, "."):
                     star += 2
-                # What follows it, but for EXCEPT, is no SQL, and Spark says so: `* FORM t`.
+                # What follows it, but for EXCEPT, is not SQL, and Spark says so: `* FORM t`.
                 if self.is_symbol(star, "*") and (star + 1 == after or self.word(star + 1) == "EXCEPT"):
                     written = self.text[slice(*self.span(first, star + 1))]
                     self.fail(first, f"FROM is missing: `{written}` are the columns of what it names")

@@ -18,7 +18,7 @@ Compute = Callable[[Relation, Sequence[Row], Query], Rows]
 def answer(
     query: Query, relation: Relation, tables: FollowedTables, compute: Compute, *, timeout: float = 30.0
 ) -> Rows | None:
-    """None where it is no pull query, or the table is of a kind that is not kept in memory."""
+    """None where it is not a pull query, or the table is of a kind that is not kept in memory."""
     if relation.kind != "table":
         return None
     columns = [(column.name, column.type) for column in relation.columns]

@@ -153,7 +153,7 @@ def _by_key(rows: pa.Table, relation: Relation, pull: Pull) -> dict[Key, list[Ro
 
 
 def _commit_file(path: str, table: DeltaTable) -> tuple[int, int] | None:
-    """Tells the commit of the table's version from one of the same number in a table that is made anew."""
+    """Tells the commit of the table's version from one of the same number in a recreated table."""
     try:
         found = os.stat(os.path.join(path, "_delta_log", f"{table.version():020}.json"))
     except OSError:

@@ -158,7 +158,7 @@ class RowReader:
         def from_json(key: bytes | None) -> Row:
             value = json.loads(key or b"{}")
             if not isinstance(value, dict):
-                raise ValueError("the key is no JSON object")
+                raise ValueError("the key is not a JSON object")
             told = [(each, convert, value.get(each)) for each, convert in converts]
             return {each: None if item is None else convert(_as_text(item)) for each, convert, item in told}
 

@@ -1,7 +1,7 @@
 """Which SELECTs are pull queries: those that fix the key of one table. Pure.
 
 `plan` takes the WHERE apart into conditions joined by AND. When each column of the table's key (but the
-bounds of a window) is told by `=` or IN, the rows can be looked up. Conditions that compare a column with a
+bounds of a window) is given by `=` or IN, the rows can be looked up. Conditions that compare a column with a
 literal, and projections that are columns, are carried out here; a query with anything else in it is not
 `plain`: its rows are looked up by the key, and Spark computes the query, as it is, over these few rows.
 
@@ -136,7 +136,7 @@ def _only(select: exp.Select, *clauses: str) -> bool:
 
 
 def _limit(select: exp.Select) -> int | None:
-    """-1 for one that is no number."""
+    """-1 for one that is not a number."""
     limit = select.args.get("limit")
     if limit is None:
         return None

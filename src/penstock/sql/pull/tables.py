@@ -329,7 +329,7 @@ class FollowedTables:
                     "auto.offset.reset": "earliest",
                     "isolation.level": "read_committed",
                     "enable.partition.eof": True,
-                    # librdkafka tells the end of a partition, which is past the mark of a transaction that no
+                    # librdkafka gives the end of a partition, which is past the mark of a transaction that no
                     # record shows of, only with the next answer, though it be empty: lookups wait for it.
                     "fetch.wait.max.ms": _FETCH_WAIT_MS,
                     "fetch.error.backoff.ms": 50,

@@ -435,7 +435,7 @@ def _request(body: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise HttpError(400, "BadRequest", f"the body is no JSON: {error}") from None
+        raise HttpError(400, "BadRequest", f"the body is not JSON: {error}") from None
     if not isinstance(value, dict) or not isinstance(value.get("sql"), str):
         raise HttpError(
             400, "BadRequest", 'the body must be {"sql": "…", "properties": {…}, "variables": {…}}'

@@ -136,7 +136,7 @@ class Leading:
             return is_known()
         deadline = self._loop.time() + timeout
         while not is_known() and self._loop.time() < deadline:
-            # Looked at now and then, too: that another one leads is not told here.
+            # Looked at now and then, too: this server is not notified that another one leads.
             try:
                 async with asyncio.timeout(min(0.1, timeout)), self._news:
                     await self._news.wait()
@@ -252,7 +252,7 @@ async def _serve(
                 ends: list[asyncio.Future[Any]] = [waiting, serving, following]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 if following.done() and (error := following.exception()) is not None:
-                    failures.append(f"the queries cannot be taken over: {error}")
+                    failures.append(f"this server cannot take over the queries: {error}")
                 waiting.cancel()
         except (PenstockError, OSError, RuntimeError) as error:
             failures.append(str(error))

@@ -140,7 +140,7 @@ class Script:
 
     def _send(self, result: Rows, put: Callable[[bytes], None]) -> None:
         with self._opened(result) as rows:
-            # What is wrong with rows that have to be computed is told in place of the columns.
+            # What is wrong with rows that have to be computed is sent in place of the columns.
             rows = rows if result.live else _begun(rows)
             put(
                 line(

@@ -83,7 +83,7 @@ class Session:
             except ValueError:
                 line = None
             if not isinstance(line, dict):
-                raise Unreachable(f"what answers at {self.url} is no SQL server (HTTP {answer.status_code})")
+                raise Unreachable(f"the server at {self.url} is not a SQL server (HTTP {answer.status_code})")
             self._keep(line)
             yield line
 
@@ -104,7 +104,7 @@ class Session:
         except httpx.TransportError as error:
             raise Unreachable(self._told(error)) from error
         except ValueError:
-            raise Unreachable(f"what answers at {self.url} is no SQL server") from None
+            raise Unreachable(f"the server at {self.url} is not a SQL server") from None
 
     def _told(self, error: Exception) -> str:
         return (

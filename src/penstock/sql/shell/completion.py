@@ -23,7 +23,7 @@ _OWN_COLUMNS = ("__key", "__partition", "__offset", "__timestamp", "__headers")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the server has told."""
+    """What the server has returned."""
 
     relations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Their columns, by name."""

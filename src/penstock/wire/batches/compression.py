@@ -161,7 +161,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
     while rest:  # one turn for each frame
         frame = lz4.frame.LZ4FrameDecompressor()
         while not frame.eof:
-            # The library allocates what it is told it may fill, so it is told in steps.
+            # The library allocates as much as it may fill, so the limit grows in steps.
             step = min(left + 1, max(_STEP, 2 * len(data)))
             try:
                 part: bytes = frame.decompress(rest, max_length=step)

@@ -191,7 +191,7 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, bytes | 
         if key is None:
             raise InvalidRecord("a header has no key")
         value, pos = _nullable(data, pos, end)
-        # Kafka takes any bytes for a key. Those that are no UTF-8 are kept, and written back as they were.
+        # Kafka takes any bytes for a key. Those that are not UTF-8 are kept, and written back as they were.
         found.append((key.decode("utf-8", "surrogateescape"), value))
     return tuple(found), pos
 

@@ -1,4 +1,4 @@
-"""The operations a client may do, as bits, where an answer tells them. Without ACLs that is all of them."""
+"""The operations a client may do, as bits, where a response has them. Without ACLs that is all of them."""
 
 from __future__ import annotations
 

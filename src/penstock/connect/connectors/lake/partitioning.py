@@ -83,7 +83,7 @@ def strftime_of(pattern: str) -> str:
             word = next((each for each in _LETTERS if part.startswith(each)), None)
             if word is None and part[0].isalpha():
                 raise ValueError(
-                    f"{part!r} is no date pattern: use YYYY, MM, dd, HH, mm, and quotes for text"
+                    f"{part!r} is not a date pattern: use YYYY, MM, dd, HH, mm, and quotes for text"
                 )
             out.append(_LETTERS[word] if word else part[0].replace("%", "%%"))
             part = part[len(word or part[0]) :]
@@ -101,13 +101,13 @@ def time_of(record: SinkRecord, settings: Mapping[str, Any]) -> int:
         try:
             value = datetime.datetime.fromisoformat(value)
         except ValueError as error:
-            raise DataError(f"the field {settings['timestamp.field']} is no timestamp: {error}") from error
+            raise DataError(f"the field {settings['timestamp.field']} is not a timestamp: {error}") from error
     if isinstance(value, datetime.datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
         return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise DataError(f"the field {settings['timestamp.field']} is no timestamp: {value!r}")
+    raise DataError(f"the field {settings['timestamp.field']} is not a timestamp: {value!r}")
 
 
 def _field(record: SinkRecord, path: str) -> Any:

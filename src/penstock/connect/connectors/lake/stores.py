@@ -48,7 +48,7 @@ class Store:
             self.filesystem: Any = fs.S3FileSystem(**options)
         elif "://" in url and not url.startswith("file://"):
             raise ConnectError(
-                f"{url} is no place for files: use a directory, file:///path or s3://bucket/prefix"
+                f"{url} is not a location for files: use a directory, file:///path or s3://bucket/prefix"
             )
         else:
             self._root = os.path.abspath(url.removeprefix("file://"))

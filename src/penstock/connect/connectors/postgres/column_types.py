@@ -148,7 +148,7 @@ _EXACT = decimal.Context(prec=2000)
 
 def _precise(text: str) -> Decimal:
     if text in _SPECIAL:
-        raise DataError(f"{text} is no decimal: decimal.handling.mode string or double has it")
+        raise DataError(f"{text} is not a decimal: use decimal.handling.mode=string or double")
     return Decimal(text)
 
 
@@ -284,7 +284,7 @@ def _python(parse: Convert, what: str) -> Convert:
             return parse(text)
         except ValueError:
             raise DataError(
-                f"{text!r} is no {what[2:]} that time.precision.mode connect can hold: adaptive has it"
+                f"{text!r} is not a {what[2:]} that time.precision.mode=connect can hold: use adaptive"
             ) from None
 
     return convert

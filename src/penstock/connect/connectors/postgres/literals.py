@@ -32,13 +32,13 @@ def array_items(text: str, delimiter: str = ",") -> list[Any]:
     at = bounds.end() if bounds else 0
     items, end = _array(text, at, _ITEM[delimiter], delimiter, 1)
     if end != len(text):
-        raise DataError(f"{_short(text)} is no array: text follows its end")
+        raise DataError(f"{_short(text)} is not an array: text follows its end")
     return items
 
 
 def _array(text: str, at: int, item: re.Pattern[str], delimiter: str, depth: int) -> tuple[list[Any], int]:
     if not text.startswith("{", at) or depth > _MAX_DIMENSIONS:
-        raise DataError(f"{_short(text)} is no array")
+        raise DataError(f"{_short(text)} is not an array")
     at += 1
     if text.startswith("}", at):
         return [], at + 1
@@ -50,7 +50,7 @@ def _array(text: str, at: int, item: re.Pattern[str], delimiter: str, depth: int
         else:
             found = item.match(text, at)
             if not found:
-                raise DataError(f"{_short(text)} is no array")
+                raise DataError(f"{_short(text)} is not an array")
             at = found.end()
             quoted, bare = found.groups()
             if quoted is not None:
@@ -62,7 +62,7 @@ def _array(text: str, at: int, item: re.Pattern[str], delimiter: str, depth: int
         if after == "}":
             return items, at
         if after != delimiter:
-            raise DataError(f"{_short(text)} is no array")
+            raise DataError(f"{_short(text)} is not an array")
 
 
 def _short(text: str) -> str:
@@ -75,7 +75,7 @@ def hstore_items(text: str) -> dict[str, str | None]:
     while at < len(text):
         found = _HSTORE.match(text, at)
         if not found:
-            raise DataError(f"{_short(text)} is no hstore")
+            raise DataError(f"{_short(text)} is not an hstore")
         key, value = found.groups()
         pairs[_plain(key)] = None if value is None else _plain(value)
         at = found.end()
@@ -89,13 +89,13 @@ def bytea(text: str) -> bytes:
             raise ValueError
         return bytes.fromhex(text[2:])
     except ValueError:
-        raise DataError(f"{_short(text)} is no bytea in hexadecimal form") from None
+        raise DataError(f"{_short(text)} is not a bytea in hexadecimal form") from None
 
 
 def bits(text: str) -> bytes:
     """Little-endian, without the zeros above the highest bit, as Debezium's Bits."""
     if not _BITS.fullmatch(text):
-        raise DataError(f"{_short(text)} is no bit string")
+        raise DataError(f"{_short(text)} is not a bit string")
     number = int(text or "0", 2)
     return number.to_bytes((number.bit_length() + 7) // 8, "little")
 
@@ -104,7 +104,7 @@ def point(text: str) -> dict[str, Any]:
     """Debezium's Point: coordinates and well-known binary."""
     found = _POINT.fullmatch(text)
     if not found:
-        raise DataError(f"{_short(text)} is no point")
+        raise DataError(f"{_short(text)} is not a point")
     x, y = float(found[1]), float(found[2])
     return {"x": x, "y": y, "wkb": struct.pack("<BIdd", 1, 1, x, y), "srid": None}
 
@@ -113,7 +113,7 @@ def money(text: str) -> Decimal:
     """With `lc_monetary C`: -$1,234.50."""
     digits = _MONEY.sub("", text)
     if not digits:
-        raise DataError(f"{_short(text)} is no amount of money")
+        raise DataError(f"{_short(text)} is not an amount of money")
     number = Decimal(digits)
     return -number if "-" in text or text.startswith("(") else number
 

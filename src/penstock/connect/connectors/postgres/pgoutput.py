@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 
 
 class PgOutputError(PenstockError):
-    """Bytes of the replication stream that are no pgoutput message of protocol version 1 or 2."""
+    """Bytes of the replication stream that are not a pgoutput message of protocol version 1 or 2."""
 
 
 class _Unchanged(Enum):

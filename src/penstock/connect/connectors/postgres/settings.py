@@ -166,7 +166,7 @@ def problems(values: Mapping[str, Any]) -> dict[str, list[str]]:
             try:
                 re.compile(pattern)
             except re.error as error:
-                refuse(name, f"{pattern!r} is no regular expression: {error}")
+                refuse(name, f"{pattern!r} is not a regular expression: {error}")
     for kind in ("schema", "table", "column"):
         if values[f"{kind}.include.list"] and values[f"{kind}.exclude.list"]:
             refuse(f"{kind}.exclude.list", f"{kind}.include.list is set as well: use one of them")

@@ -59,7 +59,7 @@ def date_days(text: str) -> int:
 def _civil(text: str) -> tuple[int, int, int]:
     found = _DATE.fullmatch(text)
     if not found:
-        raise DataError(f"{text!r} is no date")
+        raise DataError(f"{text!r} is not a date")
     year = int(found[1])
     return (1 - year if found[4] else year), int(found[2]), int(found[3])
 
@@ -68,7 +68,7 @@ def time_micros(text: str) -> int:
     """Microseconds since midnight; 24:00:00 is allowed."""
     found = _TIME.fullmatch(text)
     if not found:
-        raise DataError(f"{text!r} is no time")
+        raise DataError(f"{text!r} is not a time")
     seconds = int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
     return seconds * 1_000_000 + (int(found[4].ljust(6, "0")) if found[4] else 0)
 
@@ -90,7 +90,7 @@ def timestamp_micros(text: str) -> int:
 def _day_and_clock(text: str) -> tuple[str, str]:
     found = _TIMESTAMP.fullmatch(text)
     if not found:
-        raise DataError(f"{text!r} is no timestamp in UTC")
+        raise DataError(f"{text!r} is not a timestamp in UTC")
     return found[1] + (found[4] or ""), found[2]
 
 
@@ -112,7 +112,7 @@ def zoned_time_iso(text: str) -> str:
     """A time with zone, in UTC, as Java's ISO_OFFSET_TIME writes it."""
     found = _ZONED_TIME.fullmatch(text)
     if not found:
-        raise DataError(f"{text!r} is no time with time zone")
+        raise DataError(f"{text!r} is not a time with time zone")
     micros = time_micros(found[1])
     offset = int(found[3]) * 3600 + int(found[4] or 0) * 60 + int(found[5] or 0)
     if micros == MICROS_PER_DAY and offset == 0:
@@ -127,7 +127,7 @@ def _interval(text: str) -> tuple[int, int, int, int]:
     """Years, months, days, microseconds: each with its own sign."""
     found = _INTERVAL.fullmatch(text)
     if not found or not text:
-        raise DataError(f"{text!r} is no interval")
+        raise DataError(f"{text!r} is not an interval")
     years, months, days = (int(found[at] or 0) for at in (1, 2, 3))
     if found[5] is None:
         return years, months, days, 0

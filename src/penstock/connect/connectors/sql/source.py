@@ -251,7 +251,9 @@ class _Rows:
                 try:
                     found[name] = read(item)
                 except (ValueError, TypeError, ArithmeticError) as error:
-                    raise ConnectError(f"column {name}: {item!r} is no value of its type: {error}") from error
+                    raise ConnectError(
+                        f"column {name}: {item!r} is not a value of its type: {error}"
+                    ) from error
         return found
 
     def timestamp(self, row: Any, names: Sequence[str]) -> datetime.datetime:

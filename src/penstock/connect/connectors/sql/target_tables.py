@@ -76,7 +76,9 @@ class TargetTables:
         self._change(f"CREATE TABLE {quoted(place[1], place[0])} ({', '.join(columns)})")
         table = self._find(place)
         if table is None:
-            raise ConnectError(f"Table {shown} was created in {self._database.address}, and is not there")
+            raise ConnectError(
+                f"Table {shown} was created in {self._database.address}, but cannot be found there"
+            )
         return table
 
     def _extended(self, place: tuple[str | None, str], table: Table, missing: Mapping[str, Schema]) -> Table:

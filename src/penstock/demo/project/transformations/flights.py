@@ -18,7 +18,7 @@ WINDOW = "1 hour"
 LATENESS = "2 hours"
 ALERT_MINUTES = 120
 
-# The delay is read as text, so that one that is no number can be distinguished from one that is missing.
+# The delay is read as text, so that one that is not a number can be distinguished from one that is missing.
 FLIGHT = """
     id BIGINT, flight STRING, tail STRING, origin STRING, dest STRING, scheduled TIMESTAMP,
     departed TIMESTAMP, delay_minutes STRING, cancelled BOOLEAN, broken STRING
@@ -34,7 +34,7 @@ def topic(name: str) -> dict[str, str]:
 
 
 def reason() -> Column:
-    """Why a record is no flight; null when it is one."""
+    """Why a record is not a flight; null when it is one."""
     return (
         F.when(~F.is_valid_utf8(F.col("value").cast("string")), "not UTF-8")
         .when(F.col("f.broken").isNotNull(), "not JSON")
@@ -58,7 +58,7 @@ def weather() -> DataFrame:
 
 @dp.temporary_view
 def records() -> DataFrame:
-    """Every record of the topic: why it is no flight, or the flight with the weather of its hour."""
+    """Every record of the topic: why it is not a flight, or the flight with the weather of its hour."""
     flight = F.from_json(
         F.col("value").cast("string"), FLIGHT, {"columnNameOfCorruptRecord": "broken", "mode": "PERMISSIVE"}
     )
@@ -84,7 +84,7 @@ dp.create_sink("notices", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP, "in
 
 @dp.append_flow(target="notices", name="dead_letters_and_alerts")
 def dead_letters_and_alerts() -> DataFrame:
-    """What someone should look at: records that are no flights, byte for byte with the reason as a header,
+    """What someone should look at: records that are not flights, byte for byte with the reason as a header,
     and flights that left hours late or not at all.
     """
     dead = F.col("reason").isNotNull()

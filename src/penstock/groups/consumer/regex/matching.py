@@ -36,7 +36,7 @@ _MOST_OVERWORK = 2_000_000
 class Work:
     """How much may be done before others have their turn, in arrows looked at (about 0.1 microseconds each).
 
-    The last name may go beyond; only a text that is no topic's name can be so long that it is broken off.
+    The last name may go beyond; only a text that is not a topic's name can be so long that it is broken off.
     """
 
     __slots__ = ("left",)

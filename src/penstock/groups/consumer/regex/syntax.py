@@ -178,7 +178,7 @@ class _Parser:
         inner, closed, _ = self._text[start:].partition("}")
         low, comma, high = inner.partition(",")
         if not closed or not _is_number(low) or not (high == "" or _is_number(high)):
-            self._pos = start - 1  # a brace that is no repetition is a character
+            self._pos = start - 1  # a brace that is not a repetition is a character
             return None
         self._pos = start + len(inner) + 1
         least = int(low)

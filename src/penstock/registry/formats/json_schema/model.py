@@ -189,7 +189,7 @@ class Loader:
         contents, where = _lookup(uri, resolver)
         if not isinstance(contents, (dict, bool)):
             raise InvalidSchema(
-                f"The reference {uri[:200]!r} leads to {type(contents).__name__}, which is no schema"
+                f"The reference {uri[:200]!r} leads to {type(contents).__name__}, which is not a schema"
             )
         own = contents.get("$schema") if isinstance(contents, dict) else None
         return self._node(contents, where, draft_of(contents) if own else draft, 0)
@@ -296,7 +296,7 @@ class _Parts:
             return self._array(True)
         if kind in ("null", "boolean"):
             return Simple(type=kind)
-        raise InvalidSchema(f"{str(kind)[:100]!r} is no type of JSON Schema")
+        raise InvalidSchema(f"{str(kind)[:100]!r} is not a type of JSON Schema")
 
     def _sub(self, value: Any) -> Node:
         return self._loader._node(value, self._resolver, self._draft, self._depth)
@@ -393,7 +393,7 @@ def _inside(resolver: Any, value: dict[str, Any], draft: int) -> Any:
     try:
         return resolver.in_subresource(SPECIFICATIONS[draft].create_resource(value))
     except ValueError as error:
-        raise InvalidSchema(f"The id {name[:200]!r} is no URI: {error}") from None
+        raise InvalidSchema(f"The id {name[:200]!r} is not a URI: {error}") from None
 
 
 def _lookup(uri: str, resolver: Any) -> tuple[Any, Any]:

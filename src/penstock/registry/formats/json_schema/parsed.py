@@ -110,7 +110,7 @@ def _registry(value: Any, draft: int, references: tuple[ResolvedReference, ...])
         registry = REGISTRY.with_resources([*documents.items(), (base, main)])
         return registry, registry.resolver(base_uri=base)
     except ValueError as error:
-        raise InvalidSchema(f"An id or the name of a reference is no URI: {error}") from None
+        raise InvalidSchema(f"An id or the name of a reference is not a URI: {error}") from None
 
 
 def _referenced(reference: ResolvedReference, draft: int) -> Resource[Any]:
@@ -120,7 +120,7 @@ def _referenced(reference: ResolvedReference, draft: int) -> Resource[Any]:
     except InvalidSchema as error:
         raise InvalidSchema(f"{where}: {error}") from None
     if not isinstance(contents, (dict, bool)):
-        raise InvalidSchema(f"{where} is no JSON Schema")
+        raise InvalidSchema(f"{where} is not a JSON Schema")
     own = isinstance(contents, dict) and "$schema" in contents
     resource: Resource[Any] = SPECIFICATIONS[draft_of(contents) if own else draft].create_resource(contents)
     return resource

@@ -209,7 +209,7 @@ class _Checker(PairChecker[Node, Difference]):
                 if listed:
                     found.append(Difference("REQUIRED_ATTRIBUTE_REMOVED", ("required", name)))
             elif listed or name not in new.properties:
-                # Required and new in `properties` is told as a property that was added.
+                # Required and new in `properties` is reported as a property that was added.
                 has_default = name in new.properties and new.properties[name].default
                 kind = "REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED" if has_default else "REQUIRED_ATTRIBUTE_ADDED"
                 found.append(Difference(kind, ("required", name)))
@@ -361,7 +361,7 @@ class _Checker(PairChecker[Node, Difference]):
 
     def _item_removed(self, was: Node, new: Array, path: Path) -> Rule:
         if new.every is not None and not new.items:
-            return []  # told by _every
+            return []  # reported by _every
         if _is_open_array(new):
             return [Difference("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", path)]
         covering = _covering_items(new)

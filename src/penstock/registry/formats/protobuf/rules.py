@@ -66,7 +66,7 @@ _SENTENCES = {
     "FIELD_MOVED_TO_EXISTING_ONEOF": "A field in the oneof at path '{path}' in the {reader} schema "
     "is outside an existing oneof in the {writer} schema",
 }
-"""What makes a change incompatible; every other change is compatible and not told."""
+"""What makes a change incompatible; every other change is compatible and not reported."""
 
 
 class Difference(NamedTuple):
@@ -264,7 +264,7 @@ class _Checker:
             self.add("FIELD_NAMED_TYPE_CHANGED", path)
 
     def _same_import(self, was: _Type, becomes: _Type) -> bool:
-        """Types of other files are compared once, and their differences told where they are."""
+        """Types of other files are compared once, and their differences reported where they are."""
         if was.is_local and becomes.is_local:
             return True  # compared where they are defined
         if was.reference is not None and becomes.reference is not None:

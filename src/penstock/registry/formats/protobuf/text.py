@@ -419,5 +419,5 @@ def _block(texts: list[str]) -> str:
 def _checked(name: str, pattern: re.Pattern[str] = _IDENTIFIER) -> str:
     """Descriptors from outside may hold any text as a name; only a name may get into the source."""
     if not pattern.match(name):
-        raise InvalidSchema(f"{name[:100]!r} is no Protobuf name")
+        raise InvalidSchema(f"{name[:100]!r} is not a Protobuf name")
     return name

@@ -70,7 +70,7 @@ class _WithVariables(_Tokenizer):
 
 
 for _each in (_Tokenizer, _WithVariables):
-    # sqlglot adds these to every dialect; to Spark, they are no comment and no string with a prefix.
+    # sqlglot adds these to every dialect; to Spark, they are neither a comment nor a string with a prefix.
     _each._COMMENTS.pop("{#", None)
     for _prefix in ("n'", "N'", 'n"', 'N"'):
         _each._FORMAT_STRINGS.pop(_prefix, None)
@@ -188,7 +188,7 @@ def _add_words(text: str, start: int, end: int, tokens: list[Token]) -> None:
 
 
 def _only_a_dollar(text: str, at: int, end: int, tokens: list[Token]) -> int:
-    """`${` that its line does not close is no variable, nor is any after it: no such statement is right."""
+    """`${` that its line does not close starts no variable, nor does any after it: the statement is wrong."""
     tokens.append(Token("symbol", "$", at, at + 1))
     _add(text, at + 1, end, tokens, _Tokenizer)
     return end

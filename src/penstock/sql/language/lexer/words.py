@@ -65,7 +65,7 @@ class Words:
         self.pairs = match_brackets(text, tokens, start, end)
 
     def word(self, at: int) -> str:
-        """In capitals; empty for what is no word, or lies outside."""
+        """In capitals; empty for what is not a word, or lies outside."""
         return self.tokens[at].upper if self.start <= at < self.end else ""
 
     def is_symbol(self, at: int, symbol: str) -> bool:
