@@ -34,13 +34,18 @@ class Server:
         self.nodes: dict[str, tuple[bytes, int]] = {}
         self.lose: list[str] = []
         self.connected = True
+        self.late: set[str] = set()  # their events are still on the way
+        self._transactions = 0
+        self._created_in: dict[str, int] = {}
         self._created: dict[str, int] = {}  # how often the children of a directory have changed
         self._watches: dict[str, list[Watch]] = {}
 
     def put(self, path: str, value: bytes) -> None:
         known = self.nodes.get(path)
         self.nodes[path] = (value, 0 if known is None else known[1] + 1)
+        self._transactions += 1
         if known is None:
+            self._created_in[path] = self._transactions
             self._children_changed(path)
         else:
             self._fire(path, EventType.CHANGED)
@@ -63,6 +68,8 @@ class Server:
         self._watches.clear()
 
     def _fire(self, path: str, kind: str) -> None:
+        if path in self.late:
+            return
         for watch in self._watches.pop(path, []):
             watch(WatchedEvent(kind, KeeperState.CONNECTED, path))
 
@@ -85,7 +92,7 @@ class Server:
         if watch is not None:
             self._watches.setdefault(path, []).append(watch)
         value, version = self.nodes[path]
-        return Answer((value, SimpleNamespace(version=version)))
+        return Answer((value, SimpleNamespace(version=version, czxid=self._created_in.get(path, 0))))
 
     def exists_async(self, path: str) -> Answer:
         return Answer(self._stat(path), lost=self._is_lost("exists"))
@@ -258,5 +265,50 @@ def test_what_was_read_when_the_connection_was_lost_again_is_announced(
         store._changed_session(KazooState.SUSPENDED)  # the walk is given up
         store._changed_session(KazooState.CONNECTED)
         await mirror.shows("/topics/first", b"2")
+
+    with_mirror(run, monkeypatch)
+
+
+@pytest.mark.promise(
+    "reassignment",
+    "A topic that is created again under its name never shows the leaders and in-sync replicas of the former "
+    "topic",
+)
+@pytest.mark.parametrize("how", ["watch", "catch_up"])
+def test_a_topic_that_was_created_again_is_not_announced_with_the_states_of_the_former_one(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events come one by one, and by another way than answers: those of the states may be late."""
+    topic, state = "/topics/t", "/topics/t:state:0"
+
+    async def run(server: Server, mirror: Mirror) -> None:
+        server.put(topic, b"former")
+        server.put(state, b"led by 1")
+        await mirror.shows("/topics/t", b"former")
+        assert mirror.store.nodes["/topics/t/state/0"][0] == b"led by 1"
+
+        server.late.add(state)
+        if how == "catch_up":
+            server.late |= {topic, "/topics"}
+        server.remove(topic)
+        server.remove(state)
+        server.put(topic, b"new")
+        if how == "catch_up":
+            # Read before it was created again, as the topic was read after it.
+            get = server.get_async
+            stale = iter([Answer((b"led by 1", SimpleNamespace(version=0, czxid=2)))])
+            server.put(state, b"led by 2")
+            monkeypatch.setattr(
+                server,
+                "get_async",
+                lambda path, watch=None: (
+                    next(stale, None) if path == state and watch is None else get(path, watch)
+                ),
+            )
+            await mirror.store.catch_up()
+        else:
+            server.put(state, b"led by 2")
+        await mirror.shows("/topics/t", b"new")
+        assert mirror.store.nodes["/topics/t/state/0"][0] == b"led by 2"
 
     with_mirror(run, monkeypatch)
