@@ -312,3 +312,53 @@ def test_a_topic_that_was_created_again_is_not_announced_with_the_states_of_the_
         assert mirror.store.nodes["/topics/t/state/0"][0] == b"led by 2"
 
     with_mirror(run, monkeypatch)
+
+
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
+def test_a_connection_that_is_lost_while_the_tree_is_read_first_does_not_leave_the_mirror_deaf(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reconnecting(Server):
+        """Its connection is replaced once, right before the last answer."""
+
+        handler = SimpleNamespace(timeout_exception=TimeoutError)
+        chroot = ""
+
+        def add_listener(self, listener: Callable[[str], None]) -> None:
+            self.listeners = [listener]
+
+        def start(self, timeout: float) -> None:
+            pass
+
+        def ensure_path(self, path: str) -> None:
+            pass
+
+        def exists_async(self, path: str) -> Answer:
+            while self.listeners:
+                listener = self.listeners.pop()
+                self.reconnect()
+                listener(KazooState.SUSPENDED)
+                listener(KazooState.CONNECTED)
+            return super().exists_async(path)
+
+    async def run() -> None:
+        server = Reconnecting()
+        server.nodes["/topics/first"] = (b"1", 0)
+        monkeypatch.setattr("penstock.metadata.zookeeper.KazooClient", lambda hosts, **options: server)
+        store = ZooKeeperStore("127.0.0.1:1", connection_timeout_ms=50)
+        await store.open()
+        mirror = Mirror(store)
+        await store.watch("/", mirror.changed)
+        try:
+            assert store.state is SessionState.CONNECTED
+            server.put("/topics/first", b"2")
+            async with asyncio.timeout(5):
+                await mirror.shows("/topics/first", b"2")
+        finally:
+            await store.close()
+
+    asyncio.run(run())
