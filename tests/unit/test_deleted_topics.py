@@ -104,6 +104,36 @@ def test_a_topic_that_was_created_again_begins_without_the_offsets_of_the_former
     assert host.committed("t") == 3
 
 
+@pytest.mark.promise(
+    "groups",
+    "A topic that is deleted and created again while its coordinator is elected begins without the offsets "
+    "of the former topic",
+)
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_offsets_go_when_their_topic_was_created_again_while_the_store_was_asked(is_heard: bool) -> None:
+    """The answer of the store is of before the deletion, the image of after it."""
+    host = Host()
+    host.commit(17)
+    host.crash()
+    old = host.image.topics["t"]
+    new = replace(old, id=uuid4())
+    host.image = host.image.without_topics([old]).with_topics([new])
+    if is_heard:  # else the image did not have the former topic, either
+        host.apply(host.shard.deleted_topics.deleted({old.id}))
+    asked, existing = {"t"}, old.id
+    for _ in range(3):
+        out, asked = host.shard.deleted_topics.found(asked, {"t": existing})
+        host.apply(out)
+        existing = new.id
+    assert asked == set()
+    assert host.committed("t") == -1, "a consumer of the new topic would skip its first records"
+    host.commit(3)
+    host.apply(host.shard.deleted_topics.deleted({old.id}))
+    assert host.committed("t") == 3
+    host.apply(host.shard.deleted_topics.deleted({new.id}))
+    assert host.committed("t") == -1
+
+
 # In a broker
 
 

@@ -34,13 +34,18 @@ class Server:
         self.nodes: dict[str, tuple[bytes, int]] = {}
         self.lose: list[str] = []
         self.connected = True
+        self.late: set[str] = set()  # their events are still on the way
+        self._transactions = 0
+        self._created_in: dict[str, int] = {}
         self._created: dict[str, int] = {}  # how often the children of a directory have changed
         self._watches: dict[str, list[Watch]] = {}
 
     def put(self, path: str, value: bytes) -> None:
         known = self.nodes.get(path)
         self.nodes[path] = (value, 0 if known is None else known[1] + 1)
+        self._transactions += 1
         if known is None:
+            self._created_in[path] = self._transactions
             self._children_changed(path)
         else:
             self._fire(path, EventType.CHANGED)
@@ -63,6 +68,8 @@ class Server:
         self._watches.clear()
 
     def _fire(self, path: str, kind: str) -> None:
+        if path in self.late:
+            return
         for watch in self._watches.pop(path, []):
             watch(WatchedEvent(kind, KeeperState.CONNECTED, path))
 
@@ -85,7 +92,7 @@ class Server:
         if watch is not None:
             self._watches.setdefault(path, []).append(watch)
         value, version = self.nodes[path]
-        return Answer((value, SimpleNamespace(version=version)))
+        return Answer((value, SimpleNamespace(version=version, czxid=self._created_in.get(path, 0))))
 
     def exists_async(self, path: str) -> Answer:
         return Answer(self._stat(path), lost=self._is_lost("exists"))
@@ -263,3 +270,101 @@ def test_what_was_read_when_the_connection_was_lost_again_is_announced(
         await mirror.shows("/brokers/topics/first", b"2")
 
     with_mirror(run, monkeypatch)
+
+
+@pytest.mark.promise(
+    "reassignment",
+    "A topic that is created again under its name never shows the leaders and in-sync replicas of the former "
+    "topic",
+)
+@pytest.mark.parametrize("how", ["watch", "catch_up"])
+def test_a_topic_that_was_created_again_is_not_announced_with_the_states_of_the_former_one(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events come one by one, and by another way than answers: those of the states may be late."""
+    topic, state = "/brokers/topics/t", "/brokers/topics/t:state:0"
+
+    async def run(server: Server, mirror: Mirror) -> None:
+        server.put(topic, b"former")
+        server.put(state, b"led by 1")
+        await mirror.shows("/brokers/topics/t", b"former")
+        assert mirror.store.nodes["/brokers/topics/t/state/0"][0] == b"led by 1"
+
+        server.late.add(state)
+        if how == "catch_up":
+            server.late |= {topic, "/brokers/topics"}
+        server.remove(topic)
+        server.remove(state)
+        server.put(topic, b"new")
+        if how == "catch_up":
+            # Read before it was created again, as the topic was read after it.
+            get = server.get_async
+            stale = iter([Answer((b"led by 1", SimpleNamespace(version=0, czxid=2)))])
+            server.put(state, b"led by 2")
+            monkeypatch.setattr(
+                server,
+                "get_async",
+                lambda path, watch=None: (
+                    next(stale, None) if path == state and watch is None else get(path, watch)
+                ),
+            )
+            await mirror.store.catch_up()
+        else:
+            server.put(state, b"led by 2")
+        await mirror.shows("/brokers/topics/t", b"new")
+        assert mirror.store.nodes["/brokers/topics/t/state/0"][0] == b"led by 2"
+
+    with_mirror(run, monkeypatch)
+
+
+@pytest.mark.promise(
+    "reassignment",
+    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
+    "until it is known",
+)
+def test_a_connection_that_is_lost_while_the_tree_is_read_first_does_not_leave_the_mirror_deaf(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reconnecting(Server):
+        """Its connection is replaced once, right before the last answer."""
+
+        handler = SimpleNamespace(timeout_exception=TimeoutError)
+        chroot = ""
+
+        def add_listener(self, listener: Callable[[str], None]) -> None:
+            self.listeners = [listener]
+
+        def start(self, timeout: float) -> None:
+            pass
+
+        def ensure_path(self, path: str) -> None:
+            pass
+
+        def exists(self, path: str) -> None:
+            """Of an older version there is nothing here."""
+
+        def exists_async(self, path: str) -> Answer:
+            while self.listeners:
+                listener = self.listeners.pop()
+                self.reconnect()
+                listener(KazooState.SUSPENDED)
+                listener(KazooState.CONNECTED)
+            return super().exists_async(path)
+
+    async def run() -> None:
+        server = Reconnecting()
+        server.nodes["/brokers/topics/first"] = (b"1", 0)
+        monkeypatch.setattr("penstock.metadata.zookeeper.KazooClient", lambda hosts, **options: server)
+        store = ZooKeeperStore("127.0.0.1:1", connection_timeout_ms=50)
+        await store.open()
+        mirror = Mirror(store)
+        await store.watch("/", mirror.changed)
+        try:
+            assert store.state is SessionState.CONNECTED
+            server.put("/brokers/topics/first", b"2")
+            async with asyncio.timeout(5):
+                await mirror.shows("/brokers/topics/first", b"2")
+        finally:
+            await store.close()
+
+    asyncio.run(run())

@@ -44,16 +44,21 @@ class DeletedTopics:
         gone: list[str] = []
         again: set[str] = set()
         for name in asked:
-            known, topic_id = view.topics.get(name), existing.get(name)
-            if topic_id is not None:
+            known, topic_id, own = view.topics.get(name), existing.get(name), self.ids.get(name)
+            shown = None if known is None else known.id
+            if own is not None and own != topic_id and own != shown:
+                # An earlier answer had it, after the load; it was deleted since, and created again.
+                gone.append(name)
+                again.add(name)
+            elif topic_id is not None:
                 self.ids[name] = topic_id
-                if known is None or known.id != topic_id:
+                if shown != topic_id:
                     again.add(name)
-            elif known is None:
+            elif shown is None:
                 gone.append(name)
             else:
                 # Created again since then, or not yet gone from the image.
-                self.ids.setdefault(name, known.id)
+                self.ids.setdefault(name, shown)
         out = self._forget(gone, self._share.unknown(set(asked), existing))
         if out.records:
             again.update(gone)

@@ -110,6 +110,7 @@ class ZooKeeperStore:
         self._walking: asyncio.Task[None] | None = None
         self._state = SessionState.SUSPENDED
         self._opened = False
+        self._changes = 0  # of the session's state
         self._closed = False
 
     @property
@@ -133,7 +134,10 @@ class ZooKeeperStore:
             raise StoreUnavailable(
                 self._address, f"no ZooKeeper server answers: {error or type(error).__name__}"
             ) from error
-        await self._walk()
+        walked = -1
+        while walked != self._changes:  # a connection that was lost meanwhile took watches with it
+            walked = self._changes
+            await self._walk()
         self._state, self._opened = SessionState.CONNECTED, True
 
     def _start(self) -> None:
@@ -295,6 +299,7 @@ class ZooKeeperStore:
             loop.call_soon_threadsafe(self._changed_session, state)
 
     def _changed_session(self, state: str) -> None:
+        self._changes += 1
         if self._closed or not self._opened:
             return
         self._mirror.disconnected()

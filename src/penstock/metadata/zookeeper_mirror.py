@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from penstock.metadata.layout import TOPICS
+from penstock.metadata.layout import TOPICS, is_topic_path
 from penstock.metadata.store import StoreUnavailable, Versioned, WatchCallback
 from penstock.metadata.zookeeper_names import DIRECTORIES, here, is_below, there
 
@@ -41,6 +41,7 @@ class Mirror:
         self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
         self._unannounced: set[str] = set()  # changed in `nodes`, and not yet reported to those who watch
         self._fired: set[str] = set()  # directories and nodes whose watch has fired in this walk
+        self._created: dict[str, int] = {}  # the transaction that has created a node, where it is known
         self._topics_listed = -1  # which version of the list of topics was read last
         self._reading = asyncio.Lock()  # one reading at a time, with one announcement at its end
         self._rereading: asyncio.Task[None] | None = None
@@ -68,6 +69,8 @@ class Mirror:
             self.nodes.pop(path, None)
         else:
             self.nodes[path] = node
+        if node is None or node[1] == 0:
+            self._created.pop(path, None)
 
     def notify(self, paths: Sequence[str]) -> None:
         if not paths or self._closed:
@@ -129,7 +132,12 @@ class Mirror:
         return value, stat.version
 
     async def _refresh(self, path: str) -> None:
-        self._read(path, await self.get(path))
+        try:
+            value, stat = await self._ask(self._client.get_async, there(path))
+        except NoNodeError:
+            self._read(path, None)
+        else:
+            self._read(path, (value, stat.version), stat.czxid)
 
     # reading what has changed
 
@@ -138,6 +146,7 @@ class Mirror:
 
         Nobody is to see a change and not the topics that were created before it: clients would be refused a
         topic that is there. So the topics are read once more where some were created since they were listed.
+        Nor is anybody to see a topic with the leaders of a former one of its name (`_of_former_topics`).
         That nobody takes a topic for deleted because it is not in the mirror is up to those who decide.
         """
         for _ in range(_MOST_READS):
@@ -155,11 +164,25 @@ class Mirror:
                 if walk == self._walk:
                     self._fired |= paths
                 raise  # what was read is announced when all of it is
-            if topics is None or topics.cversion == self._topics_listed:
+            paths = self._of_former_topics()
+            if topics is not None and topics.cversion != self._topics_listed:
+                paths.add(TOPICS)
+            if not paths:
                 break
-            paths = {TOPICS}
         changed, self._unannounced = self._unannounced, set()
         self.notify(list(changed))
+
+    def _of_former_topics(self) -> set[str]:
+        """Nodes that are older than the topic above them: it was created again since they were read, and the
+        events that say so are still on the way."""
+        topics = {path: self._created.get(path, -1) for path in self._unannounced if is_topic_path(path)}
+        if not topics:
+            return set()
+        return {
+            path
+            for path in self.nodes
+            if self._created.get(path, -1) < topics.get(path.rpartition("/state/")[0], -1)
+        }
 
     async def _read_directory(self, directory: str, walk: int) -> None:
         def fired(event: WatchedEvent) -> None:
@@ -193,13 +216,15 @@ class Mirror:
             known.discard(path)  # it has no watch that is known of
             raise
         else:
-            self._read(path, (value, stat.version))
+            self._read(path, (value, stat.version), stat.czxid)
 
-    def _read(self, path: str, node: Versioned | None) -> None:
+    def _read(self, path: str, node: Versioned | None, created: int = -1) -> None:
         """This is what the node is now; `_read_paths` reports it."""
         if self.nodes.get(path) != node:
             self.wrote(path, node)
             self._unannounced.add(path)
+        if node is not None:
+            self._created[path] = created
 
     async def _all(self, reads: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Every read is done, or has failed, before the first error is raised."""

@@ -53,6 +53,7 @@ class _Server:
         self._fire = fire
         self.nodes: dict[str, Versioned] = dict(ensemble.tree.nodes)
         self.versions = dict(ensemble.versions)  # of the lists of children
+        self.created = dict(ensemble.created)  # with which commit each node was
         self._applied = len(ensemble.commits)
         self.watches: dict[str, list[Watch]] = {}
 
@@ -71,6 +72,8 @@ class _Server:
             self.nodes.pop(path, None)
         else:
             self.nodes[path] = node
+            if known is None:
+                self.created[path] = self._applied
         if (known is None) != (node is None):
             self.versions[directory] = self.versions.get(directory, 0) + 1
             self._fired(directory, EventType.CHILD)
@@ -119,6 +122,7 @@ class Ensemble:
         self.tree = Tree()
         self.commits: list[dict[str, Versioned | None]] = []
         self.versions: dict[str, int] = {}
+        self.created: dict[str, int] = {}
         self.servers: list[_Server] = []
         self.note: Callable[[str], None] = lambda text: None
         self._world = in_process(WORLD)
@@ -137,6 +141,8 @@ class Ensemble:
             directory = directory_of(path)
             if node is None or node[1] == 0:
                 self.versions[directory] = self.versions.get(directory, 0) + 1
+            if node is not None and node[1] == 0:
+                self.created[path] = len(self.commits) + 1
         self.commits.append(changed)
         for server in self.servers:
             self.later(self.delay(), server.catch_up, len(self.commits))
@@ -252,7 +258,7 @@ class SimKazoo:
                 raise NoNodeError
             if watch is not None:
                 server.watches.setdefault(ours, []).append(watch)
-            return node[0], SimpleNamespace(version=node[1])
+            return node[0], SimpleNamespace(version=node[1], czxid=server.created[ours])
 
         return self.request(get)
 
