@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from penstock.broker.cluster.membership import Membership
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import PartitionsSpec, TopicRef, TopicSpec
-from penstock.controller.cluster import CHUNK, ClusterController
+from penstock.controller.cluster import CHUNK, ClusterController, state_ops
 from penstock.controller.elected_controller import ElectedController
 from penstock.controller.elections import PartitionChange
 from penstock.controller.reassignment import Wanted, plan_reassignments
@@ -18,6 +22,7 @@ from penstock.controller.requests import AlterResource, ConfigOp, ResourceType
 from penstock.errors import NotController, TopicAlreadyExists, UnknownTopicOrPartition
 from penstock.metadata import layout
 from penstock.metadata.store import BadVersion, Delete
+from penstock.wire.codec import Message
 from tests.sim.cluster_store import Pause, Tree, View
 
 
@@ -203,6 +208,55 @@ async def replaced() -> tuple[ClusterController, ElectedController, ClusterContr
     new = await elected(other)
     assert view.nodes[layout.CONTROLLER] == seen and old.is_held
     return one, old, other, new
+
+
+@pytest.mark.promise(
+    "cluster",
+    "A broker that was started again does not become in sync by what its leader knew of it before, also "
+    "where the controller has not heard of the restart",
+)
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_broker_that_was_started_again_is_not_let_in_by_a_controller_that_has_not_heard(
+    is_back: bool,
+) -> None:
+    """It may have lost the end of its log, and is back without having been in sync: it steps back nowhere."""
+
+    async def run() -> None:
+        one, other = await two()
+        await one.create_topics([TopicSpec("t", assignments=[(0, (1, 2))])])
+        controller = await elected(one)
+        topic = one.image.topics["t"]
+        shrunk = replace(topic.partitions[0], isr=(1,), partition_epoch=1)
+        await controller.write(state_ops([PartitionChange("t", topic.partitions[0], shrunk)]))
+        epoch = one.image.brokers[2].epoch
+        view = other._followed
+        assert isinstance(view, Stored)
+        view.tree.expire(view)
+        if is_back:
+            again = ClusterController(Stored(view.tree), 2, ManualClock())
+            await again.load()
+            assert await again.return_to_cluster() == 0
+            await again.register_broker("host", 9002)
+        assert one.image.brokers[2].epoch == epoch, "the controller has not heard"
+
+        def ask(broker_epoch: int) -> Message:
+            isr = [Message(broker_id=1, broker_epoch=-1), Message(broker_id=2, broker_epoch=broker_epoch)]
+            asked = Message(partition_index=0, leader_epoch=0, partition_epoch=1, new_isr_with_epochs=isr)
+            return Message(
+                broker_id=1,
+                broker_epoch=one.image.brokers[1].epoch,
+                topics=[Message(topic_id=topic.id, partitions=[asked])],
+            )
+
+        shell: Any = SimpleNamespace(controller=one, elected=controller)
+        await Membership.alter_partition(shell, ask(epoch))
+        await one.catch_up()
+        assert one.image.topics["t"].partitions[0].isr == (1,)
+        if is_back:
+            await Membership.alter_partition(shell, ask(one.image.brokers[2].epoch))
+            assert one.image.topics["t"].partitions[0].isr == (1, 2)
+
+    asyncio.run(run())
 
 
 @pytest.mark.promise(

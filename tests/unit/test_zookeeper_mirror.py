@@ -368,3 +368,31 @@ def test_a_connection_that_is_lost_while_the_tree_is_read_first_does_not_leave_t
             await store.close()
 
     asyncio.run(run())
+
+
+def test_a_watcher_that_fails_after_a_reconnection_does_not_keep_the_session_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for CONNECTED registers the broker again."""
+
+    async def run(server: Server, mirror: Mirror) -> None:
+        connected = asyncio.Event()
+        store = mirror.store
+        store.on_session(lambda state: connected.set() if state is SessionState.CONNECTED else None)
+        failures = [ValueError("a node that cannot be read")]
+
+        def fail(paths: frozenset[str]) -> None:
+            if failures:
+                raise failures.pop()
+
+        await store.watch("/topics", fail)
+        store._changed_session(KazooState.SUSPENDED)
+        server.reconnect()
+        server.nodes["/topics/first"] = (b"2", 1)
+        store._changed_session(KazooState.CONNECTED)
+        async with asyncio.timeout(5):
+            await connected.wait()
+        assert not failures
+        assert store.state is SessionState.CONNECTED
+
+    with_mirror(run, monkeypatch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar, overload
 
@@ -35,7 +35,9 @@ from penstock.errors import ApiError, TopicAlreadyExists, UnknownTopicId, Unknow
 from penstock.metadata import layout
 from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage
 from penstock.metadata.store import (
+    ANY_VERSION,
     BadVersion,
+    Check,
     Create,
     Delete,
     MetadataStore,
@@ -234,6 +236,19 @@ class ClusterController(Controller):
             raise NoNode(layout.CONTROLLER)
         epoch: int = layout.decode(node[0])["epoch"]
         return epoch
+
+    def still_registered(self, brokers: Collection[int]) -> list[Op]:
+        """Checks that these brokers are registered as the image shows them when a transaction is stored.
+
+        Every registration raises the node of broker epochs. One that was started again may have lost the end
+        of its logs, and is not to become in sync by what its leader knew of it before (KIP-903).
+        """
+        if not brokers:
+            return []
+        return [
+            Check(layout.BROKER_EPOCH, self._versions[layout.BROKER_EPOCH]),
+            *(Check(layout.broker_path(broker), ANY_VERSION) for broker in sorted(brokers)),
+        ]
 
     def change_ops(self, changes: Sequence[PartitionChange]) -> list[Op]:
         """The states of these partitions, and the nodes of topics whose replicas change with them."""

@@ -325,7 +325,9 @@ class ZooKeeperStore:
             except StoreUnavailable as error:
                 if self._client.connected:
                     log.warning("the metadata is read again: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
+            except Exception:  # the border: a watcher that fails must not leave the broker unregistered
+                log.exception("could not follow the metadata after a reconnection")
+            await asyncio.sleep(_RETRY_SECONDS)
         self._walking = None
         self._tell(SessionState.CONNECTED)
 

@@ -305,12 +305,14 @@ class Membership:
                     result = Message(partition_index=one.index, error_code=found.code)
                 results.append(result)
             topics.append(Message(topic_id=asked.topic_id, partitions=results))
+        joining = {one for change, _ in changes for one in change.new.isr if one not in change.old.isr}
+        checks = self.controller.still_registered(joining)  # as in `image`, of before the first await
         for start in range(0, len(changes), CHUNK):
             chunk = changes[start : start + CHUNK]
             try:
-                await self.elected.write(state_ops(change for change, _ in chunk))
+                await self.elected.write([*checks, *state_ops(change for change, _ in chunk)])
             except (BadVersion, NoNode):
-                # One of them was changed meanwhile: each leader looks again with the new image.
+                # One of them, or a broker, was changed meanwhile: each leader looks again with the new image.
                 for _, result in chunk:
                     result.__dict__["error_code"] = InvalidUpdateVersion.code
             except StoreUnavailable as error:
