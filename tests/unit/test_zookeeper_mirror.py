@@ -385,10 +385,10 @@ def test_a_watcher_that_fails_after_a_reconnection_does_not_keep_the_session_sus
             if failures:
                 raise failures.pop()
 
-        await store.watch("/topics", fail)
+        await store.watch("/brokers/topics", fail)
         store._changed_session(KazooState.SUSPENDED)
         server.reconnect()
-        server.nodes["/topics/first"] = (b"2", 1)
+        server.nodes["/brokers/topics/first"] = (b"2", 1)
         store._changed_session(KazooState.CONNECTED)
         async with asyncio.timeout(5):
             await connected.wait()
