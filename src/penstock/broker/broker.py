@@ -50,7 +50,7 @@ from penstock.fs import REAL_FS, Fs
 from penstock.groups.shard import GroupShard
 from penstock.log.manager import LogManager
 from penstock.metadata import layout
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import BrokerInfo, ClusterImage
 from penstock.metadata.local import LocalStore
 from penstock.metadata.store import Create
 from penstock.replication.delayed import DelayedOperations, Key
@@ -388,9 +388,13 @@ class Broker:
                 raise result.error
         await self.caught_up()
 
+    @property
+    def shown_brokers(self) -> Mapping[int, BrokerInfo]:
+        return self.topics.brokers.shown
+
     def endpoints(self, ids: Iterable[int], listener: str) -> list[NodeEndpoint]:
         """Where clients of this listener find those of these brokers that have it."""
-        brokers = self.image.brokers
+        brokers = self.shown_brokers
         found = ((one, one.address(listener)) for one in map(brokers.get, sorted(ids)) if one is not None)
         return [(one.id, *address, one.rack) for one, address in found if address is not None]
 

@@ -8,7 +8,7 @@ It takes any object that has them. Nothing of this is there at run time, so it c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.controller import Controller
     from penstock.groups.shard import GroupShard
     from penstock.log.manager import LogManager
-    from penstock.metadata.image import ClusterImage
+    from penstock.metadata.image import BrokerInfo, ClusterImage
     from penstock.replication.delayed import DelayedOperations, Key
     from penstock.replication.partition import Partition
     from penstock.wire.produce import NodeEndpoint
@@ -248,6 +248,9 @@ class CanCatchUp(Protocol):
 
 
 class CanFindEndpoints(Protocol):
+    @property
+    def shown_brokers(self) -> Mapping[int, BrokerInfo]: ...
+
     def endpoints(self, ids: Iterable[int], listener: str) -> list[NodeEndpoint]: ...
 
 

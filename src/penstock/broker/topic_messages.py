@@ -19,13 +19,16 @@ def why_unknown(name: str) -> int:
     return UnknownTopicOrPartition.code
 
 
-def topic_message(topic: TopicImage, operations: int, missing: Collection[int] = ()) -> Message:
-    """`missing` are brokers that clients of the listener that was asked cannot reach."""
+def topic_message(
+    topic: TopicImage, operations: int, reachable: Collection[int], known: Collection[int]
+) -> Message:
+    """`reachable` are the brokers that have the listener that was asked, `known` all that clients are shown.
+    As in Kafka, a leader that is not among the first is not named."""
     partitions = [
         Message(
-            error_code=_code(partition.leader, missing),
+            error_code=_code(partition.leader, reachable, known),
             partition_index=partition.index,
-            leader_id=partition.leader,
+            leader_id=partition.leader if partition.leader in reachable else -1,
             leader_epoch=partition.leader_epoch,
             replica_nodes=partition.replicas,
             isr_nodes=partition.isr,
@@ -43,10 +46,10 @@ def topic_message(topic: TopicImage, operations: int, missing: Collection[int] =
     )
 
 
-def _code(leader: int, missing: Collection[int]) -> int:
-    if leader < 0:
-        return LeaderNotAvailable.code
-    return ListenerNotFound.code if leader in missing else 0
+def _code(leader: int, reachable: Collection[int], known: Collection[int]) -> int:
+    if leader in reachable:
+        return 0
+    return ListenerNotFound.code if leader in known else LeaderNotAvailable.code
 
 
 def failed_topic(name: str | None, topic_id: object, code: int) -> Message:

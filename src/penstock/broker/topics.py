@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.broker.cluster.known_brokers import KnownBrokers
 from penstock.config import BrokerConfig, resolve_topic
 from penstock.errors import ApiError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from penstock.log.partition_log import PartitionLog
@@ -59,6 +60,7 @@ class Topics:
     def __init__(self, broker: TopicsParts) -> None:
         self._broker = broker
         self.image = ClusterImage(cluster_id="", controller_id=broker.id)
+        self.brokers = KnownBrokers(broker.id)
         self.partitions: dict[Key, Partition] = {}
         self._config: BrokerConfig = broker.config
         self.unavailable: set[Key] = set()  # their logs could not be made
@@ -116,6 +118,7 @@ class Topics:
         if config_changed:
             broker.apply_limits(config)
         self.image = image
+        self.brokers.on_image(image)
         if broker.membership is not None:
             broker.membership.on_image(old, image)
         # Only now: requests that wait for a deleted topic get what the new image says.

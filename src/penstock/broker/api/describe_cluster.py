@@ -32,7 +32,7 @@ def handle(broker: DescribeClusterParts, context: RequestContext, request: Messa
     image = broker.image
     brokers = [
         Message(broker_id=node, host=host, port=port, rack=rack, is_fenced=False)
-        for node, host, port, rack in broker.endpoints(image.brokers, context.listener)
+        for node, host, port, rack in broker.endpoints(broker.shown_brokers, context.listener)
     ]
     return Message(
         throttle_time_ms=0,

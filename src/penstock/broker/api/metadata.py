@@ -138,12 +138,13 @@ def _answer(
     broker: MetadataParts, context: RequestContext, request: Message, codes: dict[str, int]
 ) -> Message:
     image, version = broker.image, context.version
-    endpoints = broker.endpoints(image.brokers, context.listener)
-    missing = image.brokers.keys() - {endpoint[0] for endpoint in endpoints}
+    endpoints = broker.endpoints(broker.shown_brokers, context.listener)
+    reachable = {endpoint[0] for endpoint in endpoints}
+    known = broker.shown_brokers
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     topics = []
     if _wants_all(version, request):
-        topics = [topic_message(topic, operations, missing) for topic in image.topics.values()]
+        topics = [topic_message(topic, operations, reachable, known) for topic in image.topics.values()]
     else:
         seen: set[object] = set()
         for wanted in request.topics:
@@ -154,7 +155,7 @@ def _answer(
             seen.add(label)
             found = image.topics_by_id.get(label) if by_id else image.topics.get(label)
             if found is not None:
-                topics.append(topic_message(found, operations, missing))
+                topics.append(topic_message(found, operations, reachable, known))
             elif by_id:
                 topics.append(failed_topic(None, wanted.topic_id, UnknownTopicId.code))
             else:
