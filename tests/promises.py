@@ -82,6 +82,7 @@ TOPICS = {
     ),
     "access": Topic("ACLs and quotas"),
     "hostile input": Topic("Hostile input"),
+    "operations": Topic("Metrics and health"),
     "commands": Topic("The command line"),
     "group commands": Topic("Commands for groups and transactions"),
     "client library": Topic(

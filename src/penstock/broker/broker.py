@@ -60,6 +60,7 @@ from penstock.wire.produce import NodeEndpoint
 if TYPE_CHECKING:
     from penstock.broker.cluster.membership import Membership
     from penstock.broker.cluster.peers import Peers
+    from penstock.broker.metrics.port import MetricsPort
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Broker:
     server: Server
     port: int
     peer_login: PeerLogin  # where there are other brokers
+    metrics: MetricsPort | None = None
 
     def __init__(
         self,
@@ -261,6 +263,9 @@ class Broker:
             await self.controller.register_broker(self.host, self.port, config.broker_rack)
         await self.topics.caught_up()
         await self.server.serve()
+        if config.metrics_listener:
+            self.metrics = await self.in_thread(_metrics_port, self, self._dispatcher)
+            self.metrics.start()
 
     async def _secure(self) -> None:
         """Before the first connection, in or out."""
@@ -307,6 +312,8 @@ class Broker:
             await self.audit.close()
         if self.membership is not None:
             await self.membership.leave()
+        if self.metrics is not None:
+            await self.in_thread(self.metrics.stop)
         self._maintenance.stop()
         await self.jobs.stop()
         await self.server.stop()
@@ -397,6 +404,13 @@ class Broker:
         brokers = self.shown_brokers
         found = ((one, one.address(listener)) for one in map(brokers.get, sorted(ids)) if one is not None)
         return [(one.id, *address, one.rack) for one, address in found if address is not None]
+
+
+def _metrics_port(broker: Broker, dispatcher: Dispatcher) -> MetricsPort:
+    """Loads the client of Prometheus, which a broker without metrics does not need."""
+    from penstock.broker.metrics.port import MetricsPort
+
+    return MetricsPort(broker, dispatcher, broker.loop, broker.config)
 
 
 def _addresses(config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[tuple[str, str, int], ...]:

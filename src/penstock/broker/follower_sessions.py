@@ -248,7 +248,8 @@ class FollowerSession(Watcher):
         self._tells_all = self._tells_high_watermarks
         self._rest(results)
         listener = self._broker.config.inter_broker_listener or ""
-        return encode(self._broker, version, listener, 0, session.id if session.partitions else 0, told)
+        told_id = session.id if session.partitions else 0
+        return encode(self._broker, version, listener, 0, told_id, told, to_follower=True)
 
     # -- waiting
 

@@ -85,7 +85,7 @@ async def _serve(
     gc.set_threshold(5_000, 20, 10)
     state = {
         "bootstrap": f"{broker.host}:{broker.port}",
-        "brokers": [{"id": broker.id, "host": broker.host, "port": broker.port, "pid": os.getpid()}],
+        "brokers": [_shown(broker)],
     }
     try:
         async with alongside(state, stopping) if alongside is not None else nullcontext():
@@ -101,6 +101,11 @@ async def _serve(
     return 0
 
 
+def _shown(broker: Broker) -> dict[str, Any]:
+    shown = {"id": broker.id, "host": broker.host, "port": broker.port, "pid": os.getpid()}
+    return shown if broker.metrics is None else {**shown, "metrics": broker.metrics.address}
+
+
 def _write_ready(path: str, state: dict[str, Any]) -> None:
     """In one step: who waits for the file finds it whole."""
     temporary = f"{path}.{os.getpid()}"
@@ -111,6 +116,9 @@ def _write_ready(path: str, state: dict[str, Any]) -> None:
 
 
 def _print(state: dict[str, Any]) -> None:
+    for broker in state["brokers"]:
+        if "metrics" in broker:
+            print(f"metrics at {broker['metrics']}", flush=True)
     print(f"listening on {state['bootstrap']}", flush=True)
 
 

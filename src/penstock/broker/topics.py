@@ -17,6 +17,7 @@ from penstock.log.partition_log import PartitionLog
 from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
+from penstock.replication.traffic import Traffic
 
 if TYPE_CHECKING:
     from penstock.broker.parts import (
@@ -62,6 +63,7 @@ class Topics:
         self.image = ClusterImage(cluster_id="", controller_id=broker.id)
         self.brokers = KnownBrokers(broker.id)
         self.partitions: dict[Key, Partition] = {}
+        self.traffic: dict[str, Traffic] = {}  # by topic
         self._config: BrokerConfig = broker.config
         self.unavailable: set[Key] = set()  # their logs could not be made
         self._dropped: list[Key] = []  # gone from here; who waits for them is answered with the next image
@@ -111,6 +113,8 @@ class Topics:
         gone = [topic for topic in old.topics.values() if topic.id not in image.topics_by_id]
         if gone:
             await self._remove(gone)
+            for topic in gone:
+                self.traffic.pop(topic.name, None)
         for topic in image.topics.values():
             if topic is not old.topics.get(topic.name) or config_changed:
                 await self._update(topic, config)
@@ -237,7 +241,8 @@ class Topics:
                 self.unavailable.discard(key)
                 # Only in a coordinator's topic does somebody beside readers wait for the high watermark.
                 progressed = self._progressed if topic.is_internal else broker.delayed.wake
-                partition = Partition(image, one, broker.id, progressed, broker.clock.now_ms)
+                traffic = self.traffic.setdefault(topic.name, Traffic())
+                partition = Partition(image, one, broker.id, progressed, broker.clock.now_ms, traffic)
                 self.partitions[key] = partition
                 self._roles_changed(partition, topic)
 

@@ -16,7 +16,7 @@ from penstock.client import sasl
 from penstock.client.errors import AuthenticationFailed, ConnectionFailed, TlsFailed
 from penstock.client.settings import ClientSettings, format_address
 from penstock.errors import UnsupportedVersion, WireError, error_for_code
-from penstock.wire.api_keys import ApiKey, request_header_version, response_header_version
+from penstock.wire.api_keys import ApiKey, api_name, request_header_version, response_header_version
 from penstock.wire.codec import Message, decode_response, encode_request, valid_versions
 
 _FRAME = struct.Struct(">i")
@@ -120,7 +120,7 @@ class Connection:
         known = valid_versions(api)
         version = min(highest, known[-1], at_most)
         if version < max(lowest, known[0]):
-            name = api.name.title().replace("_", "")
+            name = api_name(api)
             served = f"serves {lowest} to {highest}" if highest >= 0 else "does not serve it"
             raise UnsupportedVersion(
                 f"{name}: this client knows versions {known[0]} to {min(known[-1], at_most)}, "

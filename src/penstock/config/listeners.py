@@ -45,6 +45,23 @@ class Listeners:
         return "each NAME://host:port, such as PLAINTEXT://host:port, with port 0 for any free one"
 
 
+class Address:
+    """host:port, an address to listen on."""
+
+    def allows(self, value: Any) -> bool:
+        return not value or Listener.parse(f"HTTP://{value}") is not None
+
+    def __str__(self) -> str:
+        return "host:port, such as 127.0.0.1:9404, with port 0 for any free one"
+
+
+def parse_address(value: str) -> tuple[str, int]:
+    """Of what Address allows; an empty host means every interface."""
+    found = Listener.parse(f"HTTP://{value}")
+    assert found is not None, value
+    return found.host or "0.0.0.0", found.port
+
+
 class ProtocolMap:
     """Each NAME:PROTOCOL, separated by commas, every name once."""
 

@@ -47,6 +47,7 @@ class Following:
     def append(self, buf: bytearray, start: int, end: int) -> AppendInfo:
         self.check()
         info = self.partition.log.append_as_follower(buf, start, end)
+        self.partition.traffic.replication_bytes_in += end - start
         self.partition.broken_ms = None
         return info
 

@@ -24,6 +24,7 @@ from penstock.metadata.image import INTERNAL_TOPICS
 from penstock.replication.check import check_partition
 from penstock.replication.progress import Progress, has_caught_up, lagging
 from penstock.replication.selector import Candidate, preferred_replica
+from penstock.replication.traffic import Traffic
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Partition:
 
     __slots__ = (
         "_alone", "_broker_id", "_now_ms", "_on_change", "asked_isr", "broken_ms", "epoch_start", "image",
-        "is_internal", "is_unsure", "key", "log", "pending_isr", "progress",
+        "is_internal", "is_unsure", "key", "log", "pending_isr", "progress", "traffic",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +60,9 @@ class Partition:
         broker_id: int,
         on_change: Callable[[tuple[str, int]], None],
         now_ms: Callable[[], int] = lambda: 0,
+        traffic: Traffic | None = None,
     ) -> None:
+        self.traffic = Traffic() if traffic is None else traffic
         self.image = image
         self.log = log
         self.key = (log.topic, log.partition)
@@ -87,6 +90,9 @@ class Partition:
         if image.partition_epoch != self.image.partition_epoch:
             # Whatever the controller was asked for: it is stored and shown here, or can be stored no more.
             self.pending_isr, self.is_unsure = None, False
+        if self.is_leader and not new_epoch:
+            self.traffic.isr_shrinks += len(image.isr) < len(self.image.isr)
+            self.traffic.isr_expands += len(image.isr) > len(self.image.isr)
         self.image = image
         self._alone = image.isr == (self._broker_id,) and image.leader == self._broker_id
         if new_epoch:
@@ -152,6 +158,10 @@ class Partition:
         except KafkaStorageError:
             self.broken_ms = self._now_ms()
             raise
+        if not info.duplicate:
+            traffic = self.traffic
+            traffic.bytes_in += end - start
+            traffic.messages_in += info.last_offset - info.base_offset + 1
         if self._alone and self.pending_isr is None:
             log.update_high_watermark(info.last_offset + 1)
         else:

@@ -11,13 +11,7 @@ from penstock.broker.net.context import RequestContext
 from penstock.broker.net.interceptor import Action
 from penstock.errors import error_for_code, error_for_name
 from penstock.testing.faults import Fault, FaultKind, FaultPlan
-from penstock.wire.api_keys import ApiKey
-
-
-def api_name(key: int) -> str:
-    """Kafka's name of an API: ListOffsets for LIST_OFFSETS."""
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
-
+from penstock.wire.api_keys import ApiKey, api_name
 
 _KEY_BY_NAME = {api_name(key).lower(): int(key) for key in ApiKey}
 

@@ -1,8 +1,15 @@
-"""A port with metrics for Prometheus and nothing else, for processes that serve no other HTTP."""
+"""A port for operators, of processes that serve no other HTTP.
+
+GET /metrics           for Prometheus
+GET /health            200 while the process works, /ready while it serves its clients
+GET /admin/loggers     levels; PUT /admin/loggers/NAME {"level": "DEBUG"} changes one
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable
@@ -17,12 +24,17 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from penstock.errors import ConfigError
 from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Role
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
+from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
+
+_LOGGERS = "/admin/loggers/"
+_MOST_BODY = 4096
 
 _CHECKED = {
     "HTTP_HOST": b"host",
     "HTTP_ORIGIN": b"origin",
     "HTTP_SEC_FETCH_SITE": b"sec-fetch-site",
     "CONTENT_LENGTH": b"content-length",
+    "CONTENT_TYPE": b"content-type",
     "HTTP_TRANSFER_ENCODING": b"transfer-encoding",
     "HTTP_AUTHORIZATION": b"authorization",
 }
@@ -36,17 +48,25 @@ class MetricsSettings:
     access: AccessSettings = NOTHING_ASKED
     certificate: str | None = None
     key: str | None = None
+    host: str = "127.0.0.1"
 
 
-def serve_metrics(registry: CollectorRegistry, settings: MetricsSettings) -> WSGIServer:
-    """Listens on 127.0.0.1, in a thread; port 0 is any free one. `shutdown` and `server_close` end it.
+def serve_metrics(
+    registry: CollectorRegistry, settings: MetricsSettings, is_ready: Callable[[], bool] = lambda: True
+) -> WSGIServer:
+    """In a thread; port 0 is any free one. `shutdown` and `server_close` end it.
 
-    ConfigError where the users, the keys or the certificate cannot be used.
+    ConfigError where the users, the keys or the certificate cannot be used, or the port is taken.
     """
     tls = _tls(settings)
     logins = None if settings.access == NOTHING_ASKED else _Logins(settings.access)
-    app = _guarded(make_wsgi_app(registry), Guard(types=(), adjustable=False), logins)
-    server = make_server("127.0.0.1", settings.port, app, ThreadingWSGIServer, _Silent)
+    guard = Guard(bound=settings.host, adjustable=False)
+    app = _guarded(_Pages(registry, is_ready), guard, logins)
+    try:
+        server = make_server(settings.host, settings.port, app, _server_class(settings.host), _Silent)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise ConfigError(f"cannot serve metrics on {where}: {error.strerror or error}") from error
     if tls is not None:
         # The handshake is done by the thread of the connection, when it reads.
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
@@ -65,6 +85,66 @@ def _tls(settings: MetricsSettings) -> ssl.SSLContext | None:
     return context
 
 
+def _server_class(host: str) -> type[WSGIServer]:
+    class Server(ThreadingWSGIServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    return Server
+
+
+class _Pages:
+    """What the port serves, as a WSGI application."""
+
+    def __init__(self, registry: CollectorRegistry, is_ready: Callable[[], bool]) -> None:
+        self._metrics = make_wsgi_app(registry)
+        self._is_ready = is_ready
+        self._loggers = Loggers()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if path == "/metrics" and method in ("GET", "HEAD"):
+            answer: Iterable[bytes] = self._metrics(environ, start_response)
+            return answer
+        status, body = self._answer(method, path, environ)
+        text = json.dumps(body).encode() + b"\n"
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(text)))]
+        start_response(f"{status} {responses[status]}", headers)
+        return [b""] if method == "HEAD" else [text]
+
+    def _answer(self, method: str, path: str, environ: dict[str, Any]) -> tuple[int, object]:
+        try:
+            if method == "PUT" and path.startswith(_LOGGERS):
+                return 200, self._loggers.set(path.removeprefix(_LOGGERS), _level(environ))
+            if method not in ("GET", "HEAD"):
+                return 405, {"message": f"{method} {path} is not served"}
+            if path == "/health":
+                return 200, {"status": "healthy"}
+            if path == "/ready":
+                ready = self._is_ready()
+                return (200 if ready else 503), {"status": "ready" if ready else "starting"}
+            if path == "/admin/loggers":
+                return 200, self._loggers.all()
+            if path.startswith(_LOGGERS):
+                return 200, self._loggers.one(path.removeprefix(_LOGGERS))
+        except (UnknownLogger, UnknownLevel) as error:
+            return 404, {"message": str(error)}
+        except ValueError as error:
+            return 400, {"message": str(error)}
+        return 404, {"message": f"{path} is not served: ask for /metrics, /health, /ready or /admin/loggers"}
+
+
+def _level(environ: dict[str, Any]) -> str:
+    """ValueError where the body is not {"level": …}."""
+    length = environ.get("CONTENT_LENGTH") or "0"
+    if not length.isdigit() or int(length) > _MOST_BODY:
+        raise ValueError(f"the body may have {_MOST_BODY} bytes, not {length}")
+    body = json.loads(environ["wsgi.input"].read(int(length)) or b"null")
+    level = body.get("level") if isinstance(body, dict) else None
+    if not isinstance(level, str):
+        raise ValueError('the body must be {"level": "DEBUG"}, or another level')
+    return level
+
+
 class _Logins:
     """Access, for threads: it has an event loop of its own."""
 
@@ -73,8 +153,9 @@ class _Logins:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="metrics-logins", daemon=True).start()
 
-    def refusal(self, headers: Headers, address: str) -> Refusal | None:
-        asked = self._access.admit(headers, address, Role.READ)
+    def refusal(self, headers: Headers, address: str, method: str, path: str) -> Refusal | None:
+        needed = Role.READ if method in ("GET", "HEAD", "OPTIONS") else Role.ADMIN
+        asked = self._access.admit(headers, address, needed, method, path)
         found = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
         return found if isinstance(found, Refusal) else None
 
@@ -92,7 +173,9 @@ def _guarded(
         ]
         refusal = guard.refusal(environ["REQUEST_METHOD"], headers)
         if refusal is None and logins is not None:
-            refusal = logins.refusal(headers, environ.get("REMOTE_ADDR", ""))
+            refusal = logins.refusal(
+                headers, environ.get("REMOTE_ADDR", ""), environ["REQUEST_METHOD"], environ["PATH_INFO"]
+            )
 
         def secured(status: str, given: list[tuple[str, str]], *rest: Any) -> Any:
             return start_response(status, [*given, *secure], *rest)
@@ -111,5 +194,7 @@ def _guarded(
 
 
 class _Silent(WSGIRequestHandler):
+    timeout = 30  # of a client that stops in the middle of a request: it holds a thread
+
     def log_message(self, format: str, *args: Any) -> None:
         pass

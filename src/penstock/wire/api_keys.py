@@ -105,6 +105,11 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+def api_name(key: int) -> str:
+    """Kafka's name of an API: ListOffsets for LIST_OFFSETS."""
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
 _NEVER = 32767
 # fmt: off
 FLEXIBLE_FROM = (  # by API key, ten a line

@@ -89,27 +89,25 @@ def handle(
             broker.sessions.close(session)
         wanted = [(key, find(key), cached.wanted) for key, cached in session.partitions.items()]
 
+    is_follower = request.replica_id >= 0
+
+    def encoded(session_id: int, results: Results) -> list[Chunk]:
+        return encode(broker, version, context.listener, 0, session_id, results, to_follower=is_follower)
+
     def respond(results: Results) -> list[Chunk]:
         if session is not None:
-            return encode(
-                broker,
-                version,
-                context.listener,
-                0,
-                session.id if session.partitions else 0,
-                session.tell(results),
-            )
+            return encoded(session.id if session.partitions else 0, session.tell(results))
         if version < 7 or request.session_epoch == FINAL_EPOCH or not asked:
-            return encode(broker, version, context.listener, 0, 0, results)
+            return encoded(0, results)
         if not all(isinstance(found, Partition) for _, found, _ in wanted):
-            return encode(broker, version, context.listener, 0, 0, results)
-        created = broker.sessions.create(asked.items(), by_id, request.replica_id >= 0)
+            return encoded(0, results)
+        created = broker.sessions.create(asked.items(), by_id, is_follower)
         if created is None:
-            return encode(broker, version, context.listener, 0, 0, results)
+            return encoded(0, results)
         created.tell(results)
-        if request.replica_id >= 0:
+        if is_follower:
             created.follower = FollowerSession(broker, created, request.replica_id, request.replica_epoch)
-        return encode(broker, version, context.listener, 0, created.id, results)
+        return encoded(created.id, results)
 
     results: Results = {}
     if request.rack_id and request.replica_id == CONSUMER and _by_rack(broker):

@@ -188,6 +188,8 @@ def _append(
                     allowance=allowance, transaction_version=of_transactions,
                 )  # fmt: skip
             except ApiError as error:
+                if partition is not None:
+                    partition.traffic.failed_produces += 1
                 if refused is not None:
                     error = for_producers(error, knows_concurrent=of_transactions >= TV_2)
                 if acks == 0:

@@ -120,12 +120,21 @@ def is_there(find: Find, key: SessionKey) -> bool:
 
 
 def encode(
-    broker: FetchLookupParts, version: int, listener: str, code: int, session_id: int, results: Results
+    broker: FetchLookupParts,
+    version: int,
+    listener: str,
+    code: int,
+    session_id: int,
+    results: Results,
+    *,
+    to_follower: bool = False,
 ) -> list[Chunk]:
     topics: dict[str | UUID, list[FetchPartitionResult]] = {}
     leaders = set()
-    for (topic, _), result in results.items():
+    for (topic, index), result in results.items():
         topics.setdefault(topic, []).append(result)
+        if result.slices or result.error_code:
+            _count(find(broker, (topic, index)), result, to_follower=to_follower)
         if result.current_leader is not None:
             leaders.add(result.current_leader[0])
     encoded: list[TopicResult] = [
@@ -134,3 +143,15 @@ def encode(
     ]
     endpoints = broker.endpoints(leaders, listener) if leaders else ()
     return encode_fetch_response(version, 0, code, session_id, encoded, endpoints)  # type: ignore[return-value]
+
+
+def _count(found: Found, result: FetchPartitionResult, *, to_follower: bool) -> None:
+    if not isinstance(found, Partition):
+        return
+    size = sum(map(len, result.slices))  # type: ignore[arg-type]
+    if result.error_code:
+        found.traffic.failed_fetches += 1
+    elif to_follower:
+        found.traffic.replication_bytes_out += size
+    else:
+        found.traffic.bytes_out += size

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api_table import Api, load_apis
+from penstock.broker.metrics.request_times import RequestTimes
 from penstock.broker.net.budget import Budget
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.interceptor import Action, Interceptor
@@ -21,7 +22,7 @@ from penstock.broker.net.writer import Chunk
 from penstock.broker.security.authorization.guard import guarded
 from penstock.broker.security.quotas.throttle import throttle_ms, throttle_place, with_throttle
 from penstock.errors import ApiError, PenstockError, UnknownServerError, UnsupportedVersion, WireError
-from penstock.wire.api_keys import ApiKey
+from penstock.wire.api_keys import ApiKey, api_name
 from penstock.wire.codec import Message, decode_request, encode_response, prepare, response_header_version
 from penstock.wire.frame import parse_request_header
 
@@ -58,11 +59,18 @@ class Route:
     """An API in one version, and whether the header of its answers has tagged fields. Its codec is made when
     it is first asked for; what is parsed in place has none."""
 
-    __slots__ = ("api", "flexible_header", "handle", "in_place", "is_prepared", "throttle_place")
+    __slots__ = ("api", "flexible_header", "handle", "in_place", "is_prepared", "throttle_place", "times")
 
-    def __init__(self, api: Api, flexible_header: bool, guard: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        api: Api,
+        flexible_header: bool,
+        times: RequestTimes,
+        guard: Callable[..., Any] | None = None,
+    ) -> None:
         """`guard` handles decoded requests in the place of the API's own handler."""
         self.api = api
+        self.times = times
         self.handle = api.handle if guard is None else guard
         self.in_place = api.parse is not None and guard is None
         self.is_prepared = api.parse is not None
@@ -135,6 +143,10 @@ class Pending:
         """The answer is changed before it is sent."""
         self._then = change
 
+    def measure(self, times: RequestTimes, started: float, monotonic: Callable[[], float]) -> None:
+        """Counts how long it took when there is an answer."""
+        self._future.add_done_callback(lambda _: times.waited(monotonic() - started))
+
     def without_answer(self, reason: str) -> Pending:
         """The same wait, at the end of which the connection is closed."""
         return Pending(
@@ -173,13 +185,16 @@ class Dispatcher:
         self._interceptor = interceptor
         self._quotas = broker.quotas
         authorizer = broker.authorizer
+        self._monotonic = broker.clock.monotonic
+        self.times: dict[str, RequestTimes] = {}  # by the name of the API
         self._routes: dict[int, dict[int, Route]] = {}
         for key, api in self._apis.items():
+            times = self.times[api_name(api.key)] = RequestTimes()
             guard = None if authorizer is None else guarded(api, authorizer)
             if broker.audit is not None:
                 guard = broker.audit.watched(api, guard)
             self._routes[key] = {
-                version: Route(api, response_header_version(key, version) > 0, guard)
+                version: Route(api, response_header_version(key, version) > 0, times, guard)
                 for version in api.versions
             }
         # A task that nobody refers to may be collected before it ends.
@@ -202,11 +217,22 @@ class Dispatcher:
             key, version, correlation_id, client_id,
             session.peer, session.connection, session.principal, session.listener, session,
         )  # fmt: skip
+        started = self._monotonic()
         if self._quotas.is_active:
-            return self._metered(session, route, context, buf, pos, end)
-        if self._interceptor is None:
-            return self._handle(route, context, buf, pos, end)
-        return self._intercepted(self._interceptor, route, context, buf, pos, end)
+            response = self._metered(session, route, context, buf, pos, end)
+        elif self._interceptor is None:
+            response = self._handle(route, context, buf, pos, end)
+        else:
+            response = self._intercepted(self._interceptor, route, context, buf, pos, end)
+        spent = self._monotonic() - started
+        times = route.times
+        if type(response) is Pending:
+            times.begun(spent)
+            response.measure(times, started, self._monotonic)
+        else:  # as RequestTimes would, without a call
+            times.buckets[int(spent * 1e6).bit_length()] += 1
+            times.seconds += spent
+        return response
 
     def _when_prepared(self, route: Route, session: Session, version: int, request: bytearray) -> Pending:
         """The first request of an API waits for its codec, which a thread makes: nobody else does."""

@@ -40,7 +40,7 @@ _MOST_REPLICAS = 3
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 40.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-_LISTENING = b"listening on "
+_LISTENING, _METRICS = b"listening on ", b"metrics at "
 
 
 class ChildFailed(PenstockError):
@@ -71,6 +71,7 @@ class BrokerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
         self._listening = asyncio.Event()
+        self.metrics: str | None = None
         self.last_words: deque[str] = deque(maxlen=1)
 
     @property
@@ -115,6 +116,9 @@ class BrokerProcess:
                 continue
             if not line:
                 return
+            if line.startswith(_METRICS):
+                self.metrics = line.removeprefix(_METRICS).decode().strip()
+                continue
             if line.startswith(_LISTENING):
                 self.port = int(line.rpartition(b":")[2])
                 self._listening.set()
@@ -253,7 +257,13 @@ class LocalCluster:
         return {
             "bootstrap": ",".join(broker.address for broker in self.brokers),
             "brokers": [
-                {"id": broker.id, "host": broker.host, "port": broker.port, "pid": broker.pid}
+                {
+                    "id": broker.id,
+                    "host": broker.host,
+                    "port": broker.port,
+                    "pid": broker.pid,
+                    **({} if broker.metrics is None else {"metrics": broker.metrics}),
+                }
                 for broker in self.brokers
             ],
             "zookeeper": self.zookeeper.address,

@@ -29,7 +29,7 @@ REGISTRY_PORT = 8081
 CONNECT_PORT = 8083
 _NEEDS = ("uvicorn", "httptools", "starlette", "httpx", "prometheus_client", "fastavro")
 # One that starts alone need not wait for others: the first write would wait with it.
-_DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
+_DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "penstock.metrics.listener": "127.0.0.1:0"}
 
 
 @click.command()

@@ -99,6 +99,8 @@ class SecureSite:
         """All but the listeners' addresses."""
         password = self._passwords[BROKER]
         return {
+            "penstock.metrics.auth.file": str(self._users_file("metrics")),
+            "penstock.metrics.ssl.keystore.location": str(self._keystore),
             "security.inter.broker.protocol": PROTOCOL,
             "ssl.keystore.location": str(self._keystore),
             "ssl.truststore.location": str(self._ca),
@@ -128,8 +130,7 @@ class SecureSite:
 
     def server_words(self, user: str) -> list[str]:
         """Options of the registry or Connect: HTTPS for the administrator, and a user of its own."""
-        users = self.directory / f"{user}-users"
-        write_secret(users, f"{ADMIN}: {hashed(self._passwords[ADMIN])}, admin\n")
+        users = self._users_file(user)
         config = self.directory / f"{user}.properties"
         write_secret(config, _properties(self._login(user)))
         keystore, ca = str(self._keystore), str(self._ca)
@@ -137,6 +138,12 @@ class SecureSite:
             *("--client-config", str(config), "--auth-file", str(users)),
             *("--tls-cert", keystore, "--tls-key", keystore, "--tls-ca", ca),
         ]
+
+    def _users_file(self, server: str) -> Path:
+        """The users of a server's HTTP port: the administrator."""
+        users = self.directory / f"{server}-users"
+        write_secret(users, f"{ADMIN}: {hashed(self._passwords[ADMIN])}, admin\n")
+        return users
 
     # Users and clients
 

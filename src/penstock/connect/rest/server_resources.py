@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from typing import Any
-
 from penstock import __version__
 from penstock.connect.rest.app import Answer, Call, Route
 from penstock.connect.rest.errors import RestError, bad_request
 from penstock.connect.rest.resources import result_of, texts
 from penstock.connect.worker.herder import Herder
-
-_LEVELS = {
-    "TRACE": "DEBUG",
-    "DEBUG": "DEBUG",
-    "INFO": "INFO",
-    "WARN": "WARNING",
-    "ERROR": "ERROR",
-    "FATAL": "CRITICAL",
-    "OFF": "CRITICAL",
-}
-_SHOWN = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
 
 
 class ServerResources:
     def __init__(self, herder: Herder, cluster_id: str) -> None:
         self._herder = herder
         self._cluster_id = cluster_id
-        self._modified: dict[str, int] = {}
+        self._loggers = Loggers()
 
     def routes(self) -> list[Route]:
         return [
@@ -82,31 +68,20 @@ class ServerResources:
     # Loggers
 
     async def loggers(self, call: Call) -> Answer:
-        names = [name for name in logging.root.manager.loggerDict if logging.getLogger(name).level]
-        return Answer({name: self._level(name) for name in ["root", *sorted(names)]})
+        return Answer(self._loggers.all())
 
     async def logger(self, call: Call) -> Answer:
-        name = call.path["logger"]
-        if name != "root" and name not in logging.root.manager.loggerDict:
-            raise RestError(404, f"Logger {name} not found.")
-        return Answer(self._level(name))
+        try:
+            return Answer(self._loggers.one(call.path["logger"]))
+        except UnknownLogger as error:
+            raise RestError(404, str(error)) from error
 
     async def set_logger(self, call: Call) -> Answer:
         body = call.json()
         level = body.get("level") if isinstance(body, dict) else None
         if level is None:
             raise bad_request("Desired 'level' parameter was not specified in request.")
-        wanted = _LEVELS.get(str(level).upper())
-        if wanted is None:
-            raise RestError(404, f"Invalid log level '{level}'.")
-        name = call.path["logger"]
-        logging.getLogger(None if name == "root" else name).setLevel(wanted)
-        below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
-        now = int(time.time() * 1000)
-        self._modified |= dict.fromkeys([name, *below], now)
-        return Answer(sorted([name, *below]))
-
-    def _level(self, name: str) -> dict[str, Any]:
-        logger = logging.getLogger(None if name == "root" else name)
-        level = logging.getLevelName(logger.getEffectiveLevel())
-        return {"level": _SHOWN.get(level, level), "last_modified": self._modified.get(name)}
+        try:
+            return Answer(self._loggers.set(call.path["logger"], str(level)))
+        except UnknownLevel as error:
+            raise RestError(404, str(error)) from error
