@@ -15,7 +15,7 @@ from penstock.client.brokers import FETCH
 from penstock.client.cluster import Cluster, TopicPartition
 from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionFailed
-from penstock.client.fetching import FetchedBytes, version_limit
+from penstock.client.fetching import NAMES_AT_MOST, FetchedBytes, version_limit
 from penstock.errors import ApiError, OffsetOutOfRange, WireError, error_for_code
 from penstock.wire.api_keys import ApiKey, response_header_version
 from penstock.wire.codec import Message, decode_response, encode_request
@@ -186,7 +186,7 @@ class PartitionReader:
             )
         found = []
         for each in answer.responses:
-            name = each.topic or asked.names.get(each.topic_id, "")
+            name = each.topic if version <= NAMES_AT_MOST else asked.names.get(each.topic_id, "")
             for one in each.partitions:
                 place = (name, one.partition_index)
                 if asked.offsets.get(place) != self.positions.get(place):
