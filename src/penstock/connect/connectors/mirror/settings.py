@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.client import ClientSettings, Cluster
 from penstock.client.errors import BadClientSetting
+from penstock.client.settings import kafka_names
 from penstock.config.types import ConfigType, OneOf, Range
 from penstock.connect.connectors.mirror.policy import DEFAULT_POLICY, POLICIES, check_alias, check_expressions
 from penstock.connect.settings import Field, Importance
@@ -185,7 +186,7 @@ def client(config: Mapping[str, str], cluster: str, role: str) -> ClientSettings
         found.setdefault("fetch.max.bytes", str(16 << 20))
     found.setdefault("client.id", f"{config.get('name', 'mirror')}|{cluster}-{role}")
     try:
-        return ClientSettings.from_kafka(found)
+        return ClientSettings.from_kafka(kafka_names(found))
     except BadClientSetting as error:
         raise BadClientSetting(f"{cluster}.cluster.{error}") from error
 
