@@ -26,13 +26,13 @@ ENTRY_POINTS = "penstock.connect"
 _BUILT_IN = (
     "penstock.connect.connectors.file_stream:FileStreamSource",
     "penstock.connect.connectors.file_stream:FileStreamSink",
+    "penstock.connect.connectors.mirror:MirrorSourceConnector",
+    "penstock.connect.connectors.mirror:MirrorCheckpointConnector",
+    "penstock.connect.connectors.mirror:MirrorHeartbeatConnector",
     "penstock.connect.connectors.directories:DirectorySource",
     "penstock.connect.connectors.directories:DirectorySink",
     "penstock.connect.connectors.datagen:Datagen",
     "penstock.connect.connectors.lake:LakeSink",
-    "penstock.connect.connectors.mirror:MirrorSourceConnector",
-    "penstock.connect.connectors.mirror:MirrorCheckpointConnector",
-    "penstock.connect.connectors.mirror:MirrorHeartbeatConnector",
 )
 
 
