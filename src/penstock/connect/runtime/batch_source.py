@@ -50,6 +50,7 @@ class BatchRunner:
         self._sent: list[tuple[SourceBatch, SentBatch]] = []
         self._bytes = 0
         self._topics: set[str] = set()
+        self._offset_partitions: int | None = None
         self._producer = self._make_producer()
 
     def _make_producer(self) -> BatchProducer:
@@ -162,7 +163,9 @@ class BatchRunner:
         topic = self._spec.worker.offsets_topic
         if topic is None:
             raise ConnectError("a standalone worker keeps offsets in files: it cannot deliver exactly once")
-        count = self._producer.cluster.partitions([topic])[topic].partition_count
+        if self._offset_partitions is None:
+            self._offset_partitions = self._producer.cluster.partitions([topic])[topic].partition_count
+        count = self._offset_partitions
         now = int(time.time() * 1000)
         records: dict[int, list[Record]] = {}
         for key, (_, offset) in self._pending.items():
