@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     cluster,
+    connect_mirror,
     groups,
     native,
     registry,
@@ -38,6 +39,7 @@ PARTS = (
     "spark",
     "sql",
     "security",
+    "mirror",
 )
 
 
@@ -77,6 +79,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
         case "stalls":
             print("\nStalls: one connection produces a record each millisecond while the broker works")
             stalls.measure(report, megabytes=16 if quick else 64, seconds=3 if quick else 20)
+        case "mirror":
+            print("\nReplication between two brokers: 1 KiB records, one partition, exactly once")
+            connect_mirror.measure(report, megabytes=64 if quick else 512)
         case "registry":
             print("\nSchema registry: 10,000 schemas, 8 connections, one process")
             registry.measure(report, seconds=2 if quick else 5)

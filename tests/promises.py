@@ -101,6 +101,7 @@ TOPICS = {
     "streams": Topic("Streams", "See [streams.md](streams.md)."),
     "registry": Topic("The schema registry", "See [registry.md](registry.md)."),
     "connect": Topic("Connect", "See [connect.md](connect.md)."),
+    "mirror": Topic("Replication between clusters", "See [mirror.md](mirror.md)."),
     "pipelines": Topic(
         "Pipelines", "See [pipelines.md](pipelines.md). `tests/unit/pipelines` needs no Spark."
     ),

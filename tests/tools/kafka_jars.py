@@ -18,6 +18,7 @@ JVM_FLAGS = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare
 
 _TOOLS = ("kafka_2.13", "kafka-tools")
 _CONNECT = ("connect-runtime", "connect-file")
+_MIRROR = ("connect-mirror", "connect-mirror-client")
 _DEPENDENCY = """    <dependency>
       <groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>
     </dependency>
@@ -56,6 +57,11 @@ def fetch(run_id: str = "") -> Path:
 def fetch_connect(run_id: str = "") -> Path:
     """The same for Kafka Connect and its file connectors."""
     return _fetch_into(ROOT / "build" / f"kafka-connect-{KAFKA_VERSION}", _CONNECT, run_id)
+
+
+def fetch_mirror(run_id: str = "") -> Path:
+    """The same for MirrorMaker 2."""
+    return _fetch_into(ROOT / "build" / f"kafka-mirror-{KAFKA_VERSION}", _MIRROR, run_id)
 
 
 def _fetch_into(cache: Path, artifacts: tuple[str, ...], run_id: str) -> Path:

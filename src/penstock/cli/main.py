@@ -42,6 +42,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "connect",
         "Run a Connect worker, or manage the connectors of one.",
     ),
+    "mirror": (
+        "penstock.cli.connect.mirror",
+        "mirror",
+        "Replicate topics and group offsets between Kafka clusters.",
+    ),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds the metadata."),
     "topics": ("penstock.cli.topics.commands", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.topics.configs", "configs", "Show and change settings of topics and brokers."),

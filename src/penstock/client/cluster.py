@@ -64,6 +64,11 @@ class Cluster:
         self._brokers.retry("asking for the cluster's id", lambda: self._brokers.metadata([]))
         return self._brokers.cluster_id
 
+    def broker_count(self) -> int:
+        """How many brokers are up."""
+        self._brokers.retry("asking for the brokers", lambda: self._brokers.metadata([]))
+        return len(self._brokers.node_ids())
+
     # ---- topics ----
 
     def topics(self, *, internal: bool = False) -> frozenset[str]:

@@ -67,6 +67,10 @@ class Connection:
         """Whether new requests can be sent: it is open, and the broker still knows who we are."""
         return self._open and time.monotonic() < self._expires
 
+    def fileno(self) -> int:
+        """Of its socket, for `select`: whether an answer begins to arrive."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._open = False
         self._socket.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from penstock.client.brokers import check
 from penstock.client.cluster import Cluster, TopicPartition
@@ -12,20 +13,38 @@ from penstock.wire.codec import Message
 _BY_NAME = 9  # the newest version of OffsetFetch that names topics by name
 
 
+class GroupListing(NamedTuple):
+    """`state` is empty where the broker is older than Kafka 2.6 and does not report it."""
+
+    protocol_type: str
+    state: str
+
+
+class Committed(NamedTuple):
+    offset: int
+    metadata: str
+
+
 def list_groups(cluster: Cluster) -> frozenset[str]:
-    """The ids of all groups that this client may see: each broker returns those that it coordinates."""
+    """The ids of all groups that this client may see."""
+    return frozenset(describe_groups(cluster))
+
+
+def describe_groups(cluster: Cluster) -> dict[str, GroupListing]:
+    """All groups that this client may see: each broker returns those that it coordinates."""
     brokers = cluster._brokers
 
-    def ask() -> frozenset[str]:
-        found: set[str] = set()
+    def ask() -> dict[str, GroupListing]:
+        found: dict[str, GroupListing] = {}
         brokers.metadata([])
         for node_id in brokers.node_ids():
             answer = brokers.broker(node_id).request(
                 ApiKey.LIST_GROUPS, Message(states_filter=[], types_filter=[])
             )
             check(answer.error_code, f"the groups of broker {node_id}")
-            found.update(group.group_id for group in answer.groups)
-        return frozenset(found)
+            for each in answer.groups:
+                found[each.group_id] = GroupListing(each.protocol_type, each.group_state or "")
+        return found
 
     return brokers.retry("listing the groups", ask)
 
@@ -34,13 +53,25 @@ def committed_metadata(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, str]:
     """The text that was committed with each partition's offset, for those that have an offset."""
-    brokers = cluster._brokers
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
     asked = [Message(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+    return {place: each.metadata for place, each in _fetch_offsets(cluster, group, asked).items()}
 
-    def ask() -> dict[TopicPartition, str]:
+
+def all_committed(cluster: Cluster, group: str) -> dict[TopicPartition, Committed]:
+    """Every offset that the group has committed."""
+    return _fetch_offsets(cluster, group, None)
+
+
+def _fetch_offsets(
+    cluster: Cluster, group: str, asked: list[Message] | None
+) -> dict[TopicPartition, Committed]:
+    """Of the partitions that are asked for, None for all of them."""
+    brokers = cluster._brokers
+
+    def ask() -> dict[TopicPartition, Committed]:
         coordinator = brokers.coordinator(group)
         one_group = Message(group_id=group, member_id=None, member_epoch=-1, topics=asked)
         request = Message(group_id=group, topics=asked, groups=[one_group], require_stable=False)
@@ -49,7 +80,7 @@ def committed_metadata(
             answer = answer.groups[0]
         check(answer.error_code, f"group {group}")
         return {
-            (each.name, one.partition_index): one.metadata or ""
+            (each.name, one.partition_index): Committed(one.committed_offset, one.metadata or "")
             for each in answer.topics
             for one in each.partitions
             if not one.error_code and one.committed_offset >= 0

@@ -45,10 +45,10 @@ from penstock.connect.settings import REQUIRED, BadConfig, ConfigType, Field, Im
 
 __all__ = [
     # connectors and tasks
-    "Connector", "SourceConnector", "SinkConnector", "SourceTask", "SinkTask", "OffsetsReader",
-    "TopicPartition",
+    "Connector", "SourceConnector", "SinkConnector", "SourceTask", "BatchSourceTask", "SinkTask",
+    "OffsetsReader", "TopicPartition",
     # records
-    "Header", "SourceRecord", "SinkRecord", "SourcePartition", "SourceOffset",
+    "Header", "SourceRecord", "SourceBatch", "SinkRecord", "SourcePartition", "SourceOffset",
     # configuration
     "Field", "ConfigType", "Importance", "Validator", "REQUIRED", "OneOf", "EachOneOf", "Range",
     "NonEmpty", "parse",
@@ -98,6 +98,22 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """A whole record batch on its way to a partition: its records are neither converted nor transformed.
+
+    `data` is one batch of Kafka's format 2, with a record for each of its offsets. `offsets` are those of its
+    records in the source.
+    """
+
+    topic: str
+    partition: int
+    data: bytes | bytearray | memoryview
+    offsets: Sequence[int]
+    source_partition: SourcePartition
+    source_offset: SourceOffset
+
+
+@dataclass(frozen=True, slots=True)
 class SinkRecord:
     """A record of a topic, converted and transformed.
 
@@ -141,6 +157,8 @@ class Connector:
 
     version: ClassVar[str] = "0.1.0"
     fields: ClassVar[tuple[Field, ...]] = ()
+    defaults: ClassVar[Mapping[str, str]] = {}
+    """Settings of every connector (`key.converter`, ...) with another default than the worker's."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names for `connector.class`, such as the Java class whose settings this one takes."""
     poll_changes_seconds: ClassVar[float] = 10.0
@@ -218,6 +236,24 @@ class SourceTask:
 
     def stop(self) -> None:
         """Release what `start` took. Called once, after the last `poll`."""
+
+
+class BatchSourceTask(SourceTask):
+    """Reads a part of a source that has record batches already, as another Kafka cluster.
+
+    After an error of the cluster that is written to, the task is stopped and started again, with the offsets
+    that are committed.
+    """
+
+    def poll(self) -> list[SourceRecord]:
+        raise TypeError("a task with batches has poll_batches")
+
+    def poll_batches(self) -> list[SourceBatch]:
+        """The next batches: block for a second at most, and return [] if there are none."""
+        raise NotImplementedError
+
+    def written(self, batches: Sequence[tuple[SourceBatch, int]]) -> None:
+        """These batches are durable, each with the offset that its first record has now."""
 
 
 class SinkTask:

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from penstock.config.types import did_you_mean
-from penstock.connect.api import Connector, SinkConnector, SourceConnector
+from penstock.connect.api import BatchSourceTask, Connector, SinkConnector, SourceConnector
 from penstock.connect.converters import CONVERTERS, HEADER_CONVERTERS, Converter
 from penstock.connect.errors import ConnectError
 from penstock.connect.transforms import PREDICATES, TRANSFORMS
@@ -26,6 +26,9 @@ ENTRY_POINTS = "penstock.connect"
 _BUILT_IN = (
     "penstock.connect.connectors.file_stream:FileStreamSource",
     "penstock.connect.connectors.file_stream:FileStreamSink",
+    "penstock.connect.connectors.mirror:MirrorSourceConnector",
+    "penstock.connect.connectors.mirror:MirrorCheckpointConnector",
+    "penstock.connect.connectors.mirror:MirrorHeartbeatConnector",
     "penstock.connect.connectors.directories:DirectorySource",
     "penstock.connect.connectors.directories:DirectorySink",
     "penstock.connect.connectors.datagen:Datagen",
@@ -114,6 +117,11 @@ def kind(plugin: type[Connector]) -> str:
 
 def is_sink(plugin: type[Connector]) -> bool:
     return issubclass(plugin, SinkConnector)
+
+
+def takes_batches(plugin: type[Connector]) -> bool:
+    """Whether its tasks give whole record batches."""
+    return issubclass(plugin, SourceConnector) and issubclass(plugin.task_class, BatchSourceTask)
 
 
 def load(name: str) -> Any:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from penstock.client import LATEST, READ_UNCOMMITTED, ClientSettings, Cluster
+from penstock.client.settings import kafka_names
 from penstock.connect.api import OffsetsReader, SourcePartition
 from penstock.connect.errors import ConnectError
 from penstock.connect.runtime.clients import WorkerSettings, make_consumer
 
 Pair = tuple[dict[str, Any], dict[str, Any] | None]
-_READ_SECONDS = 60.0
+_READ_SECONDS = 90.0  # longer than a transaction of a task that is gone stays open
 
 
 def key_text(connector: str, partition: SourcePartition) -> str:
@@ -85,11 +87,15 @@ def _read_topic(worker: WorkerSettings, connector: str) -> dict[str, Any]:
         },
     )
     found: dict[str, Any] = {}
+    ends: dict[tuple[str, int], int | None] = {}
     try:
         metadata = consumer.list_topics(topic, timeout=_READ_SECONDS).topics[topic]
         if metadata.error is not None:
             raise ConnectError(f"the topic {topic} cannot be read: {metadata.error.str()}")
         unread = set(metadata.partitions)
+        # Not only to the first open transaction: it is another task's, and ours may have committed after it.
+        with Cluster(ClientSettings.from_kafka(kafka_names(worker.client))) as cluster:
+            ends = cluster.list_offsets({(topic, each): LATEST for each in unread}, READ_UNCOMMITTED)
         consumer.assign([TopicPartition(topic, each, 0) for each in unread])
         deadline = time.monotonic() + _READ_SECONDS
         while unread:
@@ -99,7 +105,9 @@ def _read_topic(worker: WorkerSettings, connector: str) -> dict[str, Any]:
                 error = message.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
-                        unread.discard(message.partition())
+                        place = (topic, message.partition() or 0)
+                        if (message.offset() or 0) >= (ends.get(place) or 0):
+                            unread.discard(place[1])
                     continue
                 raw: Any = message.key()
                 key = read_key(raw)

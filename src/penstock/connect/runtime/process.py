@@ -83,6 +83,10 @@ def _run(message: dict[str, Any], channel: Channel) -> int:
         from penstock.connect.runtime.sink import SinkRunner
 
         SinkRunner(spec).run()
+    elif plugins.takes_batches(plugin):
+        from penstock.connect.runtime.batch_source import BatchRunner
+
+        BatchRunner(spec).run()
     else:
         from penstock.connect.runtime.source import SourceRunner
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from penstock.connect import plugins
 from penstock.connect.api import SourceConnector, SourceOffset, SourcePartition, SourceRecord, SourceTask
 from penstock.connect.errors import ConnectError, RetriableError
 from penstock.connect.providers import resolve
-from penstock.connect.runtime.clients import make_producer
+from penstock.connect.runtime.clients import WorkerSettings, make_producer
 from penstock.connect.runtime.conversion import Conversion, Encoded
 from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
@@ -35,10 +36,10 @@ _TRANSACTION_SECONDS = 60.0
 class SourceRunner:
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
-        self._config = resolve(spec.connector_config)
-        self._settings = parse(COMMON + SOURCE, self._config)
-        plugin = plugins.connector(self._config["connector.class"])
+        plugin = plugins.connector(spec.connector_config["connector.class"])
         assert issubclass(plugin, SourceConnector)
+        self._config = {**plugin.defaults, **resolve(spec.connector_config)}
+        self._settings = parse(COMMON + SOURCE, self._config)
         self._task: SourceTask = plugin.task_class()
         self._failures: list[Any] = []
         self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
@@ -78,7 +79,8 @@ class SourceRunner:
             self._conversion.close()
 
     def _loop(self) -> None:
-        spec, interval = self._spec, self._commit_interval()
+        spec = self._spec
+        interval = commit_interval(spec.worker, self._settings)
         due = time.monotonic() + interval
         backoff = Backoff(spec)
         while not spec.stopping.is_set():
@@ -104,14 +106,6 @@ class SourceRunner:
                 self._commit()
                 due = now + interval
         self._commit()
-
-    def _commit_interval(self) -> float:
-        if not self._exactly_once:
-            return self._spec.worker.flush_seconds
-        if self._settings["transaction.boundary"] == "poll":
-            return 0.0
-        given = self._settings["transaction.boundary.interval.ms"]
-        return self._spec.worker.flush_seconds if given is None else given / 1000
 
     # Producing
 
@@ -230,6 +224,16 @@ class SourceRunner:
         _kafka(lambda: self._producer.commit_transaction(_TRANSACTION_SECONDS), "committing a transaction")
         self._in_transaction = False
         self._check()
+
+
+def commit_interval(worker: WorkerSettings, settings: Mapping[str, Any]) -> float:
+    """Seconds between commits; 0: after each poll."""
+    if not worker.exactly_once:
+        return worker.flush_seconds
+    if settings["transaction.boundary"] == "poll":
+        return 0.0
+    given = settings["transaction.boundary.interval.ms"]
+    return worker.flush_seconds if given is None else given / 1000
 
 
 def transactional_id(group: str, connector: str, task: int) -> str:

@@ -47,6 +47,8 @@ _UINT = struct.Struct(">I")
 _APPEND_TIME = struct.Struct(">q")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP_POSITION = 35
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_POSITION = 43
 _SEQUENCE_SPAN = 1 << 31
 
 
@@ -216,6 +218,25 @@ def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp: int) -
     (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME)
     _APPEND_TIME.pack_into(buf, pos + _MAX_TIMESTAMP_POSITION, timestamp)
+    crc = crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + LOG_OVERHEAD + length])
+    _UINT.pack_into(buf, pos + CRC_POSITION, crc)
+
+
+def set_producer(
+    buf: bytearray | memoryview,
+    pos: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    *,
+    transactional: bool,
+) -> None:
+    """Make the batch one of this producer, in place: 16 bytes of the header and the CRC change, no record."""
+    (length,) = _INT.unpack_from(buf, pos + 8)
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + ATTRIBUTES_POSITION)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_POSITION, attributes)
+    _PRODUCER.pack_into(buf, pos + _PRODUCER_POSITION, producer_id, epoch, sequence)
     crc = crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + LOG_OVERHEAD + length])
     _UINT.pack_into(buf, pos + CRC_POSITION, crc)
 

@@ -34,6 +34,7 @@ from penstock.wire.batches.batch import (
     read_header,
     refuse_old_magic,
     set_log_append_time,
+    set_producer,
     stamp,
 )
 from penstock.wire.primitives import Buffer
@@ -63,6 +64,7 @@ __all__ = [
     "parse_control",
     "read_header",
     "set_log_append_time",
+    "set_producer",
     "stamp",
 ]
 
