@@ -2,6 +2,7 @@
 
 At least once by default: records are flushed, then offsets written. With exactly once (KIP-618) both are in
 one transaction, under a transactional id that belongs to the task, so that starting it fences an earlier run.
+A task that acknowledges records to its source has each batch committed before the next poll.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class SourceRunner:
         self._task: SourceTask = plugin.task_class()
         self._failures: list[Any] = []
         self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
+        self._acknowledges = type(self._task).acknowledge is not SourceTask.acknowledge
+        self._unacknowledged: list[SourceRecord] = []
         self._in_transaction = False
         self._topics: set[str] = set()
         tolerance = Tolerance(spec.connector, spec.task, self._settings, stopping=spec.stopping.wait)
@@ -94,6 +97,8 @@ class SourceRunner:
                 continue
             backoff.succeeded()
             if records:
+                if self._acknowledges:
+                    self._unacknowledged += records
                 self._send(records)
                 self._producer.poll(0)
                 self._check()
@@ -106,6 +111,8 @@ class SourceRunner:
         self._commit()
 
     def _commit_interval(self) -> float:
+        if self._acknowledges:
+            return 0.0
         if not self._exactly_once:
             return self._spec.worker.flush_seconds
         if self._settings["transaction.boundary"] == "poll":
@@ -189,7 +196,7 @@ class SourceRunner:
 
     def _commit(self) -> None:
         pending, self._pending = self._pending, {}
-        if not pending and not self._in_transaction:
+        if not pending and not self._in_transaction and not self._unacknowledged:
             return
         pairs = list(pending.values())
         if self._exactly_once:
@@ -203,6 +210,9 @@ class SourceRunner:
                 self._flush()
         if pairs:
             self._task.commit(pairs)
+        if self._unacknowledged:
+            records, self._unacknowledged = self._unacknowledged, []
+            self._task.acknowledge(records)
 
     def _write_offsets(self, pending: dict[str, tuple[SourcePartition, SourceOffset]]) -> None:
         topic = self._spec.worker.offsets_topic
