@@ -27,7 +27,7 @@ def binary(name: str) -> str | None:
 class Server:
     """`start` and `stop` as the test likes, on the same ports; `close` at the end.
 
-    It has two ports: one for everyone, one with TLS on which a login is needed.
+    It has two ports, one of them with TLS, and a user with a password.
     """
 
     program = ""
@@ -136,14 +136,13 @@ class MosquittoServer(Server):
         os.chmod(self.directory / "users", 0o600)
         self._write(
             "configuration",
-            "per_listener_settings true\n"
             # Kept on disk after each change, so that a session outlives a kill.
             f"persistence true\npersistence_location {self.directory}/\nautosave_on_changes true\n"
             "autosave_interval 1\n"
             "max_queued_messages 0\nmax_packet_size 1000000\n"
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\nacl_file {self.directory}/acl\n"
-            f"listener {self.tls_port} 127.0.0.1\nallow_anonymous false\n"
-            f"password_file {self.directory}/users\ncertfile {self.certificate}\nkeyfile {self.key}\n",
+            f"allow_anonymous true\nacl_file {self.directory}/acl\npassword_file {self.directory}/users\n"
+            f"listener {self.port} 127.0.0.1\n"
+            f"listener {self.tls_port} 127.0.0.1\ncertfile {self.certificate}\nkeyfile {self.key}\n",
         )
 
     def _command(self) -> Sequence[str]:

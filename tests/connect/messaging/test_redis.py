@@ -300,8 +300,9 @@ def test_a_server_that_refuses_writes_for_now_is_tried_again(redis_server: Serve
 )
 def test_tls_with_a_login(redis_server: Server, client: Any) -> None:
     secure = {
-        "name": "sink", "redis.host": "127.0.0.1", "redis.port": str(redis_server.tls_port), "redis.tls": "true",
-        "redis.cacert": str(redis_server.authority), "redis.username": USER, "redis.password": PASSWORD,
+        "name": "sink", "redis.host": "127.0.0.1", "redis.port": str(redis_server.tls_port),
+        "redis.tls": "true", "redis.cacert": str(redis_server.authority), "redis.username": USER,
+        "redis.password": PASSWORD,
     }  # fmt: skip
     assert RedisSink.validate(secure) == {}
     task = RedisSinkTask()
