@@ -155,8 +155,8 @@ def test_records_that_no_queue_takes_are_reported(rabbitmq: Server, client: Clie
     task.report = lambda each, error: bad.append((each.original_offset, str(error)))
     task.put(
         [
-            record(0, "a", client.queue), record(1, "b", "nowhere"), record(2, "c"), record(3, "d", "x" * 300),
-            record(4, "e", client.queue),
+            record(0, "a", client.queue), record(1, "b", "nowhere"), record(2, "c"),
+            record(3, "d", "x" * 300), record(4, "e", client.queue),
         ]
     )  # fmt: skip
     task.stop()
