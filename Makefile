@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup run test checks lint types layers test-fast test-running test-servers test-streams test-brokers test-cluster test-spark test-sql \
-	test-long browser postgresql mariadb spark-classes docs dist bench fuzz chaos clean
+	test-long browser postgresql mariadb messaging spark-classes docs dist bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -73,7 +73,7 @@ test: setup checks test-fast test-running ## Everything: style, types, layers, a
 # Side by side, as each of them uses one core; and what the tests need.
 checks: setup
 	@$(MAKE) --no-print-directory -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-		types spark-classes lint layers browser postgresql mariadb
+		types spark-classes lint layers browser postgresql mariadb messaging
 	@$(TOOK)
 
 lint: setup ## ruff: rules and format; the links of all pages, and the page of promises
@@ -95,12 +95,12 @@ test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"
 	@$(PYTEST_RUN) -n $(JOBS) --dist worksteal $(FAST) || $(call AGAIN,$(FAST)); $(TOOK)
 
-test-running: setup browser postgresql mariadb spark-classes ## test-servers and test-streams at once: those with Spark compute while the others wait
+test-running: setup browser postgresql mariadb messaging spark-classes ## test-servers and test-streams at once: those with Spark compute while the others wait
 	@echo "== tests: $(BROKERS) tests/cluster tests/spark tests/sql"
 	@$(PYTEST_RUN) -n $(ALL_JOBS) $(GROUPED) tests/sql tests/spark tests/cluster $(BROKERS) || \
 		$(call AGAIN,tests/sql tests/spark tests/cluster $(BROKERS)); $(TOOK)
 
-test-servers: setup browser postgresql mariadb ## test-brokers and test-cluster at once, so that no core waits for the last of either
+test-servers: setup browser postgresql mariadb messaging ## test-brokers and test-cluster at once, so that no core waits for the last of either
 	@echo "== tests: $(BROKERS) tests/cluster"
 	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) tests/cluster || $(call AGAIN,$(BROKERS) tests/cluster); $(TOOK)
 
@@ -138,7 +138,18 @@ mariadb: postgresql  # one after the other: apt has one lock
 		apt-get install -y -qq --no-install-recommends mariadb-server; } >/dev/null 2>&1 \
 		|| echo "== MariaDB could not be installed: its tests are skipped"
 
-test-brokers: setup browser postgresql mariadb ## The tests with real brokers, real clients, the registry and Kafka's own tools
+# For tests/connect/messaging, which are skipped by name without them. They start servers of their own.
+messaging: mariadb  # one after the other: apt has one lock
+	@PATH="$$PATH:/usr/sbin"; missing=""; for p in mosquitto redis-server rabbitmq-server; do \
+		command -v $$p >/dev/null || missing="$$missing $$p"; done; [ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" = 0 ]; then as_root=""; elif sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=no; fi; \
+	command -v apt-get >/dev/null && [ "$$as_root" != no ] || { echo "== not here:$$missing: their tests are skipped"; exit 0; }; \
+	echo "== installing for tests/connect/messaging:$$missing"; \
+	{ timeout 300 $$as_root apt-get update -qq && timeout 900 $$as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+		apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null 2>&1 \
+		|| echo "== could not be installed:$$missing: their tests are skipped"
+
+test-brokers: setup browser postgresql mariadb messaging ## The tests with real brokers, real clients, the registry and Kafka's own tools
 	@echo "== tests: $(BROKERS)"
 	@$(PYTEST_RUN) -n $(WAITING_JOBS) $(GROUPED) $(BROKERS) || $(call AGAIN,$(BROKERS)); $(TOOK)
 

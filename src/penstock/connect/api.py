@@ -234,6 +234,13 @@ class SourceTask:
     def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
         """These offsets, and all records up to them, are durable in Kafka: a slot may be advanced."""
 
+    def acknowledge(self, records: Sequence[SourceRecord]) -> None:
+        """These records are durable in Kafka, or were skipped: a queue may forget them.
+
+        Called with all records of each `poll`, before the next one, if the task overrides it. For sources
+        that keep what is not acknowledged; their records need no source partition and offset.
+        """
+
     def stop(self) -> None:
         """Release what `start` took. Called once, after the last `poll`."""
 

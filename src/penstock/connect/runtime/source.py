@@ -2,6 +2,7 @@
 
 At least once by default: records are flushed, then offsets written. With exactly once (KIP-618) both are in
 one transaction, under a transactional id that belongs to the task, so that starting it fences an earlier run.
+A task that acknowledges records to its source has each batch committed before the next poll.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class SourceRunner:
         self._task: SourceTask = plugin.task_class()
         self._failures: list[Any] = []
         self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
+        self._acknowledges = type(self._task).acknowledge is not SourceTask.acknowledge
+        self._unacknowledged: list[SourceRecord] = []
         self._in_transaction = False
         self._topics: set[str] = set()
         tolerance = Tolerance(spec.connector, spec.task, self._settings, stopping=spec.stopping.wait)
@@ -80,7 +83,8 @@ class SourceRunner:
 
     def _loop(self) -> None:
         spec = self._spec
-        interval = commit_interval(spec.worker, self._settings)
+        # What the source waits to acknowledge is committed with each poll.
+        interval = 0.0 if self._acknowledges else commit_interval(spec.worker, self._settings)
         due = time.monotonic() + interval
         backoff = Backoff(spec)
         while not spec.stopping.is_set():
@@ -96,6 +100,8 @@ class SourceRunner:
                 continue
             backoff.succeeded()
             if records:
+                if self._acknowledges:
+                    self._unacknowledged += records
                 self._send(records)
                 self._producer.poll(0)
                 self._check()
@@ -183,7 +189,7 @@ class SourceRunner:
 
     def _commit(self) -> None:
         pending, self._pending = self._pending, {}
-        if not pending and not self._in_transaction:
+        if not pending and not self._in_transaction and not self._unacknowledged:
             return
         pairs = list(pending.values())
         if self._exactly_once:
@@ -197,6 +203,9 @@ class SourceRunner:
                 self._flush()
         if pairs:
             self._task.commit(pairs)
+        if self._unacknowledged:
+            records, self._unacknowledged = self._unacknowledged, []
+            self._task.acknowledge(records)
 
     def _write_offsets(self, pending: dict[str, tuple[SourcePartition, SourceOffset]]) -> None:
         topic = self._spec.worker.offsets_topic
