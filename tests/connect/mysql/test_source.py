@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from tests.connect.sql.mariadb import MariaDb
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL, price decimal(8,2))"
-KINDS = (
-    "MySQL: inserts, updates, deletes with tombstones, truncates, changes of keys and changes of tables are "
-    "records in Debezium's envelope"
-)
-RESTARTS = (
-    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
-    "committed"
-)
 
 
 def ids(records: list[SourceRecord]) -> list[int]:
@@ -64,7 +56,11 @@ def test_a_snapshot_has_all_rows_in_debeziums_envelope(database: Database) -> No
     assert {"file", "pos", "gtids", "server_id", "ts_sec"} <= set(last.source_offset)
 
 
-@pytest.mark.promise("connect", KINDS)
+@pytest.mark.promise(
+    "connect",
+    "MySQL: inserts, updates, deletes with tombstones, truncates, changes of keys and changes of tables are "
+    "records in Debezium's envelope",
+)
 def test_each_kind_of_change(database: Database) -> None:
     database.execute(ITEMS)
     with Running(database, skipped_operations="none", decimal_handling_mode="string") as running:
@@ -100,7 +96,11 @@ def test_each_kind_of_change(database: Database) -> None:
         assert "snapshot" not in record.source_offset and record.source_offset["gtids"]
 
 
-@pytest.mark.promise("connect", KINDS)
+@pytest.mark.promise(
+    "connect",
+    "MySQL: inserts, updates, deletes with tombstones, truncates, changes of keys and changes of tables are "
+    "records in Debezium's envelope",
+)
 def test_the_schema_of_a_table_may_change_while_it_is_captured(database: Database) -> None:
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'nail', 1)")
     settings = {"decimal_handling_mode": "string", "include_schema_changes": "true"}
@@ -267,7 +267,11 @@ def test_a_snapshot_continues_after_a_restart_with_the_changes_meanwhile(databas
     ]
 
 
-@pytest.mark.promise("connect", RESTARTS)
+@pytest.mark.promise(
+    "connect",
+    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
+    "committed",
+)
 @pytest.mark.parametrize("batch", ["1", "7", "2048"])
 def test_a_restart_inside_a_transaction_sends_the_rest_of_it(database: Database, batch: str) -> None:
     """Large enough for several row events, in two tables; updates of keys are three records each."""
@@ -302,7 +306,11 @@ def test_a_restart_inside_a_transaction_sends_the_rest_of_it(database: Database,
         assert ids(running.count(1)) == [99]
 
 
-@pytest.mark.promise("connect", RESTARTS)
+@pytest.mark.promise(
+    "connect",
+    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
+    "committed",
+)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_that_restarts_is_read_again_without_a_gap(
     database: Database, binlog_mariadb: MariaDb, how: signal.Signals
@@ -359,7 +367,11 @@ def test_a_heartbeat_runs_its_statement(database: Database) -> None:
         running.until(lambda records: any(record.topic.endswith(".beats") for record in records))
 
 
-@pytest.mark.promise("connect", RESTARTS)
+@pytest.mark.promise(
+    "connect",
+    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
+    "committed",
+)
 def test_binlog_that_was_purged_is_an_error_or_leads_to_a_new_snapshot(database: Database) -> None:
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'a', 0)")
     kept = Kept()
