@@ -128,12 +128,12 @@ postgresql: browser  # one after the other: apt has one lock
 		$$as_root sed -i 's/^#*create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf && \
 		install postgresql; } >/dev/null 2>&1 || echo "== PostgreSQL could not be installed: tests/connect/postgres are skipped"
 
-# For the tests of tests/connect/sql with MariaDB, which are skipped by name without it. They start a server of their own.
+# For the tests of tests/connect/sql and tests/connect/mysql with MariaDB, which are skipped by name without it. They start a server of their own.
 mariadb: postgresql  # one after the other: apt has one lock
 	@PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null && exit 0; \
 	if [ "$$(id -u)" = 0 ]; then as_root=""; elif sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=no; fi; \
 	command -v apt-get >/dev/null && [ "$$as_root" != no ] || { echo "== no MariaDB here: its tests are skipped"; exit 0; }; \
-	echo "== installing MariaDB for tests/connect/sql"; \
+	echo "== installing MariaDB for tests/connect"; \
 	{ timeout 300 $$as_root apt-get update -qq && timeout 900 $$as_root env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends mariadb-server; } >/dev/null 2>&1 \
 		|| echo "== MariaDB could not be installed: its tests are skipped"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.connect.connectors.cdc.column_types import UNCHANGED
 from penstock.connect.connectors.postgres.pgoutput import (
-    UNCHANGED,
     Begin,
     Commit,
     Delete,

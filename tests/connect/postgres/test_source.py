@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("psycopg2")
 from penstock.connect.connectors.postgres import PostgresConnector
-from tests.connect.postgres.running import Kept, Running, changes, config_of
+from tests.connect.capture import Kept, changes, state
+from tests.connect.postgres.running import Running, config_of
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL, price numeric(8,2))"
 
@@ -30,18 +31,6 @@ def slot_lsn(database: Database) -> int:
 
 def ids(records: list[SourceRecord]) -> list[int]:
     return [record.key["id"] for record in records]
-
-
-def state(records: list[SourceRecord]) -> dict[Any, Any]:
-    """What a compacted topic has at the end: the last value of each key."""
-    table: dict[Any, Any] = {}
-    for record in records:
-        key = tuple(record.key.values())
-        if record.value is None or record.value["op"] == "d":
-            table.pop(key, None)
-        else:
-            table[key] = record.value["after"]
-    return table
 
 
 def test_a_snapshot_has_all_rows_in_debeziums_envelope(database: Database) -> None:

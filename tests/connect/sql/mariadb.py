@@ -27,7 +27,10 @@ def binaries() -> tuple[str, str] | None:
 
 
 class MariaDb:
-    def __init__(self) -> None:
+    """`options` are mariadbd's, such as `--log-bin`; they may be changed between two starts."""
+
+    def __init__(self, *options: str) -> None:
+        self.options = options
         found = binaries()
         assert found is not None
         self._server, install = found
@@ -56,7 +59,7 @@ class MariaDb:
                     [self._server, "--no-defaults", f"--datadir={self._directory}/data", f"--port={port}",
                      f"--socket={self._directory}/socket", f"--pid-file={self._directory}/pid",
                      "--bind-address=127.0.0.1", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0",
-                     "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M"],
+                     "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M", *self.options],
                     user=self._user, cwd=self._directory, stdout=log, stderr=log,
                 )  # fmt: skip
             deadline = time.monotonic() + 60

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.connect.api import ConnectError, SourceRecord
+from penstock.connect.connectors.cdc.table_schema import TableSchema
 from penstock.connect.connectors.postgres.offsets import Offset, Position
 from penstock.connect.connectors.postgres.pgoutput import (
     Begin,
@@ -25,7 +26,6 @@ from penstock.connect.connectors.postgres.pgoutput import (
     Update,
 )
 from penstock.connect.connectors.postgres.records import Moment, Records
-from penstock.connect.connectors.postgres.table_schema import TableSchema
 
 _KINDS = {
     Insert: "INSERT",
@@ -192,8 +192,10 @@ class Changes:
         if isinstance(message, Insert):
             return make.insert(table, message.new, moment, now, offset)
         if isinstance(message, Update):
-            return make.update(table, message, moment, now, offset)
-        return make.delete(table, message, moment, now, offset)
+            return make.update(
+                table, message.old, message.new, moment, now, offset, old_is_key=message.old_is_key
+            )
+        return make.delete(table, message.old, moment, now, offset, old_is_key=message.old_is_key)
 
     def _table(self, oid: int) -> TableSchema | None:
         try:

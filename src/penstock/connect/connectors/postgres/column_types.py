@@ -7,7 +7,6 @@ Debezium's documentation of its PostgreSQL connector, "Data type mappings", with
 
 from __future__ import annotations
 
-import base64
 import decimal
 import json
 from collections.abc import Callable, Mapping
@@ -36,9 +35,14 @@ from penstock.connect.api import (
     map_schema,
     struct_schema,
 )
+from penstock.connect.connectors.cdc.column_types import (
+    ColumnType,
+    Convert,
+    binary_type,
+    named,
+    sized_decimal_schema,
+)
 from penstock.connect.connectors.postgres import literals, temporal
-
-Convert = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +76,6 @@ class Modes:
     unavailable: str = "__debezium_unavailable_value"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnType:
-    """`convert` makes a value of `schema` from text; DataError where it cannot.
-
-    `zero` stands for a required column that the server did not send, as in `before` of a delete that has only
-    the key; `unavailable` for a TOASTed value that it did not send, None where the type has no such value.
-    """
-
-    schema: Schema
-    convert: Convert
-    zero: Any
-    unavailable: Any = None
-
-
 def column_type(oid: int, modifier: int, types: Mapping[int, PgType], modes: Modes) -> ColumnType:
     pg_type = types.get(oid)
     if pg_type is None:
@@ -97,13 +87,9 @@ def column_type(oid: int, modifier: int, types: Mapping[int, PgType], modes: Mod
         return _array(pg_type, column_type(pg_type.element, modifier, types, modes), modes)
     if pg_type.kind == "e":
         allowed = ("allowed", ",".join(pg_type.labels))
-        return _text(_named(STRING_SCHEMA, "io.debezium.data.Enum", allowed), modes)
+        return _text(named(STRING_SCHEMA, "io.debezium.data.Enum", allowed), modes)
     make = _BY_NAME.get(pg_type.name) if pg_type.kind == "b" else None
     return make(modifier, modes) if make else _text(STRING_SCHEMA, modes)
-
-
-def _named(schema: Schema, name: str, *parameters: tuple[str, str]) -> Schema:
-    return Schema(schema.type, name=name, version=1, parameters=parameters)
 
 
 def _text(schema: Schema, modes: Modes) -> ColumnType:
@@ -133,7 +119,7 @@ def _simple(schema: Schema, convert: Convert, zero: Any) -> Callable[[int, Modes
 
 
 def _string(name: str | None = None) -> Callable[[int, Modes], ColumnType]:
-    schema = _named(STRING_SCHEMA, name) if name else STRING_SCHEMA
+    schema = named(STRING_SCHEMA, name) if name else STRING_SCHEMA
     return lambda modifier, modes: _text(schema, modes)
 
 
@@ -167,13 +153,7 @@ def _numeric(modifier: int, modes: Modes) -> ColumnType:
         return ColumnType(_VARIABLE_SCALE, _variable, {"scale": 0, "value": b"\0"}, placeholder)
     precision = (modifier - 4) >> 16 & 0xFFFF
     scale = ((modifier - 4 & 0x7FF) ^ 1024) - 1024
-    schema = decimal_schema(scale)
-    schema = Schema(
-        Type.BYTES,
-        name=schema.name,
-        version=1,
-        parameters=(*schema.parameters, ("connect.decimal.precision", str(precision))),
-    )
+    schema = sized_decimal_schema(precision, scale)
     step = Decimal((0, (1,), -scale))
     if scale >= 0:
         return ColumnType(schema, _precise, Decimal((0, (0,), -scale)))
@@ -213,26 +193,12 @@ def _varbit(modifier: int, modes: Modes) -> ColumnType:
 
 
 def _bit_string(length: int) -> ColumnType:
-    schema = _named(BYTES_SCHEMA, "io.debezium.data.Bits", ("length", str(length)))
+    schema = named(BYTES_SCHEMA, "io.debezium.data.Bits", ("length", str(length)))
     return ColumnType(schema, literals.bits, b"")
 
 
 def _bytea(modifier: int, modes: Modes) -> ColumnType:
-    match modes.binary:
-        case "base64":
-            return _encoded(lambda data: base64.b64encode(data).decode(), modes)
-        case "base64-url-safe":
-            return _encoded(lambda data: base64.urlsafe_b64encode(data).decode(), modes)
-        case "hex":
-            return _encoded(bytes.hex, modes)
-        case _:
-            return ColumnType(BYTES_SCHEMA, literals.bytea, b"", modes.unavailable.encode())
-
-
-def _encoded(encode: Callable[[bytes], str], modes: Modes) -> ColumnType:
-    return ColumnType(
-        STRING_SCHEMA, lambda text: encode(literals.bytea(text)), "", encode(modes.unavailable.encode())
-    )
+    return binary_type(modes.binary, literals.bytea, modes.unavailable)
 
 
 # --- dates and times ---
@@ -243,7 +209,7 @@ _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 def _date(modifier: int, modes: Modes) -> ColumnType:
     if modes.time == "connect":
         return ColumnType(DATE_SCHEMA, _python(date.fromisoformat, "a date"), date(1970, 1, 1))
-    return ColumnType(_named(INT32_SCHEMA, "io.debezium.time.Date"), temporal.date_days, 0)
+    return ColumnType(named(INT32_SCHEMA, "io.debezium.time.Date"), temporal.date_days, 0)
 
 
 def _time(modifier: int, modes: Modes) -> ColumnType:
@@ -251,9 +217,9 @@ def _time(modifier: int, modes: Modes) -> ColumnType:
         return ColumnType(TIME_SCHEMA, _python(_milliseconds, "a time"), time())
     if modes.time == "adaptive" and 0 <= modifier <= 3:
         return ColumnType(
-            _named(INT32_SCHEMA, "io.debezium.time.Time"), lambda text: temporal.time_micros(text) // 1000, 0
+            named(INT32_SCHEMA, "io.debezium.time.Time"), lambda text: temporal.time_micros(text) // 1000, 0
         )
-    return ColumnType(_named(INT64_SCHEMA, "io.debezium.time.MicroTime"), temporal.time_micros, 0)
+    return ColumnType(named(INT64_SCHEMA, "io.debezium.time.MicroTime"), temporal.time_micros, 0)
 
 
 def _timestamp(modifier: int, modes: Modes) -> ColumnType:
@@ -261,11 +227,11 @@ def _timestamp(modifier: int, modes: Modes) -> ColumnType:
         return ColumnType(TIMESTAMP_SCHEMA, _python(_utc, "a timestamp"), _EPOCH_UTC)
     if 0 <= modifier <= 3:
         return ColumnType(
-            _named(INT64_SCHEMA, "io.debezium.time.Timestamp"),
+            named(INT64_SCHEMA, "io.debezium.time.Timestamp"),
             lambda text: temporal.timestamp_micros(text) // 1000,
             0,
         )
-    return ColumnType(_named(INT64_SCHEMA, "io.debezium.time.MicroTimestamp"), temporal.timestamp_micros, 0)
+    return ColumnType(named(INT64_SCHEMA, "io.debezium.time.MicroTimestamp"), temporal.timestamp_micros, 0)
 
 
 def _milliseconds(text: str) -> time:
@@ -293,7 +259,7 @@ def _python(parse: Convert, what: str) -> Convert:
 def _timestamptz(modifier: int, modes: Modes) -> ColumnType:
     digits = modifier if 0 <= modifier <= 6 else 6
     return ColumnType(
-        _named(STRING_SCHEMA, "io.debezium.time.ZonedTimestamp"),
+        named(STRING_SCHEMA, "io.debezium.time.ZonedTimestamp"),
         lambda text: temporal.timestamp_iso(text, digits),
         "1970-01-01T00:00:00Z",
     )
@@ -301,9 +267,9 @@ def _timestamptz(modifier: int, modes: Modes) -> ColumnType:
 
 def _interval(modifier: int, modes: Modes) -> ColumnType:
     if modes.interval == "string":
-        schema = _named(STRING_SCHEMA, "io.debezium.time.Interval")
+        schema = named(STRING_SCHEMA, "io.debezium.time.Interval")
         return ColumnType(schema, temporal.interval_iso, "P0Y0M0DT0H0M0S")
-    return ColumnType(_named(INT64_SCHEMA, "io.debezium.time.MicroDuration"), temporal.interval_micros, 0)
+    return ColumnType(named(INT64_SCHEMA, "io.debezium.time.MicroDuration"), temporal.interval_micros, 0)
 
 
 # --- others ---
@@ -325,7 +291,7 @@ def _hstore(modifier: int, modes: Modes) -> ColumnType:
         schema = map_schema(STRING_SCHEMA, STRING_SCHEMA.as_optional())
         return ColumnType(schema, literals.hstore_items, {}, {modes.unavailable: modes.unavailable})
     return ColumnType(
-        _named(STRING_SCHEMA, "io.debezium.data.Json"),
+        named(STRING_SCHEMA, "io.debezium.data.Json"),
         lambda text: json.dumps(literals.hstore_items(text), ensure_ascii=False, separators=(",", ":")),
         "{}",
         modes.unavailable,
@@ -348,7 +314,7 @@ _BY_NAME: dict[str, Callable[[int, Modes], ColumnType]] = {
     "date": _date,
     "time": _time,
     "timetz": _simple(
-        _named(STRING_SCHEMA, "io.debezium.time.ZonedTime"), temporal.zoned_time_iso, "00:00:00Z"
+        named(STRING_SCHEMA, "io.debezium.time.ZonedTime"), temporal.zoned_time_iso, "00:00:00Z"
     ),
     "timestamp": _timestamp,
     "timestamptz": _timestamptz,

@@ -13,20 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connect.api import ConnectError
+from penstock.connect.connectors.cdc.snapshot import SnapshotProgress
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
     lsn: int
     events: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotProgress:
-    """The snapshot has sent all tables before `table`, and of it all rows up to `key` (None: no row)."""
-
-    table: str
-    key: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +41,7 @@ class Offset:
                 position = Position(int(kept["tx_lsn"]), int(kept["tx_events"]))
             progress = None
             if kept.get("snapshot") and not kept.get("snapshot_completed"):
-                key = kept.get("snapshot_key")
-                progress = SnapshotProgress(str(kept.get("snapshot_table", "")), tuple(key) if key else None)
+                progress = SnapshotProgress.of(kept)
                 position = Position(start, -1)
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectError(
@@ -57,10 +49,6 @@ class Offset:
                 "lsn_commit. Delete or alter the connector's offsets."
             ) from None
         return cls(position, start, progress)
-
-
-def source_partition(prefix: str) -> dict[str, str]:
-    return {"server": prefix}
 
 
 def snapshot_offset(lsn: int, micros: int, progress: SnapshotProgress, *, last: bool) -> dict[str, Any]:
@@ -73,6 +61,5 @@ def snapshot_offset(lsn: int, micros: int, progress: SnapshotProgress, *, last: 
         "snapshot_completed": last,
     }
     if not last:
-        offset["snapshot_table"] = progress.table
-        offset["snapshot_key"] = None if progress.key is None else list(progress.key)
+        offset |= progress.fields()
     return offset

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Literal, TypeAlias
 
+from penstock.connect.connectors.cdc.column_types import UNCHANGED, Unchanged
 from penstock.errors import PenstockError
 
 
@@ -20,14 +20,7 @@ class PgOutputError(PenstockError):
     """Bytes of the replication stream that are not a pgoutput message of protocol version 1 or 2."""
 
 
-class _Unchanged(Enum):
-    UNCHANGED = "unchanged TOASTed value"
-
-
-UNCHANGED: Final = _Unchanged.UNCHANGED
-"""The column holds a TOASTed value that the update did not change: the server does not send it."""
-
-Value: TypeAlias = str | bytes | Literal[_Unchanged.UNCHANGED] | None
+Value: TypeAlias = str | bytes | Literal[Unchanged.UNCHANGED] | None
 """Text form, binary form (only where `binary 'true'` was asked for), unchanged, or null."""
 Row: TypeAlias = tuple[Value, ...]
 

@@ -7,39 +7,22 @@ rows as they are then; what changed meanwhile comes again from the slot: the las
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from psycopg2 import sql
 
-from penstock.connect.api import SourceRecord
+from penstock.connect.connectors.cdc.records import Row
+from penstock.connect.connectors.cdc.snapshot import SnapshotChunks, SnapshotProgress, TablePages
 from penstock.connect.connectors.postgres.catalog import Catalog, PublishedTable
-from penstock.connect.connectors.postgres.offsets import SnapshotProgress, snapshot_offset
-from penstock.connect.connectors.postgres.pgoutput import Row
+from penstock.connect.connectors.postgres.offsets import snapshot_offset
 from penstock.connect.connectors.postgres.records import Moment, Records
 from penstock.connect.connectors.postgres.server import connect, query, translated_errors
 from penstock.connect.connectors.postgres.settings import SourceSettings
-from penstock.connect.connectors.postgres.table_schema import TableSchema
-
-_log = logging.getLogger(__name__)
+from penstock.connect.connectors.postgres.table_schema import table_schema
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    table: TableSchema
-    rows: list[Row]
-    progress: SnapshotProgress
-    """After it."""
-    first: bool
-    """Of its table; so is `last`."""
-    last: bool
-
-
-class Snapshot:
-    """`next` returns the records of a chunk, and None after the last one."""
-
+class Snapshot(SnapshotChunks[Moment]):
     def __init__(
         self,
         settings: SourceSettings,
@@ -48,100 +31,66 @@ class Snapshot:
         progress: SnapshotProgress | None,
         exported: str | None,
     ) -> None:
-        self._settings, self._records, self._lsn = settings, records, lsn
+        self._settings = settings
         self._size = int(settings.values["snapshot.fetch.size"])
-        self._progress = progress or SnapshotProgress("", None)
-        self._begun = progress is not None
-        self._micros = time.time_ns() // 1000
         self._connection = connect(settings)
+        micros = time.time_ns() // 1000
         try:
             query(self._connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if exported is not None:
                 query(self._connection, "SET TRANSACTION SNAPSHOT %s", exported)
             # The first query takes the snapshot, also where none is given.
             self._catalog = Catalog(self._connection)
-            tables = self._catalog.published_tables(settings)
+            tables = sorted(self._catalog.published_tables(settings), key=_name)
+            if progress is not None:
+                tables = [table for table in tables if _name(table) >= progress.table]
+            super().__init__(
+                records,
+                (self._open(table, progress) for table in tables),
+                len(tables),
+                progress,
+                lambda flag: Moment(micros, lsn, None, None, None, flag),
+                lambda sent, last: snapshot_offset(lsn, micros, sent, last=last),
+            )
         except BaseException:
             self._connection.close()
             raise
-        tables.sort(key=_name)
-        self._tables = [table for table in tables if _name(table) >= self._progress.table]
-        self._chunks = self._read()
-        self._ahead = next(self._chunks, None)
-
-    @property
-    def progress(self) -> SnapshotProgress:
-        """What was returned so far: where another snapshot continues."""
-        return self._progress
-
-    def next(self) -> list[SourceRecord] | None:
-        chunk = self._ahead
-        if chunk is None:
-            return None
-        following = next(self._chunks, None)
-        self._ahead = following
-        now = time.time_ns() // 1000
-        before = snapshot_offset(self._lsn, self._micros, self._progress, last=False)
-        after = snapshot_offset(self._lsn, self._micros, chunk.progress, last=following is None)
-        end = len(chunk.rows) - 1
-        records = []
-        for at, row in enumerate(chunk.rows):
-            flag = "true"
-            if at == end and chunk.last:
-                flag = "last" if following is None else "last_in_data_collection"
-            elif at == 0 and chunk.first:
-                flag = "first_in_data_collection" if self._begun else "first"
-            moment = Moment(self._micros, self._lsn, None, None, None, flag)
-            offset = after if at == end else before
-            records.append(self._records.read(chunk.table, row, moment, now, offset))
-            self._begun = True
-        self._progress = chunk.progress
-        return records
 
     def close(self) -> None:
-        self._chunks.close()  # type: ignore[attr-defined]  # a generator
+        super().close()
         self._connection.close()
 
-    def _read(self) -> Iterator[_Chunk]:
-        for number, published in enumerate(self._tables, 1):
-            name = _name(published)
-            look = self._catalog.look(published.oid)
-            columns = [
-                column
-                for column in look.columns
-                if published.columns is None or column.name in published.columns
-            ]
-            names = [column.name for column in columns]
-            key = look.key if set(look.key) <= set(names) else ()
-            table = TableSchema(
-                self._settings, published.schema, published.name, columns, key,
-                self._catalog.types(column.type_oid for column in columns),
-            )  # fmt: skip
-            _log.info(
-                "Snapshot of %s, table %d of %d, about %d rows.",
-                name, number, len(self._tables), published.estimated_rows,
-            )  # fmt: skip
-            count = 0
-            pages = self._by_key(published, names, key) if key else self._by_cursor(published, names)
-            with translated_errors(f"The snapshot of {name} was interrupted"):
-                for rows, last in pages:
-                    progress = SnapshotProgress(name, None)
-                    if last:
-                        # Sorts after this table and before any other.
-                        progress = SnapshotProgress(f"{name}\0", None)
-                    elif key:
-                        progress = SnapshotProgress(
-                            name, tuple(str(text) for text in table.key_text(rows[-1]))
-                        )
-                    if rows:
-                        yield _Chunk(table, rows, progress, count == 0, last)
-                    count += len(rows)
-            _log.info("Snapshot of %s has read %d rows.", name, count)
+    def _open(self, published: PublishedTable, progress: SnapshotProgress | None) -> TablePages:
+        name = _name(published)
+        look = self._catalog.look(published.oid)
+        columns = [
+            column for column in look.columns if published.columns is None or column.name in published.columns
+        ]
+        names = [column.name for column in columns]
+        key = look.key if set(look.key) <= set(names) else ()
+        types = self._catalog.types(column.type_oid for column in columns)
+        table = table_schema(self._settings, published.schema, published.name, columns, key, types)
+        if key:
+            after = progress.key if progress is not None and progress.table == name else None
+            pages = self._by_key(published, names, key, after)
+        else:
+            pages = self._by_cursor(published, names)
+
+        def key_text(row: Row) -> tuple[str, ...]:
+            return tuple(map(str, table.key_columns(row)))
+
+        return TablePages(
+            name, table, self._translated(name, pages), published.estimated_rows, key_text if key else None
+        )
+
+    @staticmethod
+    def _translated(name: str, pages: Iterator[tuple[list[Row], bool]]) -> Iterator[tuple[list[Row], bool]]:
+        with translated_errors(f"The snapshot of {name} was interrupted"):
+            yield from pages
 
     def _by_key(
-        self, published: PublishedTable, names: list[str], key: tuple[str, ...]
+        self, published: PublishedTable, names: list[str], key: tuple[str, ...], after: tuple[str, ...] | None
     ) -> Iterator[tuple[list[Row], bool]]:
-        after = self._progress.key if self._progress.table == _name(published) else None
         columns = sql.SQL(", ").join(map(sql.Identifier, key))
         while True:
             conditions = [_row_filter(published)] if published.row_filter else []
@@ -151,9 +100,9 @@ class Snapshot:
             statement = _select(published, names, conditions) + sql.SQL(" ORDER BY {} LIMIT {}").format(
                 columns, sql.Literal(self._size + 1)
             )
-            rows = query(self._connection, statement)
-            last = len(rows) <= self._size
-            rows = rows[: self._size]
+            found = query(self._connection, statement)
+            last = len(found) <= self._size
+            rows: list[Row] = list(found[: self._size])
             yield rows, last
             if last:
                 return
@@ -165,9 +114,9 @@ class Snapshot:
         select = _select(published, names, conditions)
         query(self._connection, sql.SQL("DECLARE penstock NO SCROLL CURSOR FOR ") + select)
         fetch = f"FETCH {self._size} FROM penstock"
-        rows = query(self._connection, fetch)
+        rows: list[Row] = list(query(self._connection, fetch))
         while rows:
-            following = query(self._connection, fetch)
+            following: list[Row] = list(query(self._connection, fetch))
             yield rows, not following
             rows = following
         query(self._connection, "CLOSE penstock")

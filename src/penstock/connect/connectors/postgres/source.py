@@ -21,21 +21,19 @@ from penstock.connect.api import (
     SourceRecord,
     SourceTask,
 )
+from penstock.connect.connectors.cdc.records import source_partition
+from penstock.connect.connectors.cdc.snapshot import SnapshotProgress
+from penstock.connect.connectors.cdc.table_schema import TableSchema
 from penstock.connect.connectors.postgres import server
 from penstock.connect.connectors.postgres.catalog import Catalog
 from penstock.connect.connectors.postgres.changes import Changes
-from penstock.connect.connectors.postgres.offsets import (
-    Offset,
-    Position,
-    SnapshotProgress,
-    source_partition,
-)
+from penstock.connect.connectors.postgres.offsets import Offset, Position
 from penstock.connect.connectors.postgres.pgoutput import PgOutputError, Relation
 from penstock.connect.connectors.postgres.records import Records
 from penstock.connect.connectors.postgres.settings import FIELDS, SourceSettings
 from penstock.connect.connectors.postgres.snapshot import Snapshot
 from penstock.connect.connectors.postgres.stream import ReplicationStream
-from penstock.connect.connectors.postgres.table_schema import TableColumn, TableSchema
+from penstock.connect.connectors.postgres.table_schema import TableColumn, table_schema
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -256,7 +254,7 @@ class PostgresSourceTask(SourceTask):
         if not key and relation.replica_identity in "di":
             key = [column.name for column in relation.columns if column.is_key]
         types = self._catalog.types(column.type_oid for column in relation.columns)
-        return TableSchema(self._settings, relation.schema, relation.name, columns, key, types)
+        return table_schema(self._settings, relation.schema, relation.name, columns, key, types)
 
     def _forget_type(self, oid: int) -> None:
         if self._catalog is not None:

@@ -1,0 +1,147 @@
+"""The source in a Connect worker: from MariaDB into topics of a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pymysqlreplication")
+from tests.connect.conftest import Topics, Worker, Workers, until
+from tests.connect.mysql.running import config_of
+from tests.connect.test_workers import group, task_processes
+
+if TYPE_CHECKING:
+    from penstock.testing import PenstockBroker
+    from tests.connect.mysql.conftest import Database
+    from tests.connect.sql.mariadb import MariaDb
+
+TABLE = "CREATE TABLE items (id int PRIMARY KEY, name text)"
+JSON = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+    "value.converter.schemas.enable": "false",
+}
+
+
+def config(database: Database, name: str, **settings: str) -> dict[str, Any]:
+    found = config_of(database, topic_prefix=name, **settings)
+    return {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", **JSON, **found}
+
+
+def ids(records: list[Any]) -> list[int]:
+    return [json.loads(record.key())["id"] for record in records]
+
+
+def created(records: list[Any]) -> list[int]:
+    return [
+        number for number, record in zip(ids(records), records) if json.loads(record.value())["op"] == "c"
+    ]
+
+
+def test_a_table_and_its_changes_are_in_a_topic(
+    database: Database, worker: Worker, topics: Topics, name: str
+) -> None:
+    database.execute(TABLE, "INSERT INTO items VALUES (1, 'nail')")
+    worker.put(name, config(database, name))
+    worker.until_running(name)
+    topic = f"{name}.{database.name}.items"
+    topics.read(topic, 1)
+    database.execute("UPDATE items SET name = 'screw'", "DELETE FROM items")
+    records = topics.read(topic, 4)
+    values = [record.value() and json.loads(record.value()) for record in records]
+    assert [value and value["op"] for value in values] == ["r", "u", "d", None]
+    assert values[1]["source"]["connector"] == "mariadb" and values[1]["before"]["name"] == "nail"
+    assert ids(records) == [1, 1, 1, 1]
+
+    def committed() -> Any:
+        [kept] = worker.http.get(f"/connectors/{name}/offsets").json()["offsets"] or [None]
+        return kept and "snapshot" not in kept["offset"] and kept
+
+    assert until(committed, "offsets of changes")["partition"] == {"server": name}
+    assert worker.http.delete(f"/connectors/{name}").status_code == 204
+
+
+@pytest.mark.promise("connect", "MySQL: bad settings are refused by name")
+def test_bad_settings_are_refused_by_name(database: Database, worker: Worker, name: str) -> None:
+    bad = config(database, name, database_user="nobody")
+    answer = worker.http.put(f"/connectors/{name}/config", json=bad)
+    assert answer.status_code == 400
+    assert "database.hostname" in answer.json()["message"] and "Access denied" in answer.json()["message"]
+    del bad["topic.prefix"]
+    answer = worker.http.put(f"/connectors/{name}/config", json=bad)
+    assert answer.status_code == 400 and "topic.prefix" in answer.text
+
+
+def test_a_database_that_goes_away_is_picked_up_again(
+    database: Database, binlog_mariadb: MariaDb, worker: Worker, topics: Topics, name: str
+) -> None:
+    database.execute(TABLE, "INSERT INTO items VALUES (1, 'before')")
+    worker.put(name, config(database, name))
+    worker.until_running(name)
+    topic = f"{name}.{database.name}.items"
+    topics.read(topic, 1)
+    binlog_mariadb.stop()
+    binlog_mariadb.start()
+    database.execute("INSERT INTO items VALUES (2, 'after')")
+    assert ids(topics.read_all(topic, lambda records: 2 in ids(records), "the row after"))[-1] == 2
+    assert worker.http.delete(f"/connectors/{name}").status_code == 204
+
+
+@pytest.mark.promise(
+    "connect",
+    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
+    "committed",
+)
+@pytest.mark.parametrize("once", [False, True], ids=["at-least-once", "exactly-once"])
+def test_kills_under_load_lose_nothing(
+    database: Database, broker: PenstockBroker, workers: Workers, topics: Topics, name: str, once: bool
+) -> None:
+    database.execute(TABLE, "INSERT INTO items SELECT seq, 'snapshot' FROM seq_1_to_1000")
+    options = [*group(name), *(["--set", "exactly.once.source.support=enabled"] if once else [])]
+    settings = config(database, name, snapshot_fetch_size="100", max_batch_size="500")
+    if once:
+        settings["exactly.once.support"] = "required"
+    stop = threading.Event()
+    last = [1000]
+
+    def write() -> None:
+        connection = database.server.connect(database.name)
+        with connection.cursor() as cursor:
+            while not stop.wait(0.05):
+                first = last[0] + 1
+                cursor.execute(f"INSERT INTO items SELECT seq, 'change' FROM seq_{first}_to_{first + 9}")
+                last[0] += 10
+        connection.close()
+
+    topic = f"{name}.{database.name}.items"
+    writer = threading.Thread(target=write)
+    worker = workers.start(broker.bootstrap, *options)
+    worker.put(name, settings)
+    # The snapshot has begun: what is written from now on is a change.
+    topics.read(topic, 100)
+    writer.start()
+    try:
+        worker.kill()
+        worker = workers.start(broker.bootstrap, *options)
+        worker.until_running(name)
+        topics.read_all(topic, lambda found: len(created(found)) >= 50, "changes")
+        for pid in task_processes(worker.process.pid, name):
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        stop.set()
+        writer.join()
+    everything = set(range(1, last[0] + 1))
+    # A snapshot that goes on has rows that were written meanwhile; their changes follow all the same.
+    records = topics.read_all(topic, lambda found: last[0] in created(found), f"{last[0]} rows")
+    assert set(ids(records)) == everything
+    assert set(created(records)) == set(range(1001, last[0] + 1))
+    if once:
+        assert len(created(records)) == last[0] - 1000, "no change is there twice"
+        read = [number for number in ids(records) if number <= 1000]
+        assert len(read) == 1000, "no row of the snapshot is there twice"
