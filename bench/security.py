@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import librdkafka, wire
-from bench.process import BrokerProcess, broker, scratch
+from bench import tls, wire
+from bench.process import BrokerProcess, broker
 from bench.report import Report, Result
 from bench.requests import one_record_rate
 from penstock.client.connection import Connection
 from penstock.client.security import Security
 from penstock.client.settings import ClientSettings
 from penstock.credentials import scram
-from penstock.testing.ports import free_port
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
-TOPIC, PARTITIONS, SIZE = "load", 4, 1024
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 QUOTA = 4 << 20
 _ALLOW, _LITERAL, _TOPIC, _ALL = 3, 3, 2, 2
@@ -32,65 +27,10 @@ _WINDOWS_S = 11
 
 
 def measure(report: Report, *, quick: bool) -> None:
-    _tls(report, records=100_000 if quick else 400_000, rounds=3 if quick else 7)
+    tls.measure(report, records=100_000 if quick else 400_000, rounds=3 if quick else 7)
     _acls(report, seconds=1 if quick else 2, rounds=3 if quick else 9)
     _logins(report, seconds=2 if quick else 5)
     _quotas(report, rounds=2 if quick else 4)
-
-
-# TLS
-
-
-@contextmanager
-def _two_listeners(directory: Path) -> Iterator[tuple[BrokerProcess, int, dict[str, str]]]:
-    """A broker with a plain listener and one with TLS: its port, and what librdkafka needs for it."""
-    from penstock.cli.access.authority import Authority
-
-    authority = Authority.open(directory / "certs", "bench", 30)
-    keystore = directory / "server.pem"
-    authority.issue(keystore, "127.0.0.1", ["127.0.0.1"], 30)
-    port = free_port()
-    settings = {
-        "listeners": f"PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:{port}",
-        "ssl.keystore.location": str(keystore),
-    }
-    with broker(directory, settings) as process:
-        yield (
-            process,
-            port,
-            {
-                "security.protocol": "ssl",
-                "ssl.ca.location": str(authority.certificate_file),
-            },
-        )
-
-
-def _tls(report: Report, *, records: int, rounds: int) -> None:
-    found: dict[str, list[float]] = {}
-    gigabytes = records * SIZE / 1e9
-    with scratch() as directory, _two_listeners(directory) as (process, tls_port, tls):
-        for number in range(rounds + 1):  # the first warms up
-            for name, port, settings in (("plain", process.port, {}), ("tls", tls_port, tls)):
-                wire.make_topic(process.port, TOPIC, PARTITIONS)
-                for way in ("produce", "consume"):
-                    before = process.cpu_seconds()
-                    run = librdkafka.run(way, port, TOPIC, PARTITIONS, records, SIZE, settings)
-                    if number:
-                        found.setdefault(f"{way} {name}", []).append(gigabytes / run.seconds)
-                        cpu = (process.cpu_seconds() - before) / gigabytes
-                        found.setdefault(f"{way} {name} cpu", []).append(cpu)
-                wire.drop_topic(process.port, TOPIC)
-                process.wait_until_deleted(TOPIC)
-    for way, word in (("produce", "produce"), ("consume", "fetch")):
-        ratios = [tls / plain for tls, plain in zip(found[f"{way} tls"], found[f"{way} plain"], strict=True)]
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        cpu = median(found[f"{way} tls cpu"]), median(found[f"{way} plain cpu"])
-        report.add(
-            Result(f"{word} without TLS", median(found[f"{way} plain"]), "GB/s"),
-            Result(f"{word} over TLS", median(found[f"{way} tls"]), "GB/s"),
-            Result(f"{word}: TLS / without", median(ratios), "", at_least=0.5, note=spread),
-            Result(f"{word}: broker CPU over TLS", cpu[0], "s/GB", note=f"{cpu[1]:.2f} without"),
-        )
 
 
 # ACLs

@@ -37,10 +37,7 @@ class Login:
         return made
 
 
-def confluent(bootstrap: str, topic: str, login: Login) -> list[bytes]:
-    """Writes a record and reads all that there are, as do the others."""
-    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-
+def confluent_config(bootstrap: str, login: Login) -> dict[str, Any]:
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": login.protocol}
     if login.ca is not None:
         config["ssl.ca.location"] = str(login.ca)
@@ -53,6 +50,14 @@ def confluent(bootstrap: str, topic: str, login: Login) -> list[bytes]:
             config["oauth_cb"] = lambda _: (token(), 4102444800.0)
         else:
             config |= {"sasl.username": login.user, "sasl.password": login.password}
+    return config
+
+
+def confluent(bootstrap: str, topic: str, login: Login) -> list[bytes]:
+    """Writes a record and reads all that there are, as do the others."""
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+    config = confluent_config(bootstrap, login)
     refused: list[str] = []
 
     def failed(error: Any) -> None:
@@ -85,10 +90,7 @@ def confluent(bootstrap: str, topic: str, login: Login) -> list[bytes]:
         consumer.close()
 
 
-def kafka_python(bootstrap: str, topic: str, login: Login) -> list[bytes]:
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import KafkaError
-
+def kafka_python_config(bootstrap: str, login: Login) -> dict[str, Any]:
     config: dict[str, Any] = {"bootstrap_servers": bootstrap, "security_protocol": login.protocol}
     if context := login.context():
         config["ssl_context"] = context
@@ -98,6 +100,14 @@ def kafka_python(bootstrap: str, topic: str, login: Login) -> list[bytes]:
             config["sasl_oauth_token_provider"] = _provider(login.token)
         else:
             config |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
+    return config
+
+
+def kafka_python(bootstrap: str, topic: str, login: Login) -> list[bytes]:
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import KafkaError
+
+    config = kafka_python_config(bootstrap, login)
     try:
         producer = KafkaProducer(**config, max_block_ms=3_000, bootstrap_timeout_ms=5_000)
         try:
@@ -129,14 +139,8 @@ def _provider(token: Callable[[], str]) -> Any:
     return Provider()
 
 
-def aiokafka(bootstrap: str, topic: str, login: Login) -> list[bytes]:
-    return asyncio.run(_aiokafka(bootstrap, topic, login))
-
-
-async def _aiokafka(bootstrap: str, topic: str, login: Login) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+def aiokafka_config(bootstrap: str, login: Login) -> dict[str, Any]:
     from aiokafka.abc import AbstractTokenProvider
-    from aiokafka.errors import KafkaError
 
     config: dict[str, Any] = {"bootstrap_servers": bootstrap, "security_protocol": login.protocol}
     if context := login.context():
@@ -153,6 +157,18 @@ async def _aiokafka(bootstrap: str, topic: str, login: Login) -> list[bytes]:
             config["sasl_oauth_token_provider"] = Provider()
         else:
             config |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
+    return config
+
+
+def aiokafka(bootstrap: str, topic: str, login: Login) -> list[bytes]:
+    return asyncio.run(_aiokafka(bootstrap, topic, login))
+
+
+async def _aiokafka(bootstrap: str, topic: str, login: Login) -> list[bytes]:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka.errors import KafkaError
+
+    config = aiokafka_config(bootstrap, login)
     producer = AIOKafkaProducer(**config, request_timeout_ms=WAIT_MS)
     try:
         await producer.start()

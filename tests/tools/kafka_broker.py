@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,7 +101,16 @@ def apache_kafka(tools: KafkaTools, directory: Path) -> Iterator[Kafka]:
 class KafkaNodes:
     """Some nodes that are broker and controller each, with Kafka's own defaults for internal topics."""
 
-    def __init__(self, libraries: Path, directory: Path, count: int, flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        libraries: Path,
+        directory: Path,
+        count: int,
+        flags: Sequence[str],
+        more: Mapping[str, str],
+    ) -> None:
+        """`more` are settings; a listener of theirs comes after PLAINTEXT."""
+        self._more = dict(more)
         self._ports = {number: (free_port(), free_port()) for number in range(1, count + 1)}
         self._processes: list[subprocess.Popen[bytes]] = []
         java = ["java", *flags, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{libraries}/*"]
@@ -125,7 +134,14 @@ class KafkaNodes:
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(data),
         }
+        listeners = ",".join(filter(None, (lines["listeners"], self._more.get("listeners"))))
+        lines |= {**self._more, "listeners": listeners}
         return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+    def wait_until_ready(self) -> None:
+        address = {"bootstrap.servers": self.bootstrap, "default.api.timeout.ms": "120000"}
+        with Cluster(ClientSettings.from_kafka(address)) as cluster:
+            cluster.topics()
 
     @property
     def bootstrap(self) -> str:
@@ -143,9 +159,13 @@ class KafkaNodes:
 
 @contextmanager
 def kafka_nodes(
-    libraries: Path, directory: Path, count: int, flags: Sequence[str] = JVM_FLAGS
+    libraries: Path,
+    directory: Path,
+    count: int,
+    flags: Sequence[str] = JVM_FLAGS,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[KafkaNodes]:
-    started = KafkaNodes(libraries, directory, count, flags)
+    started = KafkaNodes(libraries, directory, count, flags, more or {})
     try:
         yield started
     finally:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -274,6 +275,27 @@ def test_a_denied_topic_is_answered_alike_whether_it_exists_or_not_and_the_other
             assert set(codes_in(one("t-other"))) & DENIED == {29}
             there, missing = (repr(one(name)).replace(name, "NAME") for name in ("t-other", "t-missing"))
             assert there == missing
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "access", "An id that no topic has is UNKNOWN_TOPIC_ID for every user, beside topics that are denied"
+)
+@pytest.mark.parametrize("pattern", [PatternType.LITERAL, PatternType.PREFIXED])
+def test_an_id_that_no_topic_has_is_unknown_for_every_user(tmp_path: Path, pattern: PatternType) -> None:
+    async def main() -> None:
+        async with guarded_broker(tmp_path) as (broker, client):
+            assert broker.authorizer is not None
+            describe = acl(Grant(ResourceType.TOPIC, Operation.DESCRIBE), "t-o", pattern)
+            broker.authorizer.update({"one": describe})
+            unknown = Message(name=None, topic_id=uuid4())
+            denied = Message(name=None, topic_id=broker.image.topics[TOPIC].id)
+            for version in (12, 13):
+                asked = Message(topics=[unknown, denied])
+                answer = await client.request("alice", ApiKey.METADATA, version, asked)
+                found = {topic.topic_id: (topic.error_code, topic.name) for topic in answer.topics}
+                assert found == {unknown.topic_id: (100, None), denied.topic_id: (29, None)}
 
     asyncio.run(main())
 

@@ -127,6 +127,83 @@ def test_past_its_byte_rate_a_consumer_waits_and_gets_no_more_at_once_than_the_w
 
 @pytest.mark.promise(
     "access",
+    "Past its byte rate a consumer gets no records on a new connection either, and records of share groups "
+    "count",
+)
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_new_connection_does_not_end_the_wait_of_a_consumer(tmp_path: Path, version: int) -> None:
+    async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        for _ in range(10):
+            await client.request(ApiKey.PRODUCE, 9, produce(3_000))
+        await alter(client, "consumer_byte_rate", 1000, user="ANONYMOUS")
+
+        async def fetched(wait_ms: int = 0) -> tuple[int, int]:
+            """Bytes and throttle time, on a connection of its own."""
+            request = fetch()
+            request.__dict__["max_wait_ms"] = wait_ms
+            answer = await (await connect()).request(ApiKey.FETCH, version, request)
+            partition = answer.responses[0].partitions[0]
+            assert (partition.error_code, partition.high_watermark) == (0, 10)
+            return len(partition.records), answer.throttle_time_ms
+
+        assert (await fetched())[1] == 0
+        got, wait = await fetched()
+        assert got > 0 and wait > 0
+        for wait_ms in (0, 60_000):  # it is answered at once, and its connection waits
+            assert await fetched(wait_ms) == (0, wait)
+        broker.clock.advance(wait - 1)
+        assert await fetched() == (0, 1)
+        broker.clock.advance(1)
+        assert (await fetched())[0] > 0, "after the wait"
+        assert (await fetched())[0] == 0
+        await alter(client, "consumer_byte_rate", 1e9, user="ANONYMOUS")
+        await broker.caught_up()
+        assert (await fetched())[0] > 0, "a quota that is raised counts at once"
+
+    scenario(tmp_path, work)
+
+
+@pytest.mark.promise(
+    "access",
+    "Past its byte rate a consumer gets no records on a new connection either, and records of share groups "
+    "count",
+)
+def test_what_a_share_group_reads_counts_as_what_consumers_read(tmp_path: Path) -> None:
+    async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        for _ in range(10):
+            await client.request(ApiKey.PRODUCE, 9, produce(3_000))
+        await alter(client, "consumer_byte_rate", 1000, user="ANONYMOUS")
+        await client.request(ApiKey.FIND_COORDINATOR, 4, Message(key_type=0, coordinator_keys=["g"]))
+        begin = [Message(topic_name="t", partitions=[Message(partition_index=0, start_offset=0)])]
+        altered = Message(group_id="g", topics=begin)
+        answer = await client.request(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, altered)
+        assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0), answer
+
+        async def fetched(member: str) -> tuple[int, int]:
+            partition = Message(partition_index=0, acknowledgement_batches=[])
+            topics = [Message(topic_id=broker.image.topics["t"].id, partitions=[partition])]
+            request = Message(
+                group_id="g", member_id=member, share_session_epoch=0, max_wait_ms=0, min_bytes=0,
+                max_bytes=1 << 20, max_records=5, batch_size=5, topics=topics, forgotten_topics_data=[],
+            )  # fmt: skip
+            answer = await (await connect()).request(ApiKey.SHARE_FETCH, 1, request)
+            (found,) = answer.responses[0].partitions
+            assert (answer.error_code, found.error_code) == (0, 0)
+            return len(found.records or b""), answer.throttle_time_ms
+
+        got, wait = await fetched("AAAAAAAAAAAAAAAAAAAAAA")
+        assert got > 12_000 and wait > 0
+        assert await fetched("BBBBBBBBBBBBBBBBBBBBBA") == (0, wait)
+        answer = await (await connect()).request(ApiKey.FETCH, 12, fetch())
+        assert (answer.responses[0].partitions[0].records, answer.throttle_time_ms) == (b"", wait)
+
+    scenario(tmp_path, work)
+
+
+@pytest.mark.promise(
+    "access",
     "Past a quota the answer has its throttle time and the connection is muted; others go on, and "
     "followers have no quota",
 )

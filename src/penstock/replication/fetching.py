@@ -35,6 +35,8 @@ class FetchParams(NamedTuple):
     """A follower that serves consumers: it need not wait for records to hear what they may read."""
     throttle: Throttle | None = None
     """Slows followers that are behind."""
+    is_withheld: bool = False
+    """The reader gets no records, but errors and high watermarks: it is past its quota."""
     is_patient: bool = True
     """Else what is not in memory is not looked for, but is in `ReadOutcome.cold`."""
 
@@ -79,7 +81,7 @@ def _read(
             results[key] = failed(request.partition, partition)
             urgent = True
             continue
-        held = throttle is not None and throttle.holds_back(partition, replica_id)
+        held = params.is_withheld or (throttle is not None and throttle.holds_back(partition, replica_id))
         try:
             result = partition.fetch(
                 request,

@@ -25,7 +25,7 @@ from penstock.broker.fetch.sessions import FINAL_EPOCH, FetchSession, SessionKey
 from penstock.broker.follower_sessions import FollowerSession
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.writer import Chunk
-from penstock.broker.security.quotas.throttle import who
+from penstock.broker.security.quotas.throttle import who, withholds_records
 from penstock.errors import (
     ApiError,
     FetchSessionIdNotFound,
@@ -126,6 +126,8 @@ def handle(
                 broker.membership.isr.follower_fetched(found, params.replica_id)
     if outcome.urgent or outcome.size >= params.min_bytes or request.max_wait_ms <= 0 or not wanted:
         return respond(results)
+    if params.is_withheld:
+        return respond(results)  # the wait follows, as the connection is muted
     if params.tell_high_watermark and session is not None and session.is_behind(results):
         return respond(results)
     patient = params._replace(is_patient=True)
@@ -160,11 +162,13 @@ async def _when_warm(
 
 def _params(broker: FetchParts, context: RequestContext, request: FetchRequest) -> FetchParams:
     max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+    is_withheld = False
     if broker.quotas.is_active:
         if request.replica_id >= 0:
             context.is_from_follower = True
         elif (most := broker.quotas.most_fetched(who(context))) is not None:
             max_bytes = min(max_bytes, most)
+            is_withheld = withholds_records(broker.quotas, context)
     return FetchParams(
         request.replica_id,
         request.isolation_level,
@@ -179,6 +183,7 @@ def _params(broker: FetchParts, context: RequestContext, request: FetchRequest) 
         if request.replica_id < 0 or broker.membership is None
         else broker.membership.leader_throttle,
         is_patient=request.replica_id >= 0,
+        is_withheld=is_withheld,
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
+from penstock.broker.security.quotas.throttle import withholds_records
 from penstock.broker.share.fetching import Results, fetch, partition_result
 from penstock.broker.share.requests import (
     acknowledge,
@@ -50,7 +51,8 @@ async def handle(broker: ShareFetchingParts, context: RequestContext, request: M
     if request.share_session_epoch == FINAL_EPOCH:
         await close_session(broker, session)
     elif not request.is_renew_ack:
-        results = await fetch(broker, request, session, told=acknowledged)
+        is_withheld = withholds_records(broker.quotas, context)
+        results = await fetch(broker, request, session, told=acknowledged, is_withheld=is_withheld)
     for key, failure in acknowledged.items():
         results[key] = _acknowledged(broker, key, results.get(key) or partition_result(key[1]), failure)
     return Message(

@@ -15,10 +15,10 @@ from penstock.replication.delayed import DelayedOperation, Key
 from penstock.wire.message import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.parts import HasConfig, HasDelayed, HasLoop
+    from penstock.broker.parts import HasConfig, HasDelayed, HasLoop, HasQuotas
     from penstock.broker.share.requests import ShareRequestsParts
 
-    class ShareFetchingParts(ShareRequestsParts, HasConfig, HasDelayed, HasLoop, Protocol): ...
+    class ShareFetchingParts(ShareRequestsParts, HasConfig, HasDelayed, HasLoop, HasQuotas, Protocol): ...
 
 
 _NOBODY = Message(leader_id=-1, leader_epoch=-1)
@@ -29,8 +29,16 @@ _PREPARE_MS = 500
 Results = dict[TopicIdPartition, Message]
 
 
-async def fetch(broker: ShareFetchingParts, request: Message, session: ShareSession, told: Errors) -> Results:
-    """What there is to tell of the session's partitions; of a new session, of all of them."""
+async def fetch(
+    broker: ShareFetchingParts,
+    request: Message,
+    session: ShareSession,
+    told: Errors,
+    *,
+    is_withheld: bool = False,
+) -> Results:
+    """What there is to tell of the session's partitions; of a new session, of all of them. Nothing is
+    acquired for a member that is past its quota."""
     config = broker.share.config(request.group_id)
     wanted = session.in_turn()
     tell_all = request.share_session_epoch == INITIAL_EPOCH
@@ -39,7 +47,7 @@ async def fetch(broker: ShareFetchingParts, request: Message, session: ShareSess
     await broker.share.opening.prepare(request.group_id, wanted, min(request.max_wait_ms, _PREPARE_MS) / 1000)
     opened, failed = _open(broker, request.group_id, wanted)
     # Acknowledgements that failed are reported at once.
-    urgent = bool(failed) or any(error is not None for error in told.values())
+    urgent = is_withheld or bool(failed) or any(error is not None for error in told.values())
     if not urgent and opened and request.max_wait_ms > 0 and request.max_records > 0:
         if _readable(broker, opened.values(), config, request.max_bytes) < max(min_bytes, 1):
             await _Wait(broker, list(opened.values()), config, request.max_bytes, min_bytes).over(
@@ -51,7 +59,11 @@ async def fetch(broker: ShareFetchingParts, request: Message, session: ShareSess
     # After the last await, whichever it was: nobody would release what is acquired for a closed session.
     if session is not _current(broker, session):
         return {}
-    results = _acquire(broker, request, config, opened)
+    results = (
+        {key: partition_result(key[1]) for key in opened}
+        if is_withheld
+        else _acquire(broker, request, config, opened)
+    )
     results.update(failed)
     if not tell_all:
         results = {key: one for key, one in results.items() if one.acquired_records or one.error_code}

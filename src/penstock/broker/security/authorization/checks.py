@@ -193,7 +193,9 @@ class Hidden(Check):
 
     def _allows(self, access: Access, item: Message) -> bool:
         assert self.resource is not None and self.operation is not None
-        return access.allows(self.operation, self.resource, getattr(item, self.name))
+        name = getattr(item, self.name)
+        # None is the answer to a topic id that no topic has: there is nothing to hide.
+        return name is None or access.allows(self.operation, self.resource, name)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ quota counts at the same level share one rate, on each broker: a quota of a user
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import ceil
 
 from penstock.broker.security.quotas.rates import SampledRate, TokenBucket
 from penstock.metadata.image import QuotaEntity, Quotas
@@ -40,6 +41,7 @@ class ClientQuotas:
         self._bounds: dict[tuple[str, Who], tuple[float, Shared] | None] = {}
         self._rates: dict[tuple[str, Shared], SampledRate] = {}
         self._buckets: dict[Shared, TokenBucket] = {}
+        self._fetch_waits: dict[Shared, float] = {}  # until when those who share a quota get no records
         self.is_active = False
 
     def update(self, quotas: Quotas) -> None:
@@ -47,6 +49,7 @@ class ClientQuotas:
         if quotas is not self._quotas:
             self._quotas = quotas
             self._bounds.clear()
+            self._fetch_waits.clear()
             self.is_active = any(entity[0][0] != "ip" for entity in quotas)
 
     def bound(self, kind: str, who: Who) -> tuple[float, Shared] | None:
@@ -72,7 +75,18 @@ class ClientQuotas:
         now = self._now()
         rate.record(value, now)
         throttle = rate.throttle_ms(bound, now)
+        if throttle and kind == FETCH:
+            if len(self._fetch_waits) >= _MAX_RATES:
+                self._fetch_waits = {key: until for key, until in self._fetch_waits.items() if until > now}
+            self._fetch_waits[shared] = now + throttle
         return min(throttle, self._window_ms) if kind == REQUEST else throttle
+
+    def fetch_wait(self, who: Who) -> int:
+        """For how many more milliseconds a client gets no records. It counts for all who share the quota: a
+        new connection does not end it."""
+        found = self.bound(FETCH, who)
+        until = None if found is None else self._fetch_waits.get(found[1])
+        return 0 if until is None else max(0, ceil(until - self._now()))
 
     def most_fetched(self, who: Who) -> int | None:
         """What a fetch may bring without exceeding the quota even if it were the only one in all windows."""

@@ -2,6 +2,7 @@
 long its connection is left unread.
 
 As in Kafka the answer goes out at once with its throttle time, and the channel is muted meanwhile (KIP-219).
+A fetch on another connection of those who share the quota is answered without records meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _EXEMPT = frozenset(
     )
 )  # fmt: skip
 """What brokers send to each other, as followers' fetches: a quota must not slow down replication."""
+_FETCHES = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _TXN_OF_BROKERS = 4
 QUOTA_EXCEEDED = "The throttling quota has been exceeded."
 
@@ -55,9 +57,17 @@ def throttle_ms(
     throttle = max(context.throttle_ms, quotas.record(REQUEST, client, spent_s * 100))
     if context.api_key == ApiKey.PRODUCE:
         return max(throttle, quotas.record(PRODUCE, client, received))
-    if context.api_key == ApiKey.FETCH:
+    if context.api_key in _FETCHES and not context.throttle_ms:
         return max(throttle, quotas.record(FETCH, client, _size(answer)))
     return throttle
+
+
+def withholds_records(quotas: ClientQuotas, context: RequestContext) -> bool:
+    """Whether a fetch gets no records, because its client is to wait. The answer has the rest of the wait."""
+    wait = quotas.fetch_wait(who(context)) if quotas.is_active else 0
+    if wait:
+        context.throttle_ms = wait
+    return wait > 0
 
 
 def _size(answer: Answer) -> int:
