@@ -8,6 +8,7 @@ follower does it, or a load of all group shards as after a failover, as the file
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -29,9 +30,19 @@ class Stalls:
     def __init__(self) -> None:
         self.longest: list[tuple[float, float, str]] = []
         self.cpu = (0.0, "")
+        self.collected = (0.0, "")
+        self._collecting = 0.0
+
+    def on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting = time.thread_time()
+        else:
+            took = time.thread_time() - self._collecting
+            self.collected = max(self.collected, (took * 1000, f"generation {info['generation']}"))
 
     def note(self, seconds: float, cpu: float, what: object) -> None:
-        self.cpu = max(self.cpu, (cpu, _name(what)))
+        if cpu > self.cpu[0]:
+            self.cpu = (cpu, _name(what))
         if len(self.longest) < _KEPT or seconds > self.longest[-1][0]:
             self.longest.append((seconds, cpu, _name(what)))
             self.longest.sort(reverse=True)
@@ -43,14 +54,18 @@ class Stalls:
             "cpu_ms": self.cpu[0] * 1000,
         }
         found["most_cpu"] = self.cpu[1]
+        found["collection"] = self.collected
         found["longest"] = [[a * 1000, b * 1000, what] for a, b, what in self.longest]
-        self.longest, self.cpu = [], (0.0, "")
+        self.longest, self.cpu, self.collected = [], (0.0, ""), (0.0, "")
         return found
 
 
 def _name(callback: Any) -> str:
+    """Without its arguments and results, whose text would take longer than what is measured."""
     task = getattr(callback, "__self__", None)
-    return repr(task if isinstance(task, asyncio.Task) else callback)[:300]
+    if isinstance(task, asyncio.Task):
+        return f"task {task.get_coro().__qualname__}"
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
 
 
 def _write(path: Path, content: object) -> None:
@@ -100,6 +115,7 @@ async def _failover(broker: Broker) -> None:
 def main() -> int:
     stalls = Stalls()
     _time_callbacks(stalls)
+    gc.callbacks.append(stalls.on_collection)
     arguments = sys.argv[1:]
     directory = Path(arguments[arguments.index("--ready-file") + 1]).parent
     start = Broker.start

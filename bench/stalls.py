@@ -2,7 +2,8 @@
 
 Measured: the latency of one connection's produce, and the longest callback of the loop, under compaction,
 retention, truncation, failover, offsets by time and a reader far behind. The prober is a process of its own:
-`python -m bench.stalls PORT`.
+`python -m bench.stalls PORT PID`. Beside the time by the clock it measures the processor time of all threads
+of the broker from request to answer, which other programs on the machine change little.
 """
 
 from __future__ import annotations
@@ -57,24 +58,30 @@ def _one(
 ) -> dict[str, Any]:
     work = prepare(process, megabytes)
     _stalls(process)
-    with _probe(process.port) as latencies:
+    with _probe(process) as (latencies, cpu):
         began = time.perf_counter()
         while True:
             work()
             if time.perf_counter() - began >= seconds:
                 break
     found = _stalls(process)
-    times = sorted(latencies)
+    times, cpu_times = sorted(latencies), sorted(cpu)
     print(f"  {name}: the longest callback was {found['longest'][:1]}", file=sys.stderr)
     print(f"  {name}: most CPU took {found['most_cpu']}", file=sys.stderr)
+    print(f"  {name}: the longest garbage collection took {found['collection']}", file=sys.stderr)
     return {
         "produces": len(times),
         "p50 ms": times[len(times) // 2] * 1000,
-        "p99.9 ms": times[min(len(times) * 999 // 1000, len(times) - 1)] * 1000,
+        "p99.9 ms": _p999(times) * 1000,
         "max ms": times[-1] * 1000,
+        "p99.9 CPU ms": _p999(cpu_times) * 1000,
         "longest callback ms": found["ms"],
         "its most CPU ms": found["cpu_ms"],
     }
+
+
+def _p999(times: list[float]) -> float:
+    return times[min(len(times) * 999 // 1000, len(times) - 1)]
 
 
 def _stalls(process: BrokerProcess) -> dict[str, Any]:
@@ -94,31 +101,35 @@ def _wait_for(path: Path) -> None:
 
 
 @contextmanager
-def _probe(port: int) -> Iterator[list[float]]:
-    """The list is filled when the block ends."""
+def _probe(process: BrokerProcess) -> Iterator[tuple[list[float], list[float]]]:
+    """The lists, latencies and processor times, are filled when the block ends."""
     latencies: list[float] = []
-    command = [sys.executable, "-m", "bench.stalls", str(port)]
+    cpu: list[float] = []
+    command = [sys.executable, "-m", "bench.stalls", str(process.port), str(process.pid)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     child.stdout.readline()  # it has begun
     try:
-        yield latencies
+        yield latencies, cpu
     finally:
         out, _ = child.communicate()
-    latencies += json.loads(out)
+    for target, found in zip((latencies, cpu), json.loads(out), strict=True):
+        target += found
 
 
-def _prober(port: int) -> None:
+def _prober(port: int, pid: int) -> None:
     request = wire.produce_request(_TOPIC, 0, wire.batch(1, 100).data)
-    latencies = []
+    cpu_clock = (~pid << 3) | 2  # what clock_getcpuclockid(3) returns on Linux
+    latencies, cpu = [], []
     with wire.connect(port) as connection:
         wire.round_trip(connection, request)
         print("begun", flush=True)
         while not select.select([sys.stdin], [], [], _PAUSE_S)[0]:
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.clock_gettime(cpu_clock)
             wire.round_trip(connection, request)
             latencies.append(time.perf_counter() - began)
-    print(json.dumps(latencies))
+            cpu.append(time.clock_gettime(cpu_clock) - used)
+    print(json.dumps([latencies, cpu]))
 
 
 # -- what the broker does meanwhile
@@ -257,4 +268,4 @@ _SCENARIOS = {
 
 
 if __name__ == "__main__":
-    _prober(int(sys.argv[1]))
+    _prober(int(sys.argv[1]), int(sys.argv[2]))

@@ -129,6 +129,38 @@ def test_segments_are_merged_up_to_the_index_limits():
     assert [[s.base_offset for s in group] for group in groups] == [[0, 10], [20]]
 
 
+def test_a_few_segments_are_merged_at_a_time():
+    """The files of all that become one are renamed in one turn of the loop."""
+    groups = group_segments(
+        [segment(10 * number, 1) for number in range(20)],
+        segment_bytes=1000,
+        segment_index_bytes=1000,
+        end_offset=200,
+    )
+    assert [len(group) for group in groups] == [8, 8, 4]
+
+
+def test_planning_takes_time_in_proportion_to_the_segments():
+    """It is done on the loop: comparing each segment with each other one held it up for 190 ms."""
+    compared = 0
+
+    class Compared(SegmentFacts):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return self is other
+
+        __hash__ = None  # type: ignore[assignment]
+
+    segments = [Compared(10 * number, 100, 1, 1, 8, 12) for number in range(300)]
+    facts = log(1500, segments=segments, log_end_offset=3000, last_stable_offset=3000, high_watermark=3000)
+    found = assess(facts, NOW)
+    assert (found.clean_bytes, found.dirty_bytes) == (15_000, 14_900)
+    assert compared == 0
+
+
 def test_a_merged_segment_spans_no_more_offsets_than_an_index_can_express():
     span = 2**31
     segments = [segment(0, 1), segment(100, 1), segment(span, 1), segment(span + 5, 0)]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
@@ -86,6 +87,11 @@ def simulated(loop: SimLoop, network: Network, ensemble: Ensemble, seed: int) ->
             ("penstock.broker.broker.Server", SimServer),
             ("penstock.broker.net.connection.Writer", SimWriter),
             ("penstock.metadata.zookeeper.KazooClient", SimKazoo),
+            # Its process is not started: the loop does the work of it.
+            ("penstock.broker.maintenance.maintenance._start_child", lambda: ProcessPoolExecutor(1)),
+            # Most shards are small here: in some schedules each is read in many steps all the same.
+            ("penstock.broker.coordinators.shard_host._LOAD_ON_LOOP_BYTES", 0 if seed % 2 else 1 << 13),
+            ("penstock.broker.coordinators.shard_replay._SLICE_BYTES", 500),
             ("random.Random", _SeededRandom),
             ("os.urandom", entropy.randbytes),
             # Files of sealed segments are closed, and opened again when they are read.

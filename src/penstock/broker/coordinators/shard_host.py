@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from penstock.broker.coordinators.shard_answers import Answers, fail, send
-from penstock.broker.coordinators.shard_replay import replay
+from penstock.broker.coordinators.shard_replay import read_batches, replay, replaying
 from penstock.clock import SteadyClock
 from penstock.coordinator import Outcome, Producer, Reply, Shard, StateRecord, partition_for
 from penstock.errors import (
@@ -33,6 +32,7 @@ from penstock.wire.message import Message
 if TYPE_CHECKING:
     from penstock.broker.parts import (
         CanCreateInternalTopics,
+        CanUseThreads,
         HasClock,
         HasDelayed,
         HasId,
@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     )
 
     class ShardHostParts(
-        CanCreateInternalTopics, HasClock, HasDelayed, HasId, HasImage, HasLoop, HasPartitions, Protocol
+        CanCreateInternalTopics,
+        CanUseThreads,
+        HasClock,
+        HasDelayed,
+        HasId,
+        HasImage,
+        HasLoop,
+        HasPartitions,
+        Protocol,
     ): ...
 
 
@@ -53,9 +61,7 @@ S = TypeVar("S", bound=Shard)
 T = TypeVar("T")
 
 _LOAD_ON_LOOP_BYTES = 1 << 13
-"""So much is replayed at once when shards come here, of all of them together; the rest in a thread."""
-_REPLAYING = ThreadPoolExecutor(1, thread_name_prefix="replay")
-"""One thread for all shards: each that computes holds the loop's thread up."""
+"""So much is replayed at once when shards come here, of all of them together; the rest little by little."""
 
 _WRITE_TIMEOUT_MS = 30_000
 _ANNOUNCE_WITHIN_S = 0.01
@@ -78,12 +84,15 @@ class _Hosted(Generic[S]):
     """One shard on this broker. `shard` is None while it is being loaded. It holds for one partition and one
     leader epoch: in the next, the log may be another one."""
 
-    __slots__ = ("announcing", "answers", "deadline", "deferred", "epoch", "partition", "shard", "timer")
+    __slots__ = (
+        "announcing", "answers", "deadline", "deferred", "epoch", "loading", "partition", "shard", "timer",
+    )  # fmt: skip
 
     def __init__(self, partition: Partition, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
         self.shard: S | None = None
+        self.loading: asyncio.Task[None] | None = None
         self.answers: Answers
         self.timer: asyncio.TimerHandle | None = None
         self.deadline = 0  # for which the timer was armed
@@ -119,6 +128,7 @@ class ShardHost(Generic[S]):
         self._on_loaded = on_loaded
         self._hosted: dict[int, _Hosted[S]] = {}
         self._on_loop_bytes = 0
+        self._loading = asyncio.Lock()
         self._loads: dict[int, _Retry] = {}  # that failed, or that wait for their logs
         self._creating: asyncio.Future[None] | None = None
 
@@ -396,9 +406,9 @@ class ShardHost(Generic[S]):
 
     def _give_up(self, index: int) -> None:
         hosted = self._hosted.pop(index)
-        for timer in (hosted.timer, hosted.announcing):
-            if timer is not None:
-                timer.cancel()
+        for one in (hosted.timer, hosted.announcing, hosted.loading):
+            if one is not None:
+                one.cancel()
         error = NotCoordinator(f"this broker no longer leads {self.topic.name}-{index}")
         hosted.answers.close(error)
         if hosted.shard is not None:
@@ -422,23 +432,28 @@ class ShardHost(Generic[S]):
             self._loaded_up_to(hosted, shard, replay(shard, partition_log, partition_log.log_start_offset))
             return
 
-        def done(future: asyncio.Future[int]) -> None:
-            if not self._is_here(hosted) or future.cancelled():
-                return  # it was given up meanwhile
-            try:
-                self._loaded_up_to(hosted, shard, future.result())
-            except Exception as error:  # noqa: BLE001 - the border: nobody waits for this task
-                self._load_failed(index, epoch, error)
+        hosted.loading = self._home.loop.create_task(self._load_in_turns(hosted, shard))
+        hosted.loading.add_done_callback(lambda task: self._load_ended(hosted, task))
 
-        def start() -> None:
-            if self._is_here(hosted):
-                work = self._home.loop.run_in_executor(
-                    _REPLAYING, replay, shard, partition_log, partition_log.log_start_offset
-                )
-                work.add_done_callback(done)
+    async def _load_in_turns(self, hosted: _Hosted[S], shard: S) -> None:
+        """A thread reads the disk, and the loop replays a little in each turn: a thread that computes would
+        take the interpreter from it again and again. One shard after the other."""
+        async with self._loading:
+            offset = hosted.partition.log.log_start_offset
+            while True:
+                batches, offset = await self._home.in_thread(read_batches, hosted.partition.log, offset)
+                for _ in replaying(shard, batches):
+                    await asyncio.sleep(0)
+                if offset >= hosted.partition.log.log_end_offset:
+                    break
+            hosted.loading = None
+            self._loaded_up_to(hosted, shard, offset)
 
-        # After all of the image is applied: the thread takes the interpreter from the loop, again and again.
-        self._home.loop.call_soon(start)
+    def _load_ended(self, hosted: _Hosted[S], task: asyncio.Task[None]) -> None:
+        if self._is_here(hosted) and not task.cancelled():
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._load_failed(hosted.partition.key[1], hosted.epoch, error)
 
     def _loaded_up_to(self, hosted: _Hosted[S], shard: S, offset: int) -> None:
         # What was appended meanwhile (markers) is replayed here, where nothing can come in between.

@@ -11,7 +11,7 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -19,11 +19,12 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from penstock.errors import KafkaStorageError
 from penstock.log.cleaning.cleaner import clean
-from penstock.log.cleaning.compaction import facts_of, plan_cleaning
+from penstock.log.cleaning.compaction import facts_of, plan_cleaning, read_first_timestamps
 from penstock.log.cleaning.strict_retention import Oldest, plan_strict_retention, rewrite_expired
 from penstock.log.cleaning.swap import Rewritten, swapping
 from penstock.log.partition_log import PartitionLog
 from penstock.log.recovery.scan import CorruptSegment
+from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -199,6 +200,9 @@ class Maintenance:
     async def _strict_retention(self, one: PartitionLog) -> None:
         async with self._rewriting:
             for _ in range(2):
+                await self._know_times([one])
+                if not self._is_open(one):
+                    return
                 truncations, known = self._oldest.get(one, (0, {}))
                 if truncations != one.truncations:
                     known = {}  # of records that are no longer there
@@ -222,13 +226,10 @@ class Maintenance:
         broker = self._broker
         while True:
             async with self._rewriting:
-                facts = []
-                for key, partition in list(broker.partitions.items()):
-                    one = partition.log
-                    if "compact" in one.config.cleanup_policy and one not in self._uncleanable:
-                        facts.append(facts_of(one, broker.logs.cleaner_offsets.get(key)))
+                await self._know_times(self._compacted().values())
+                offsets = broker.logs.cleaner_offsets
                 job = plan_cleaning(
-                    facts,
+                    [facts_of(one, offsets.get(key)) for key, one in self._compacted().items()],
                     broker.clock.now_ms(),
                     dedupe_buffer_bytes=broker.config.log_cleaner_dedupe_buffer_size,
                 )
@@ -249,6 +250,24 @@ class Maintenance:
                     "%s-%d: cleaned the log up to offset %d, retained %d of %d records",
                     *key, result.end_offset, result.stats.records_written, result.stats.records_read,
                 )  # fmt: skip
+
+    def _compacted(self) -> dict[Key, PartitionLog]:
+        return {
+            key: partition.log
+            for key, partition in self._broker.partitions.items()
+            if "compact" in partition.log.config.cleanup_policy and partition.log not in self._uncleanable
+        }
+
+    async def _know_times(self, logs: Iterable[PartitionLog]) -> None:
+        """Of segments that this process has not written, the first timestamp is only on disk."""
+        unknown = [
+            segment
+            for one in logs
+            for segment in one.segments[:-1]
+            if segment.first_timestamp is None and segment.size
+        ]
+        if unknown:
+            await self._broker.in_thread(read_first_timestamps, unknown)
 
     def _is_open(self, one: PartitionLog) -> bool:
         partition = self._broker.partitions.get((one.topic, one.partition))
@@ -276,10 +295,12 @@ class Maintenance:
     async def _in_child(self, one: PartitionLog, work: Callable[[Any], T], job: Any) -> T | None:
         """None when it could not be done: the log is as it was, and the reason is in the log."""
         truncations = one.truncations
-        if self._child is None:
-            context = multiprocessing.get_context("spawn")
-            self._child = ProcessPoolExecutor(1, context, initializer=_end_with_parent)
         try:
+            if self._child is None:
+                self._child = await self._broker.in_thread(_start_child)
+            if self._stopping:
+                self.stop()
+                return None
             return await self._broker.loop.run_in_executor(self._child, work, job)
         except CorruptSegment as error:
             if one.truncations != truncations:
@@ -303,6 +324,13 @@ class Maintenance:
         if self._child is not None:
             for process in list(self._child._processes.values()):
                 process.terminate()
+
+
+def _start_child() -> ProcessPoolExecutor:
+    """Blocks until the process is there, not until it has loaded what it needs."""
+    child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    child.submit(os.getpid)
+    return child
 
 
 def _end_with_parent() -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.broker.parts import (
         CanCatchUp,
         CanCreateInternalTopics,
+        CanUseThreads,
         HasAuthorizer,
         HasClock,
         HasConfig,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     class ShareGroupsParts(
         CanCatchUp,
         CanCreateInternalTopics,
+        CanUseThreads,
         HasAuthorizer,
         HasClock,
         HasConfig,

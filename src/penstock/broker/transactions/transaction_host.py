@@ -20,6 +20,7 @@ from penstock.transactions.state import PREPARED
 if TYPE_CHECKING:
     from penstock.broker.parts import (
         CanCreateInternalTopics,
+        CanUseThreads,
         HasClock,
         HasConfig,
         HasController,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     class TransactionHostParts(
         CanCreateInternalTopics,
+        CanUseThreads,
         HasClock,
         HasConfig,
         HasController,

@@ -8,7 +8,9 @@ min.cleanable.dirty.ratio push.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
 DEFAULT_LOAD_FACTOR = 0.9
 _MAX_OFFSET_SPAN = 0x7FFFFFFF
+_MOST_SEGMENTS = 8
+"""That become one: the files of all of them are renamed in one turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,20 @@ def facts_of(log: PartitionLog, first_dirty_offset: int | None = None) -> LogFac
     )
 
 
-def _segment_facts(segment: Segment) -> SegmentFacts:
+def read_first_timestamps(segments: Iterable[Segment]) -> None:
+    """So that `facts_of` need not read the disk. In a thread; what cannot be read, `facts_of` reports."""
+    for segment in segments:
+        with suppress(OSError):
+            _read_first_timestamp(segment)
+
+
+def _read_first_timestamp(segment: Segment) -> None:
     if segment.first_timestamp is None:
         segment.first_timestamp = next((header.max_timestamp for _, header in segment.headers()), None)
+
+
+def _segment_facts(segment: Segment) -> SegmentFacts:
+    _read_first_timestamp(segment)
     return SegmentFacts(
         base_offset=segment.base_offset,
         size=segment.size,
@@ -156,11 +171,9 @@ def assess(facts: LogFacts, now_ms: int) -> Cleanable:
         # A checkpoint from before the log was cut at either end says nothing: all of it is dirty.
         first_dirty = facts.log_start_offset
     closed, active = facts.segments[:-1], facts.segments[-1]
-    dirty = [
-        segment
-        for segment, following in zip(closed, facts.segments[1:])
-        if following.base_offset > first_dirty
-    ]
+    ends = [segment.base_offset for segment in facts.segments[1:]]
+    first = bisect_right(ends, first_dirty)
+    clean, dirty = closed[:first], closed[first:]
 
     limit = min(active.base_offset, facts.last_stable_offset, facts.high_watermark)
     if config.min_compaction_lag_ms > 0:
@@ -171,15 +184,13 @@ def assess(facts: LogFacts, now_ms: int) -> Cleanable:
         default=first_dirty,
     )
 
-    cleanable = [segment for segment in dirty if segment.base_offset < uncleanable]
-    clean = [segment for segment in closed if segment not in dirty and segment.base_offset < uncleanable]
     oldest = min((s.first_timestamp for s in dirty if s.first_timestamp > 0), default=None)
     return Cleanable(
         facts=facts,
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=max(first_dirty, uncleanable),
-        clean_bytes=sum(segment.size for segment in clean),
-        dirty_bytes=sum(segment.size for segment in cleanable),
+        clean_bytes=sum(segment.size for segment in clean if segment.base_offset < uncleanable),
+        dirty_bytes=sum(segment.size for segment in dirty if segment.base_offset < uncleanable),
         overdue=oldest is not None and oldest < now_ms - config.max_compaction_lag_ms,
     )
 
@@ -228,13 +239,15 @@ def group_segments(
     segments: Sequence[SegmentFacts], *, segment_bytes: int, segment_index_bytes: int, end_offset: int
 ) -> list[list[SegmentFacts]]:
     """Neighbours that together fit into one segment become one: size, both indexes, and the span of
-    offsets that an index entry can express. `end_offset` is where the last of them ends."""
+    offsets that an index entry can express; a few at a time, the next pass merges those that result.
+    `end_offset` is where the last of them ends."""
     groups: list[list[SegmentFacts]] = []
     size = index = times = 0
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     for segment, end in zip(segments, ends):
         fits = (
             bool(groups)
+            and len(groups[-1]) < _MOST_SEGMENTS
             and size + segment.size <= segment_bytes
             and index + segment.index_bytes <= segment_index_bytes
             and times + segment.time_index_bytes <= segment_index_bytes
