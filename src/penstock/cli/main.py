@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "connect",
         "Run a Connect worker, or manage the connectors of one.",
     ),
+    "console": ("penstock.cli.console.serve", "console", "Run the web console of a Kafka cluster."),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds the metadata."),
     "topics": ("penstock.cli.topics.commands", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.topics.configs", "configs", "Show and change settings of topics and brokers."),
