@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from nicegui import app as nicegui_app
@@ -36,7 +38,7 @@ _POLICY = (
 )
 _FORM = ("application/x-www-form-urlencoded",)
 # Only websockets: socket.io's other way sends requests with bodies of any type.
-_TRANSPORT = "websocket"
+_TRANSPORT: Literal["websocket"] = "websocket"
 _ICON = (
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><rect width='32' height='32' rx='7' "
     "fill='#0f766e'/><path d='M6 11h13a6 6 0 0 1 6 6v9h-6v-8a2 2 0 0 0-2-2H6z' fill='white'/></svg>"
@@ -68,7 +70,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
     if parent is not None:
         loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
     access = Access.of(settings.access, "penstock console")
-    with listen(settings.host, settings.port) as listener:
+    with _listener(settings) as listener:
         scheme = "https" if settings.tls_certificate else "http"
         identity = identify(listener, settings.host, settings.advertised_url, scheme=scheme)
         allowed = guard(
@@ -112,6 +114,12 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             if ready_file is not None and os.path.exists(ready_file):
                 os.unlink(ready_file)
         return 0
+
+
+def _listener(settings: Settings) -> AbstractContextManager[socket.socket]:
+    if settings.listener is not None:
+        return socket.socket(fileno=settings.listener)
+    return listen(settings.host, settings.port)
 
 
 def _headers() -> Headers:

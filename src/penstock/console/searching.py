@@ -11,16 +11,18 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.admin.cluster import Cluster
 from penstock.admin.failure import CommandFailed
-from penstock.console.reads.decoding import Registered
+from penstock.console.reads.decoding import Describe, Registered
 from penstock.console.reads.messages import Message, Progress, Query, read_messages
 from penstock.errors import PenstockError
-from penstock.registry.client import RegistryClient, RegistrySettings
+
+if TYPE_CHECKING:
+    from penstock.registry.client import RegistrySettings
 
 MOST_AT_ONCE = 4
 _slots = threading.BoundedSemaphore(MOST_AT_ONCE)
@@ -94,19 +96,16 @@ def _search(
     timeout: float,
 ) -> None:
     """In the child process."""
-    import os
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the console's to handle
-    os.nice(5)
-    described = RegistryClient(registry) if registry is not None else None
     result: Any
     try:
         found = read_messages(
             Cluster(bootstrap, client, timeout=timeout),
             topic,
             query,
-            describe=None if described is None else Registered(described),
+            describe=_described(registry),
             report=reports.send,
         )
         result = Result(found)
@@ -118,3 +117,11 @@ def _search(
         reports.send(result)
     except OSError:
         pass  # nobody waits for it any more
+
+
+def _described(registry: RegistrySettings | None) -> Describe | None:
+    if registry is None:
+        return None
+    from penstock.registry.client import RegistryClient
+
+    return Registered(RegistryClient(registry))

@@ -37,3 +37,5 @@ class Settings:
     tls_certificate: str | None = None
     tls_key: str | None = None
     timeout: float = 10.0
+    listener: int | None = None
+    """A socket that listens already, by its file descriptor: of `penstock up`, which keeps the port."""

@@ -92,6 +92,7 @@ from penstock.errors import PenstockError
 @click.option(
     "--from-parent", is_flag=True, hidden=True, help="Of `penstock up`: the addresses come on stdin."
 )
+@click.option("--listener", type=int, hidden=True, help="Of `penstock up`: the socket that listens.")
 @json_option
 def console(
     bootstrap: str,

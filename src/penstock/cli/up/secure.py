@@ -138,6 +138,21 @@ class SecureSite:
             *("--tls-cert", keystore, "--tls-key", keystore, "--tls-ca", ca),
         ]
 
+    def console_options(self) -> tuple[list[str], dict[str, str]]:
+        """Options of the console, and secrets for its environment: HTTPS and a login for the administrator,
+        as whom it is a client of brokers, registry and Connect."""
+        users = self.directory / "console-users"
+        write_secret(users, f"{ADMIN}: {hashed(self._passwords[ADMIN])}, admin\n")
+        config = self.directory / "console.properties"
+        write_secret(config, _properties(self._login(ADMIN)))
+        keystore = str(self._keystore)
+        environment = {}
+        for server in (REGISTRY, CONNECT):
+            environment[f"PENSTOCK_{server.upper()}_USER"] = f"{ADMIN}:{self._passwords[ADMIN]}"
+            environment[f"PENSTOCK_{server.upper()}_CA"] = str(self._ca)
+        words = ["--client-config", str(config), "--auth-file", str(users)]
+        return [*words, "--tls-cert", keystore, "--tls-key", keystore], environment
+
     # Users and clients
 
     def provision(self, bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""A form for a new connector, made of the settings that its plugin reports, with the errors of a validation."""
+"""A form for a new connector: the settings that its plugin reports, with the errors of a validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connectors: the list, one with its tasks and their errors, pause, resume, restart, and a form for a new one."""
+"""Connectors: the list, and one with its tasks and their errors; pause, resume, restart, create, delete."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def register(site: Site) -> None:
         with frame(site, request, "Overview", site.command("cluster describe"), section="/"):
             tiles = ui.element("div").classes("tiles")
             with ui.element("div").classes("curves"):
-                records = Curves("Records per second", "records/s")
-                volume = Curves("Bytes written per second, all replicas", "bytes/s")
+                records = Curves("Records per second")
+                volume = Curves("Bytes written per second, all replicas")
                 lag = Curves("Lag of the slowest groups", "records")
             with ui.element("div").classes("curves"):
                 trouble = ui.element("div").classes("card")
@@ -58,14 +58,14 @@ def register(site: Site) -> None:
                 volume.show(times, {"written": [round(p.bytes_in) for p in points]})
                 slowest = sorted(sample.lags, key=lambda name: -sample.lags[name])
                 lag.show(times, {name: [p.lags.get(name) for p in points] for name in slowest[:4]})
-                for area, fill in (
-                    (trouble, lambda: _trouble(sample, failed)),
-                    (slow, lambda: _slowest(sample, slowest)),
-                    (brokers, lambda: _brokers(sample)),
-                ):
+                for area in (trouble, slow, brokers):
                     area.clear()
-                    with area:
-                        fill()
+                with trouble:
+                    _trouble(sample, failed)
+                with slow:
+                    _slowest(sample, slowest)
+                with brokers:
+                    _brokers(sample)
 
             soon(refresh)
             ui.timer(_LIVE_SECONDS, refresh)

@@ -1,4 +1,4 @@
-"""Schemas: the subjects of the registry, and a subject with its versions, their difference and registering."""
+"""Schemas: the subjects of the registry; a subject with its versions, their difference and registering."""
 
 from __future__ import annotations
 

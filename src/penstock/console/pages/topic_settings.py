@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from nicegui import ui
 
 from penstock.console.parts.acting import attempt, read, show_failure, soon
@@ -28,14 +30,18 @@ def settings_tab(site: Site, viewer: Viewer, topic: str) -> None:
         with area:
             for each in found:
                 row = _row(site, viewer, topic, each, fill)
-                row.bind_visibility_from(
-                    filter_box, "value", lambda text, name=each.setting.name: (text or "").lower() in name
-                )
+                row.bind_visibility_from(filter_box, "value", _named(each.setting.name))
 
     soon(fill)
 
 
-def _row(site: Site, viewer: Viewer, topic: str, each: DocumentedSetting, refresh: object) -> ui.element:
+def _named(name: str) -> Callable[[str | None], bool]:
+    return lambda text: (text or "").lower() in name
+
+
+def _row(
+    site: Site, viewer: Viewer, topic: str, each: DocumentedSetting, refresh: Callable[[], Awaitable[None]]
+) -> ui.element:
     setting = each.setting
     with ui.element("div").classes("card w-full") as row:
         with ui.row().classes("w-full items-center gap-2"):
@@ -52,7 +58,9 @@ def _row(site: Site, viewer: Viewer, topic: str, each: DocumentedSetting, refres
     return row
 
 
-def _edit(site: Site, viewer: Viewer, topic: str, each: DocumentedSetting, refresh: object) -> None:
+def _edit(
+    site: Site, viewer: Viewer, topic: str, each: DocumentedSetting, refresh: Callable[[], Awaitable[None]]
+) -> None:
     setting = each.setting
 
     async def change(value: str | None) -> None:
@@ -64,8 +72,7 @@ def _edit(site: Site, viewer: Viewer, topic: str, each: DocumentedSetting, refre
             done=f"{setting.name} was changed.",
         ):
             dialog.close()
-            if callable(refresh):
-                await refresh()
+            await refresh()
 
     with ui.dialog() as dialog, ui.card().classes("w-full"):
         ui.label(setting.name).classes("text-lg font-bold mono break-all")

@@ -15,8 +15,8 @@ class Curves:
 
     def __init__(self, title: str, unit: str = "") -> None:
         with ui.element("div").classes("card"):
-            ui.label(title).classes("muted")
-            self._chart = ui.echart(_options(unit)).style("height: 180px; width: 100%")
+            ui.label(f"{title}, {unit}" if unit else title).classes("muted")
+            self._chart = ui.echart(_options()).style("height: 180px; width: 100%")
 
     def show(self, times: Sequence[float], lines: Mapping[str, Sequence[float | None]]) -> None:
         self._chart.options["series"] = [
@@ -39,7 +39,7 @@ class Curves:
         self._chart.update()
 
 
-def _options(unit: str) -> dict[str, Any]:
+def _options() -> dict[str, Any]:
     axis = {"axisLabel": {"color": "#94a3b8"}, "splitLine": {"lineStyle": {"color": "#94a3b833"}}}
     return {
         "animation": False,
@@ -47,6 +47,6 @@ def _options(unit: str) -> dict[str, Any]:
         "legend": {"show": False, "textStyle": {"color": "#94a3b8"}, "top": 0, "type": "scroll"},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
         "xAxis": {"type": "time", **axis, "splitLine": {"show": False}},
-        "yAxis": {"type": "value", "min": 0, "name": unit, "nameTextStyle": {"color": "#94a3b8"}, **axis},
+        "yAxis": {"type": "value", "min": 0, **axis},
         "series": [],
     }

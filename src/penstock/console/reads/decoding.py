@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.registry.client import RegistryClient
-from penstock.registry.serdes import Decoder, Undecodable
-from penstock.registry.serdes.framing import take_apart
+
+if TYPE_CHECKING:
+    from penstock.registry.client import RegistryClient
+    from penstock.registry.serdes import Decoder
 
 MOST_SHOWN = 100_000
 """Characters of one value that a page gets; the export has all of it."""
@@ -112,6 +113,10 @@ class Registered:
     def __call__(
         self, data: bytes, part: str, headers: Iterable[tuple[str, bytes | None]]
     ) -> tuple[str, Any, int | None] | None:
+        # Here, as it takes long, and most topics need none of it.
+        from penstock.registry.serdes import Decoder
+        from penstock.registry.serdes.framing import Undecodable, take_apart
+
         try:
             framed = take_apart(data, part, headers)
         except Undecodable:
