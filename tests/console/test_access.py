@@ -16,7 +16,7 @@ from tests.console.conftest import ConsoleProcess
 
 pytestmark = pytest.mark.timeout(300)
 
-SOCKET = "/socket.io/?EIO=4&transport=websocket"
+SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 
 @pytest.fixture(scope="module")
@@ -116,5 +116,17 @@ def test_roles(role: Role | None, read_only: bool, allowed: list[Role]) -> None:
             reason = "this console is read-only" if read_only else f"needs the role {needed.word}"
             with pytest.raises(NotAllowed, match=f"cannot empty 't': .*{reason}"):
                 viewer.require(needed, "empty 't'")
+
+
+def test_a_page_that_is_left_open_does_nothing_after_the_logout() -> None:
+    ended = Viewer(Principal("ann", Role.ADMIN), False, True, lambda: False)
+    with pytest.raises(NotAllowed, match="the session has ended"):
+        ended.require(Role.ADMIN, "empty 't'")
         else:
             viewer.require(needed, "empty 't'")
+
+
+def test_a_page_that_is_left_open_does_nothing_after_the_logout() -> None:
+    ended = Viewer(Principal("ann", Role.ADMIN), False, True, lambda: False)
+    with pytest.raises(NotAllowed, match="the session has ended"):
+        ended.require(Role.ADMIN, "empty 't'")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import threading
+import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,6 +28,7 @@ from penstock.console.searching import MOST_AT_ONCE, Result, Search
 from penstock.testing import PenstockBroker
 
 pytestmark = pytest.mark.timeout(300)
+NOW_MS = int(time.time() * 1000)
 
 
 def write(broker: PenstockBroker, topic: str, count: int, partitions: int = 2) -> None:
@@ -38,6 +40,7 @@ def write(broker: PenstockBroker, topic: str, count: int, partitions: int = 2) -
             value.encode(),
             f"key-{number}".encode(),
             partition=number % partitions,
+            timestamp=NOW_MS - count + number,
             headers=[("trace", f"t{number}".encode())],
         )
     assert producer.flush(60) == 0

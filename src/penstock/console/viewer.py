@@ -5,6 +5,7 @@ Every action asks here when it is carried out, not only when its button is shown
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -24,10 +25,16 @@ class Viewer:
     principal: Principal
     read_only: bool
     logged_in: bool
+    lasts: Callable[[], bool] = lambda: True
+    """Whether the session is still open: a page outlives a logout elsewhere."""
 
     @classmethod
     def of(cls, request: Request, site: Site) -> Viewer:
-        return cls(principal_of(request.scope), site.settings.read_only, site.sessions is not None)
+        sessions, headers = site.sessions, list(request.scope["headers"])
+        principal = principal_of(request.scope)
+        if sessions is None or sessions.principal(headers) is None:
+            return cls(principal, site.settings.read_only, sessions is not None)
+        return cls(principal, site.settings.read_only, True, lambda: sessions.principal(headers) is not None)
 
     def may(self, role: Role) -> bool:
         if self.read_only and role is not Role.READ:
@@ -35,6 +42,8 @@ class Viewer:
         return allows(self.principal, role)
 
     def require(self, role: Role, action: str) -> None:
+        if not self.lasts():
+            raise NotAllowed(f"cannot {action}: the session has ended. Log in again.")
         if self.may(role):
             return
         if self.read_only and role is not Role.READ:
