@@ -107,7 +107,7 @@ class MessagesTab:
             )
             self._kind = ui.select(
                 {kind: _KINDS[kind] for kind in KINDS}, value=query.kind, label="Search by"
-            )
+            ).classes("w-44")
             self._text_box = ui.input("Search", value=query.search).classes("grow").props("clearable")
             for each in (self._start, self._partition, self._limit, self._kind, self._text_box):
                 each.props("outlined dense")

@@ -22,7 +22,7 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .command { border: 1px dashed var(--line); border-radius: 8px; padding: 4px 10px; background: var(--soft); }
 .card { border: 1px solid var(--line); border-radius: 10px; padding: 12px 14px; background: var(--soft); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; width: 100%; }
-.tile-value { font-size: 1.5rem; font-weight: 650; line-height: 2rem; }
+.tile-value { font-size: 1.4rem; font-weight: 650; line-height: 2rem; white-space: nowrap; }
 .curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 12px;
   width: 100%; }
 .q-table__container { border: 1px solid var(--line); border-radius: 10px; box-shadow: none !important; }

@@ -1,7 +1,7 @@
 """Curves of a cluster, by asking it again and again: end offsets, sizes and lags of now and of before.
 
 Only what every Kafka cluster responds to, so the curves are there for any. A sample is taken while somebody
-looks, not more often than its cost allows: a cluster that needs a second for one is asked every 20 seconds.
+looks, and less often where it takes long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 _POINTS = 300
 _PAUSE_SECONDS = 2.0
 _COST = 20
-"""How many times longer than a sample the pause after it is."""
+"""How many times longer than a sample the pause after it is, where one is not cheap."""
+_CHEAP_SECONDS = 0.5
+_LONGEST_PAUSE = 30.0
 _WATCHED_SECONDS = 30.0
 """How long after a page last asked it still counts as being looked at."""
 
@@ -119,6 +121,11 @@ def between(old: Sample, new: Sample) -> Point:
     return Point(new.at, records, grown(old.committed, new.committed), grown(old.sizes, new.sizes), new.lags)
 
 
+def pause_after(cost: float) -> float:
+    """Seconds until the next sample, after one that took `cost` seconds."""
+    return min(max(_PAUSE_SECONDS, _COST * (cost - _CHEAP_SECONDS)), _LONGEST_PAUSE)
+
+
 class Sampler:
     """Takes samples in a thread of its own while pages ask for them."""
 
@@ -183,4 +190,4 @@ class Sampler:
                     self._thread = None
                     self.before = None  # a rate over the time when nobody looked is no rate of now
                     return
-            self._closed.wait(max(_PAUSE_SECONDS, _COST * cost if cost > 0.5 else 0.0))
+            self._closed.wait(pause_after(cost) if self.before is not None else _PAUSE_SECONDS)
