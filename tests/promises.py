@@ -110,6 +110,7 @@ TOPICS = {
     "demo": Topic("The demo, and Spark on a cluster", "See [demo.md](demo.md)."),
     "lectures": Topic("Lectures", "See [examples/lectures](../examples/lectures/README.md)."),
     "docs": Topic("These pages"),
+    "console": Topic("The web console"),
 }
 
 

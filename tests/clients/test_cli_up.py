@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
 
 
 @pytest.fixture

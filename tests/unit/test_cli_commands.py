@@ -10,9 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin import words
+from penstock.admin.cluster import parse_bootstrap
 from penstock.cli import output
 from penstock.cli.bench import percentile
-from penstock.cli.client import parse_bootstrap
 from penstock.cli.failure import CommandFailed, UnknownTopic, did_you_mean, reason
 from penstock.cli.main import COMMANDS, cli, run
 from penstock.cli.options.shared import address_options, client_of
@@ -265,8 +266,8 @@ def test_json_is_one_line(capsys):
 
 
 def test_sizes_and_counts_for_people():
-    assert [output.human_bytes(n) for n in (0, 1536, 3 << 40)] == ["0 B", "1.5 KiB", "3.0 TiB"]
-    assert [output.plural(n, "record") for n in (1, 2000)] == ["1 record", "2,000 records"]
+    assert [words.human_bytes(n) for n in (0, 1536, 3 << 40)] == ["0 B", "1.5 KiB", "3.0 TiB"]
+    assert [words.plural(n, "record") for n in (1, 2000)] == ["1 record", "2,000 records"]
 
 
 def test_percentiles_are_values_that_were_measured():

@@ -3,9 +3,9 @@
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin.groups.model import PartitionLag
+from penstock.admin.groups.reset import shifted
 from penstock.cli.groups.commands import longest_lag, total_lag
-from penstock.cli.groups.model import PartitionLag
-from penstock.cli.groups.reset import shifted
 from penstock.cli.main import cli
 from penstock.cli.transactions.commands import DurationType
 

@@ -5,9 +5,9 @@ from datetime import datetime
 import click
 import pytest
 
+from penstock.admin.positions import Position, iso_time, parse_position, parse_time, resolve_start
+from penstock.admin.reader import Remaining
 from penstock.cli.failure import CommandFailed
-from penstock.cli.records.positions import Position, iso_time, parse_position, parse_time, resolve_start
-from penstock.cli.records.reader import Remaining
 
 NOW = 1_700_000_000_000
 EARLIEST = {0: 10, 1: 0}

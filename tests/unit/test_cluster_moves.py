@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.cluster.moves import Key, Move, Racks, TooFewBrokers, rebalance, vacate
+from penstock.admin.partitions.moves import Key, Move, Racks, TooFewBrokers, rebalance, vacate
 
 Placed = dict[Key, tuple[int, ...]]
 

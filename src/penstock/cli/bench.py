@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.client import Cluster, choose_partitions
+from penstock.admin.cluster import Cluster, choose_partitions
+from penstock.admin.positions import Position, find_range
+from penstock.admin.reader import StopRequest, read_records, stop_on_interrupt
+from penstock.admin.words import human_bytes
 from penstock.cli.failure import CommandFailed, reason
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
-from penstock.cli.output import emit_json, human_bytes, progress, table
-from penstock.cli.records.positions import Position, find_range
+from penstock.cli.output import emit_json, progress, table
 from penstock.cli.records.produce import COMPRESSIONS
-from penstock.cli.records.reader import StopRequest, read_records, stop_on_interrupt
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.client import kafka_exception
+from penstock.admin.cluster import kafka_exception
 from penstock.cli.failure import FAILED, CommandFailed, reason
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json, note

@@ -1,61 +1,31 @@
-"""What a command says when it cannot do its work: one line that names the thing and what to do.
+"""How a command ends. Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted.
 
-Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted.
+What fails on a cluster is reported by `penstock.admin.failure`; commands raise the same errors.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from penstock.admin.failure import (
+    FAILED,
+    CommandFailed,
+    UnknownTopic,
+    Unreachable,
+    did_you_mean,
+    reason,
+)
 
-import click
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
-
-_NOISE = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state .*\)$|ipv[46]#")
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "OK",
+    "USAGE",
+    "CommandFailed",
+    "UnknownTopic",
+    "Unreachable",
+    "did_you_mean",
+    "reason",
+]
 
 OK = 0
-FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
-
-
-class CommandFailed(click.ClickException):
-    """The operation failed; `message` is the whole explanation."""
-
-    exit_code = FAILED
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
-
-
-class Unreachable(CommandFailed):
-    """No broker answered at the bootstrap address."""
-
-
-class UnknownTopic(CommandFailed):
-    """The cluster has no topic of this name."""
-
-    def __init__(self, topic: str, known: Iterable[str]) -> None:
-        hint = did_you_mean(topic, known) or f" Create it with `penstock topics create {topic}`."
-        super().__init__(f"no topic '{topic}' in this cluster.{hint}")
-        self.topic = topic
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the nearest known word, or nothing."""
-    by_fold = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=0.6)
-    return f" Did you mean '{by_fold[near[0]]}'?" if near else ""
-
-
-def reason(error: KafkaError) -> str:
-    """The broker's or librdkafka's own words, without librdkafka's prefixes and states."""
-    text = _NOISE.sub("", error.str() or error.name())
-    for prefix in ("Local: ", "Broker: "):
-        text = text.removeprefix(prefix)
-    text = text.strip().rstrip(".")
-    return text[:1].lower() + text[1:] if text[:2].istitle() else text

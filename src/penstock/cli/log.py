@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.admin.words import human_bytes, plural
 from penstock.cli.failure import FAILED, CommandFailed
-from penstock.cli.output import emit_json, human_bytes, note, plural, progress, table
+from penstock.cli.output import emit_json, note, progress, table
 
 if TYPE_CHECKING:
     from penstock.log.tools.verify import PartitionReport, Report

@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "mirror",
         "Replicate topics and group offsets between Kafka clusters.",
     ),
+    "console": ("penstock.cli.console.serve", "console", "Run the web console of a Kafka cluster."),
     "zookeeper": ("penstock.cli.zookeeper", "zookeeper", "Run ZooKeeper, which holds the metadata."),
     "topics": ("penstock.cli.topics.commands", "topics", "Create, list, describe, alter and delete topics."),
     "configs": ("penstock.cli.topics.configs", "configs", "Show and change settings of topics and brokers."),

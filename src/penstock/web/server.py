@@ -10,13 +10,13 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.web.access import ANYONE, Access, Principal, Role, by_method
-from penstock.web.guard import SECURE_HEADERS, Guard, Refusal
+from penstock.web.access import ANYONE, Principal, Role, by_method
+from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +39,20 @@ def principal_of(scope: Scope) -> Principal:
     return found
 
 
+class Admission(Protocol):
+    """Who sends a request: `Access`, or one that also knows sessions."""
+
+    async def admit(
+        self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
+    ) -> Principal | Refusal: ...
+
+
 class Guarded:
     """An application behind its guard and its logins: what they refuse does not reach it.
 
-    `needs` says which role a request needs, by its method and path.
+    needs    which role a request needs, by its method and path
+    secure   the security headers of every answer
+    sockets  whether websockets are served; the same checks hold for each before it is accepted
     """
 
     def __init__(
@@ -50,17 +60,26 @@ class Guarded:
         app: ASGIApp,
         guard: Guard,
         render: Render = render_json,
-        access: Access | None = None,
+        access: Admission | None = None,
         needs: Callable[[str, bytes], Role] = by_method,
+        secure: Headers = SECURE_HEADERS,
+        sockets: bool = False,
     ) -> None:
         self._app = app
+        self._sockets = sockets
         self._guard = guard
         self._render = render
         self._access = access
         self._needs = needs
-        self._headers = [*SECURE_HEADERS, *([] if access is None else [NOT_STORED])]
+        self._headers = [*secure, *([] if access is None else [NOT_STORED])]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and self._sockets:
+            await self._serve_socket(scope, receive, send)
+            return
+        if scope["type"] == "lifespan":  # only where the server runs it
+            await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         method, headers = scope["method"], scope["headers"]
@@ -74,12 +93,7 @@ class Guarded:
             return
         more = self._guard.cors(headers)
         if self._access is not None:
-            client = scope.get("client")
-            needed = self._needs(method, scope["raw_path"])
-            path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-            admitted = await self._access.admit(
-                headers, client[0] if client else "", needed, method, f"{path}?{query}" if query else path
-            )
+            admitted = await self._admit(self._access, scope, method)
             if isinstance(admitted, Refusal):
                 await self._refuse(send, method, admitted, more)
                 return
@@ -92,6 +106,28 @@ class Guarded:
             await send(message)
 
         await self._app(scope, receive, send_readable)
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Browsers send the Origin of the page with it, and no preflight: so it is not a safe method.
+        refused: Principal | Refusal | None = self._guard.refusal("WEBSOCKET", scope["headers"])
+        if refused is None and self._access is not None:
+            refused = await self._admit(self._access, scope, "GET")
+        if isinstance(refused, Refusal):
+            await send({"type": "websocket.close", "code": 1008, "reason": refused.reason})
+            return
+        if refused is not None:
+            scope[_PRINCIPAL] = refused
+        await self._app(scope, receive, send)
+
+    async def _admit(self, access: Admission, scope: Scope, method: str) -> Principal | Refusal:
+        client = scope.get("client")
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        path, query = raw.decode("latin-1"), scope["query_string"].decode("latin-1")
+        address = client[0] if client else ""
+        needed = self._needs(method, raw)
+        return await access.admit(
+            scope["headers"], address, needed, method, f"{path}?{query}" if query else path
+        )
 
     async def _refuse(
         self, send: Send, method: str, refusal: Refusal, more: list[tuple[bytes, bytes]] | None = None
@@ -135,19 +171,23 @@ class Server(uvicorn.Server):
         guard: Guard,
         *,
         render: Render = render_json,
-        access: Access | None = None,
+        access: Admission | None = None,
         needs: Callable[[str, bytes], Role] = by_method,
         certificate: str | None = None,
         key: str | None = None,
+        secure: Headers = SECURE_HEADERS,
+        sockets: bool = False,
     ) -> None:
-        guarded: Any = Guarded(app, guard, render, access, needs)
+        """With `sockets` websockets are served, and the application's lifespan is run."""
+        guarded: Any = Guarded(app, guard, render, access, needs, secure, sockets)
+        served: Literal["websockets-sansio", "none"] = "websockets-sansio" if sockets else "none"
         super().__init__(
             uvicorn.Config(
                 guarded,
                 interface="asgi3",
                 http="httptools",
-                ws="none",
-                lifespan="off",
+                ws=served,
+                lifespan="on" if sockets else "off",
                 access_log=False,
                 log_config=None,
                 server_header=False,

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.wire_client import WireCluster
+from penstock.admin.words import plural
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
-from penstock.cli.output import emit_json, note, plural, table
-from penstock.cli.wire_client import WireCluster
+from penstock.cli.output import emit_json, note, table
 from penstock.errors import error_for_code
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

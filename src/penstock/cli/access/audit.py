@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import Cluster, choose_partitions
+from penstock.admin.cluster import Cluster, choose_partitions
+from penstock.admin.positions import find_range, parse_position
+from penstock.admin.reader import read_records, stop_on_interrupt
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import note
-from penstock.cli.records.positions import find_range, parse_position
-from penstock.cli.records.reader import read_records, stop_on_interrupt
 
 TOPIC = "__penstock_audit"
 _KINDS = ("denied", "admin", "authentication", "dropped")
@@ -63,7 +63,7 @@ def audit(
     starts, ends = find_range(cluster, TOPIC, partitions, position, read_committed=True)
     count = 0
     with stop_on_interrupt() as stop:
-        for messages in read_records(cluster, TOPIC, starts, None if follow else ends, {}, stop):
+        for messages in read_records(cluster, TOPIC, starts, None if follow else ends, {}, stop, note):
             for message in messages:
                 found = _decoded(message.value())
                 if kinds and found.get("type") not in kinds:

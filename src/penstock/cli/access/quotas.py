@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.wire_client import WireCluster
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.wire_client import WireCluster
 from penstock.errors import error_for_code
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

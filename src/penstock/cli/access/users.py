@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import click
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.wire_client import WireCluster
 from penstock.cli.failure import CommandFailed, did_you_mean
 from penstock.cli.options.secret_files import password_options, read_password
 from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.wire_client import WireCluster
 from penstock.credentials.scram import MAX_ITERATIONS, MIN_ITERATIONS, salted_password
 from penstock.errors import error_for_code
 from penstock.wire.api_keys import ApiKey

@@ -10,10 +10,9 @@ from typing import TypeVar
 
 import click
 
-from penstock.cli.client import Cluster, TopicInfo
-from penstock.cli.cluster.moves import Key, Move, TooFewBrokers, rebalance, vacate
-from penstock.cli.cluster.run import carry_out, show_moving, wait_for_moves
-from penstock.cli.cluster.state import (
+from penstock.admin.cluster import Cluster, TopicInfo
+from penstock.admin.partitions.moves import Key, Move, TooFewBrokers, rebalance, vacate
+from penstock.admin.partitions.state import (
     PREFERRED,
     UNCLEAN,
     State,
@@ -23,10 +22,12 @@ from penstock.cli.cluster.state import (
     read_state,
     reassign,
 )
+from penstock.admin.wire_client import WireCluster, failure
+from penstock.admin.words import human_bytes, plural
+from penstock.cli.cluster.run import carry_out, show_moving, wait_for_moves
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
-from penstock.cli.output import emit_json, human_bytes, note, plural, table
-from penstock.cli.wire_client import WireCluster, failure
+from penstock.cli.output import emit_json, note, table
 from penstock.errors import ApiError, ElectionNotNeeded
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from penstock.cli.client import Cluster
-from penstock.cli.cluster.moves import Key, Move
-from penstock.cli.cluster.state import (
+from penstock.admin.cluster import Cluster
+from penstock.admin.partitions.moves import Key, Move
+from penstock.admin.partitions.state import (
     Moving,
     State,
     is_throttled,
@@ -20,9 +20,10 @@ from penstock.cli.cluster.state import (
     reassign,
     set_throttle,
 )
+from penstock.admin.wire_client import WireCluster, failure
+from penstock.admin.words import human_bytes
 from penstock.cli.failure import Unreachable
-from penstock.cli.output import emit_json, human_bytes, note, progress, table
-from penstock.cli.wire_client import WireCluster, failure
+from penstock.cli.output import emit_json, note, progress, table
 from penstock.errors import ApiError
 
 T = TypeVar("T")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import click
 
+from penstock.admin.connect_worker import ConnectWorker
 from penstock.cli.connect.files import read_connector
 from penstock.cli.connect.serve import run_worker, worker_options
-from penstock.cli.failure import CommandFailed
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import FILE, json_option
 from penstock.cli.output import emit_json, note, table
 
 DEFAULT_URL = "http://127.0.0.1:8083"
-_TIMEOUT = 120.0
 _USER, _CA = "PENSTOCK_CONNECT_USER", "PENSTOCK_CONNECT_CA"
 
 
@@ -57,50 +55,10 @@ def url_option(command: Callable[..., None]) -> Callable[..., None]:
 name_argument = click.argument("name")
 
 
-def _login() -> tuple[str, str] | None:
-    user, _, password = os.environ.get(_USER, "").partition(":")
-    return (user, password) if user else None
-
-
-def _trusted() -> ssl.SSLContext | bool:
-    ca = os.environ.get(_CA)
-    try:
-        return ssl.create_default_context(cafile=ca) if ca else True
-    except (OSError, ssl.SSLError) as error:
-        raise CommandFailed(f"{_CA}={ca}: {error}") from error
-
-
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:
     """The answer's JSON; the worker's own words if it refuses."""
-    try:
-        import httpx
-    except ImportError as error:
-        raise CommandFailed(
-            f"this command needs {error.name}: install it with `pip install 'penstock[connect]'`."
-        ) from error
-    try:
-        answer = httpx.request(
-            method,
-            url.rstrip("/") + path,
-            json=body,
-            timeout=_TIMEOUT,
-            trust_env=False,
-            auth=_login(),
-            verify=_trusted(),
-        )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise CommandFailed(
-            f"no Connect worker answers at {url} ({error}). Start one with `penstock connect`, or name "
-            "another with --url."
-        ) from error
-    try:
-        found = answer.json() if answer.content else None
-    except ValueError:
-        raise CommandFailed(f"{url} is not a Connect worker: its answer is not JSON") from None
-    if answer.status_code >= 400:
-        message = found.get("message") if isinstance(found, dict) else None
-        raise CommandFailed(message or f"the worker answered {answer.status_code}")
-    return found
+    user, ca = os.environ.get(_USER), os.environ.get(_CA)
+    return ConnectWorker(url, user, ca, hint="name another with --url").ask(method, path, body)
 
 
 def _path(name: str, *more: str) -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.groups.model import Group, Member, PartitionLag, UnknownGroup
+from penstock.admin.groups.state import STATES, TYPES, describe_groups, list_groups
 from penstock.cli.failure import CommandFailed
-from penstock.cli.groups.model import Group, Member, PartitionLag, UnknownGroup
 from penstock.cli.groups.reset import reset
-from penstock.cli.groups.state import STATES, TYPES, describe_groups, list_groups
 from penstock.cli.options.shared import DEFAULT_BOOTSTRAP, cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.results import report_each

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from penstock.cli.client import Cluster, kafka_exception
+from penstock.admin.cluster import Cluster, kafka_exception
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.properties import key_values, read_properties, resolved
 

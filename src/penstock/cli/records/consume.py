@@ -11,10 +11,13 @@ from typing import IO
 
 import click
 
-from penstock.cli.client import Cluster, choose_partitions
+from penstock.admin.cluster import Cluster, choose_partitions
+from penstock.admin.positions import find_range, parse_position
+from penstock.admin.reader import read_records, stop_on_interrupt
+from penstock.admin.words import plural
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.shared import cluster_options, json_option, topic_argument
-from penstock.cli.output import note, plural, progress
+from penstock.cli.output import note, progress
 from penstock.cli.records.formats import (
     FORMATS,
     IncomingRecord,
@@ -24,8 +27,6 @@ from penstock.cli.records.formats import (
     unescape,
 )
 from penstock.cli.records.group_reader import read_as_member
-from penstock.cli.records.positions import find_range, parse_position
-from penstock.cli.records.reader import read_records, stop_on_interrupt
 from penstock.cli.records.schemas import PartSchema, read_options, record_decoder
 from penstock.cli.schemas.registry_options import RegistryAt
 
@@ -177,7 +178,7 @@ def consume(
             settings["auto.offset.reset"] = position.kind
             batches = read_as_member(cluster, topic, group, settings, stop, follow=follow, limit=limit)
         else:
-            batches = read_records(cluster, topic, starts, None if follow else ends, settings, stop)
+            batches = read_records(cluster, topic, starts, None if follow else ends, settings, stop, note)
         for records in batches:
             if limit is not None:
                 records = records[: limit - count]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import click
 
-from penstock.cli.records.positions import iso_time
+from penstock.admin.positions import iso_time
 
 FORMATS = ("text", "json", "hex", "base64")
 Headers = Sequence[tuple[str, bytes | None]]

@@ -6,10 +6,10 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.reader import StopRequest
 from penstock.cli.failure import CommandFailed, UnknownTopic, reason
 from penstock.cli.output import note
-from penstock.cli.records.reader import StopRequest
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message

@@ -11,11 +11,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.client import Cluster, choose_partitions, topic_infos
+from penstock.admin.cluster import Cluster, choose_partitions, topic_infos
+from penstock.admin.words import human_bytes, plural
 from penstock.cli.failure import CommandFailed, UnknownTopic, reason
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import cluster_options, json_option, topic_argument
-from penstock.cli.output import Progress, emit_json, human_bytes, note, plural, progress
+from penstock.cli.output import Progress, emit_json, note, progress
 from penstock.cli.records.formats import FORMATS, BadRecord, Headers, OutgoingRecord, line_decoder, unescape
 from penstock.cli.records.schemas import PartSchema, record_encoder, write_options
 from penstock.cli.schemas.registry_options import RegistryAt

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.admin.words import plural
 from penstock.cli.failure import CommandFailed, did_you_mean
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import json_option
-from penstock.cli.output import emit_json, note, plural, table
+from penstock.cli.output import emit_json, note, table
 from penstock.cli.schemas.files import TYPES, read_schema, references_of, type_of
-from penstock.cli.schemas.reasons import incompatible, measure, take_apart, tell
+from penstock.cli.schemas.reasons import incompatible, tell
 from penstock.cli.schemas.registry_options import LEVELS, RegistryAt, registry_options
+from penstock.registry.reasons import measure, take_apart
 
 if TYPE_CHECKING:
     from penstock.registry.client import RegisteredSchema, RegistryClient
@@ -104,7 +106,7 @@ def show(
     subject: str | None, version: str, schema_id: int | None, raw: bool, as_json: bool, registry: RegistryAt
 ) -> None:
     """Show a schema, by its subject and version or by its id."""
-    from penstock.cli.schemas.diff import readable
+    from penstock.registry.differences import readable
 
     if (subject is None) == (schema_id is None):
         raise click.UsageError("give either a SUBJECT or --id")
@@ -243,8 +245,8 @@ def diff(
       penstock schemas diff orders-value 1 3
       penstock schemas diff orders-value --file order.avsc
     """
-    from penstock.cli.schemas.diff import changes, text_difference
     from penstock.registry.client import RegisteredSchema, parse_schema
+    from penstock.registry.differences import changes, text_difference
 
     if file is not None and new is not None:
         raise click.UsageError("--file is compared with one version, not with two")

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import EARLIEST, LATEST, Cluster, TopicInfo, admin_types
+from penstock.admin.cluster import EARLIEST, LATEST, Cluster, TopicInfo, admin_types
+from penstock.admin.configs import Setting, describe_configs
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options.properties import topic_settings
 from penstock.cli.options.shared import cluster_options, complete_topic_configs, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.results import report_each
-from penstock.cli.topics.configs import Setting, describe_configs
 
 MOST_PARTITIONS = 100_000  # as many as librdkafka asks for
 

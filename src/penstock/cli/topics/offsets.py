@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import EARLIEST, LATEST, Cluster, choose_partitions
+from penstock.admin.cluster import EARLIEST, LATEST, Cluster, choose_partitions
+from penstock.admin.positions import iso_time, parse_time
 from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import emit_json, table
-from penstock.cli.records.positions import iso_time, parse_time
 
 
 @click.command()

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.positions import iso_time
+from penstock.admin.wire_client import WireCluster, failure
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.cli.records.positions import iso_time
 from penstock.cli.transactions.state import (
     STATES,
     DescribedTransaction,
@@ -25,7 +26,6 @@ from penstock.cli.transactions.state import (
     owners,
     write_abort_marker,
 )
-from penstock.cli.wire_client import WireCluster, failure
 from penstock.errors import ApiError, TransactionalIdNotFound
 
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")

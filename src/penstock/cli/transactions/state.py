@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.admin.wire_client import TRANSACTION, Connection, WireCluster, check
 from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.cli.wire_client import TRANSACTION, Connection, WireCluster, check
 from penstock.errors import TransactionalIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

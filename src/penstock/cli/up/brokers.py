@@ -27,7 +27,7 @@ from penstock.errors import PenstockError
 from penstock.processes import with_parent
 
 if TYPE_CHECKING:
-    from penstock.cli.up.companion import Companion
+    from penstock.cli.up.companion import Beside
     from penstock.cli.up.secure import SecureSite
 
 log = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class LocalCluster:
         self,
         ready_file: Path | None,
         announce: Callable[[dict[str, Any]], object],
-        companions: Sequence[Companion],
+        companions: Sequence[Beside],
     ) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -365,7 +365,7 @@ def run_cluster(
     settings: Mapping[str, str],
     ready_file: str | None,
     announce: Callable[[dict[str, Any]], object],
-    companions: Sequence[Companion],
+    companions: Sequence[Beside],
     secure: SecureSite | None,
 ) -> None:
     """Until a signal stops it; what prevents it is one line."""

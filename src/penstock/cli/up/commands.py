@@ -1,5 +1,5 @@
 """`penstock up`: the platform on this machine: a broker in this process, a schema registry and a Connect
-worker beside it.
+worker beside it, and a web console that starts when somebody opens it.
 
 With --brokers N a cluster of processes: up_brokers.py.
 """
@@ -22,11 +22,12 @@ from penstock.cli.output import emit_json
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.cli.up.companion import Companion
+    from penstock.cli.up.companion import Beside
     from penstock.cli.up.secure import SecureSite
 
 REGISTRY_PORT = 8081
 CONNECT_PORT = 8083
+CONSOLE_PORT = 8080
 _NEEDS = ("uvicorn", "httptools", "starlette", "httpx", "prometheus_client", "fastavro")
 # One that starts alone need not wait for others: the first write would wait with it.
 _DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "penstock.metrics.listener": "127.0.0.1:0"}
@@ -69,7 +70,8 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "penstock.metrics.listener
     "--ready-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Written as JSON when all is up: bootstrap, brokers, zookeeper, registry, connect, client_config.",
+    help="Written as JSON when all is up: bootstrap, brokers, zookeeper, registry, connect, console, "
+    "client_config.",
 )
 @click.option(
     "--registry-port",
@@ -93,6 +95,14 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "penstock.metrics.listener
 )
 @click.option("--no-connect", is_flag=True, help="Start no Connect worker.")
 @click.option(
+    "--console-port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help=f"Where the web console listens; 0 takes any free port.  [default: {CONSOLE_PORT}, or any with "
+    "--port 0]",
+)
+@click.option("--no-console", is_flag=True, help="Serve no web console.")
+@click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
@@ -111,6 +121,8 @@ def up(
     secure: bool,
     connect_port: int | None,
     no_connect: bool,
+    console_port: int | None,
+    no_console: bool,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -156,15 +168,21 @@ def up(
             click.echo(f"Log in as the administrator with --client-config {ready['client_config']}")
         if "connect" in ready:
             click.echo(f"Connect worker at {ready['connect']}")
+        if "console" in ready:
+            click.echo(f"Web console at {ready['console']}")
         click.echo(f"Ready at {ready['bootstrap']}, data in {data}. Ctrl-C stops it.")
 
     if registry_port is None:
         registry_port = 0 if port == 0 else REGISTRY_PORT
     if connect_port is None:
         connect_port = 0 if port == 0 else CONNECT_PORT
+    if console_port is None:
+        console_port = 0 if port == 0 else CONSOLE_PORT
     companions = _companions(
         host, None if no_registry else registry_port, None if no_connect else connect_port, site
     )
+    if not no_console:
+        companions += _console(host, console_port, site)
     if brokers > 1:
         from penstock.cli.up.brokers import run_cluster
 
@@ -213,11 +231,11 @@ def _check_cluster(brokers: int, host: str, port: int, settings: dict[str, str])
 
 def _companions(
     host: str, registry_port: int | None, connect_port: int | None, secure: SecureSite | None
-) -> list[Companion]:
+) -> list[Beside]:
     """The processes beside the broker; one whose extra is not installed is left out."""
     from importlib.util import find_spec
 
-    found: list[Companion] = []
+    found: list[Beside] = []
     for name, key, port, early in (
         ("schema registry", "registry", registry_port, True),
         ("Connect worker", "connect", connect_port, False),
@@ -233,6 +251,30 @@ def _companions(
 
         found.append(Companion(name, key, _command(key, host, port, secure), early=early))
     return found
+
+
+def _console(host: str, port: int, secure: SecureSite | None) -> list[Beside]:
+    """The web console, left out where its extra is not installed."""
+    from importlib.util import find_spec
+
+    missing = [module for module in ("nicegui", *_NEEDS) if find_spec(module) is None]
+    if missing:
+        what = f"no web console: {missing[0]} is not installed (pip install 'penstock[console]')"
+        click.echo(what, err=True)
+        return []
+    from penstock.cli.up.on_demand import OnDemand
+
+    more, environment = ([], {}) if secure is None else secure.console_options()
+
+    def command(descriptor: int) -> list[str]:
+        words = ["console", "--from-parent", "--listener", str(descriptor), "--host", host, *more]
+        return [sys.executable, "-m", "penstock", *words]
+
+    scheme = "http" if secure is None else "https"
+    try:
+        return [OnDemand("console", host, port, command, scheme=scheme, environment=environment)]
+    except PenstockError as error:
+        raise CommandFailed(str(error).replace("--port", "--console-port")) from error
 
 
 def _command(
@@ -252,7 +294,7 @@ def run_broker(
     values: dict[str, str],
     ready_file: str | None,
     announce: Any,
-    companions: Sequence[Companion] = (),
+    companions: Sequence[Beside] = (),
     secure: SecureSite | None = None,
 ) -> None:
     """Run a broker in this process until a signal stops it; what prevents it is one line."""

@@ -13,8 +13,8 @@ import logging
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 
@@ -30,17 +30,31 @@ class CompanionFailed(PenstockError):
 
 @asynccontextmanager
 async def all_beside(
-    companions: Sequence[Companion], state: dict[str, Any], stopping: asyncio.Event
+    companions: Sequence[Beside], state: dict[str, Any], stopping: asyncio.Event
 ) -> AsyncIterator[None]:
     """Every companion of a broker that listens; `state` gets their addresses."""
     async with AsyncExitStack() as stack:
         for companion in companions:
             companion.begin()  # all load at the same time
         for companion in companions:
-            ready = await stack.enter_async_context(companion.beside(state["bootstrap"], stopping))
+            ready = await stack.enter_async_context(companion.beside(state, stopping))
             if companion.key in ready:
                 state[companion.key] = ready[companion.key]
         yield
+
+
+class Beside(Protocol):
+    """A process beside the broker, or one that can start there."""
+
+    key: str
+
+    def begin(self) -> None: ...
+
+    def beside(
+        self, state: dict[str, Any], stopping: asyncio.Event
+    ) -> AbstractAsyncContextManager[dict[str, Any]]: ...
+
+    def abandon(self) -> None: ...
 
 
 class Companion:
@@ -85,9 +99,10 @@ class Companion:
         )
 
     @asynccontextmanager
-    async def beside(self, bootstrap: str, stopping: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
+    async def beside(self, state: dict[str, Any], stopping: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
         """Tell it the address, wait until it is ready, and keep it running; what it said is given."""
         self.begin()
+        bootstrap = state["bootstrap"]
         ready = await self._get_ready(bootstrap, stopping)
         keeper = asyncio.get_running_loop().create_task(self._keep(bootstrap, stopping))
         try:

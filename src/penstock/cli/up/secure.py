@@ -14,11 +14,11 @@ from pathlib import Path
 
 import click
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.wire_client import WireCluster, check
 from penstock.cli.access.users import DEFAULT_MECHANISM, known_users, set_password
-from penstock.cli.client import Cluster
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.secret_files import write_secret
-from penstock.cli.wire_client import WireCluster, check
 from penstock.config.properties import parse_properties
 from penstock.credentials.users_file import hashed
 from penstock.ensemble import ServerTls
@@ -144,6 +144,20 @@ class SecureSite:
         users = self.directory / f"{server}-users"
         write_secret(users, f"{ADMIN}: {hashed(self._passwords[ADMIN])}, admin\n")
         return users
+
+    def console_options(self) -> tuple[list[str], dict[str, str]]:
+        """Options of the console, and secrets for its environment: HTTPS and a login for the administrator,
+        as whom it is a client of brokers, registry and Connect."""
+        users = self._users_file("console")
+        config = self.directory / "console.properties"
+        write_secret(config, _properties(self._login(ADMIN)))
+        keystore = str(self._keystore)
+        environment = {}
+        for server in (REGISTRY, CONNECT):
+            environment[f"PENSTOCK_{server.upper()}_USER"] = f"{ADMIN}:{self._passwords[ADMIN]}"
+            environment[f"PENSTOCK_{server.upper()}_CA"] = str(self._ca)
+        words = ["--client-config", str(config), "--auth-file", str(users)]
+        return [*words, "--tls-cert", keystore, "--tls-key", keystore], environment
 
     # Users and clients
 

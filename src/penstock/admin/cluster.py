@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.failure import CommandFailed, UnknownTopic, Unreachable, reason
+from penstock.admin.failure import CommandFailed, UnknownTopic, Unreachable, reason
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -177,6 +177,13 @@ class Cluster:
         self, topic: str, partitions: Iterable[int], at: int, *, read_committed: bool = False
     ) -> dict[int, Offset]:
         """ListOffsets at a time in ms or at EARLIEST, LATEST or MAX_TIMESTAMP, for each partition."""
+        found = self.offsets_of([(topic, index) for index in partitions], at, read_committed=read_committed)
+        return {index: offset for (_, index), offset in sorted(found.items())}
+
+    def offsets_of(
+        self, partitions: Iterable[tuple[str, int]], at: int, *, read_committed: bool = False
+    ) -> dict[tuple[str, int], Offset]:
+        """The same for partitions of several topics, in one request to each broker."""
         from confluent_kafka import IsolationLevel, TopicPartition
 
         make_spec = admin_types().OffsetSpec
@@ -187,15 +194,15 @@ class Cluster:
         }
         spec = specs[at]() if at in specs else make_spec.for_timestamp(at)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        request = {TopicPartition(topic, partition): spec for partition in partitions}
+        request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
         if not request:
             return {}
         futures = self.admin.list_offsets(request, isolation_level=level, request_timeout=self.timeout)
-        found: dict[int, Offset] = {}
+        found: dict[tuple[str, int], Offset] = {}
         for key, future in futures.items():
-            answer = self.wait(future, f"cannot list the offsets of {topic}-{key.partition}")
-            found[key.partition] = Offset(answer.offset, answer.timestamp)
-        return dict(sorted(found.items()))
+            answer = self.wait(future, f"cannot list the offsets of {key.topic}-{key.partition}")
+            found[key.topic, key.partition] = Offset(answer.offset, answer.timestamp)
+        return found
 
     def wait(self, future: Future[Any], doing: str) -> Any:
         """The result of an admin call; `doing` begins the line that says why it failed."""

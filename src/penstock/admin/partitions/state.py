@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.cli.cluster.moves import Key, Move
-from penstock.cli.wire_client import Connection, WireCluster, check
+from penstock.admin.partitions.moves import Key, Move
+from penstock.admin.wire_client import Connection, WireCluster, check
 from penstock.errors import ApiError, NotController, error_for_code
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.cli.client import Cluster
-from penstock.cli.groups.model import Group, Member, TopicPartitionKey
-from penstock.cli.wire_client import GROUP, WireCluster, check, failure
+from penstock.admin.cluster import Cluster
+from penstock.admin.groups.model import Group, Member, TopicPartitionKey
+from penstock.admin.wire_client import GROUP, WireCluster, check, failure
 from penstock.errors import ApiError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

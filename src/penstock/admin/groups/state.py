@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.client import LATEST, Cluster
-from penstock.cli.failure import CommandFailed
-from penstock.cli.groups.classic import find_classic_group
-from penstock.cli.groups.model import (
+from penstock.admin.cluster import LATEST, Cluster
+from penstock.admin.failure import CommandFailed
+from penstock.admin.groups.classic import find_classic_group
+from penstock.admin.groups.model import (
     Group,
     ListedGroup,
     Member,
@@ -23,8 +23,8 @@ from penstock.cli.groups.model import (
     TopicPartitionKey,
     UnknownGroup,
 )
-from penstock.cli.groups.share import find_share_group, share_start_offsets
-from penstock.cli.wire_client import WireCluster, check, failure
+from penstock.admin.groups.share import find_share_group, share_start_offsets
+from penstock.admin.wire_client import WireCluster, check, failure
 from penstock.errors import ApiError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -244,19 +244,18 @@ def committed_offsets(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict
 
 def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, int]:
     """End offsets of those of the partitions that (still) exist and have a leader."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    if not by_topic:
+    wanted = sorted(partitions)
+    if not wanted:
         return {}
     known = cluster.topics()
-    found: dict[TopicPartitionKey, int] = {}
-    for topic, wanted in by_topic.items():
-        if topic in known:
-            led = {each.index for each in known[topic].partitions if each.leader >= 0}
-            answers = cluster.offsets(topic, [index for index in wanted if index in led], LATEST)
-            found |= {(topic, index): answer.offset for index, answer in answers.items()}
-    return found
+    led = {
+        (topic, each.index)
+        for topic in {topic for topic, _ in wanted} & known.keys()
+        for each in known[topic].partitions
+        if each.leader >= 0
+    }
+    answers = cluster.offsets_of([key for key in wanted if key in led], LATEST)
+    return {key: answer.offset for key, answer in answers.items()}
 
 
 # Ages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.cli.failure import CommandFailed, did_you_mean
+from penstock.admin.failure import CommandFailed, did_you_mean
 
 TopicPartitionKey = tuple[str, int]
 

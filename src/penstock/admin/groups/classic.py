@@ -6,9 +6,9 @@ members all the same.
 
 from __future__ import annotations
 
-from penstock.cli.client import Cluster
-from penstock.cli.groups.model import Group, Member, TopicPartitionKey
-from penstock.cli.wire_client import GROUP, WireCluster, check, failure
+from penstock.admin.cluster import Cluster
+from penstock.admin.groups.model import Group, Member, TopicPartitionKey
+from penstock.admin.wire_client import GROUP, WireCluster, check, failure
 from penstock.errors import ApiError, WireError
 from penstock.groups.consumer.embedded import PROTOCOL_TYPE, read_assignment
 from penstock.wire.api_keys import ApiKey

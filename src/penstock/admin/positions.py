@@ -10,8 +10,8 @@ from typing import Literal
 
 import click
 
-from penstock.cli.client import EARLIEST, LATEST, Cluster
-from penstock.cli.failure import CommandFailed
+from penstock.admin.cluster import EARLIEST, LATEST, Cluster
+from penstock.admin.failure import CommandFailed
 
 _AGO = re.compile(r"-(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

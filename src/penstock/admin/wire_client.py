@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TypeVar
 
-from penstock.cli.client import Cluster
-from penstock.cli.failure import CommandFailed, Unreachable
+from penstock.admin.cluster import Cluster
+from penstock.admin.failure import CommandFailed, Unreachable
 from penstock.client import ClientError, ClientSettings
 from penstock.client import connection as client
 from penstock.client.errors import ConnectionFailed

@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from penstock.cli.client import Cluster
-from penstock.cli.failure import CommandFailed, UnknownTopic, reason
-from penstock.cli.output import note
+from penstock.admin.cluster import Cluster
+from penstock.admin.failure import CommandFailed, UnknownTopic, reason
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -76,10 +75,12 @@ def read_records(
     ends: dict[int, int] | None,
     settings: dict[str, object],
     stop: StopRequest,
+    on_trouble: Callable[[str], object] = lambda sentence: None,
 ) -> Generator[list[Message], None, None]:
     """Batches of records from `starts` to `ends`, or without end. An empty batch is a sign of life.
 
-    A reader with ends fails when nothing comes for the cluster's timeout; one without waits for the broker.
+    A reader with ends fails when nothing comes for the cluster's timeout; one without waits for the broker,
+    and reports that to `on_trouble`.
     """
     from confluent_kafka import TopicPartition
 
@@ -91,13 +92,19 @@ def read_records(
     consumer = cluster.consumer({"enable.partition.eof": True, **settings})
     try:
         consumer.assign([TopicPartition(topic, p, starts[p]) for p in sorted(remaining.open)])
-        yield from _poll(cluster, consumer, topic, remaining, ends is None, stop)
+        yield from _poll(cluster, consumer, topic, remaining, ends is None, stop, on_trouble)
     finally:
         consumer.close()
 
 
 def _poll(
-    cluster: Cluster, consumer: Consumer, topic: str, remaining: Remaining, follow: bool, stop: StopRequest
+    cluster: Cluster,
+    consumer: Consumer,
+    topic: str,
+    remaining: Remaining,
+    follow: bool,
+    stop: StopRequest,
+    on_trouble: Callable[[str], object],
 ) -> Iterator[list[Message]]:
     last_sign = time.monotonic()
     told = ""
@@ -120,7 +127,7 @@ def _poll(
         elif follow and cluster.last_error is not None:
             trouble = reason(cluster.last_error)
             if trouble != told:
-                note(f"lost {cluster.bootstrap} ({trouble}); waiting for it")
+                on_trouble(f"lost {cluster.bootstrap} ({trouble}); waiting for it")
             told = trouble
         yield records
 

@@ -1,0 +1,1 @@
+"""Groups: members, committed offsets, lag, and moving the offsets."""

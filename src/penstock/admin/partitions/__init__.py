@@ -1,0 +1,1 @@
+"""Where partitions are, how large, and what it takes to move them."""

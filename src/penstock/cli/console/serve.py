@@ -1,0 +1,164 @@
+"""`penstock console`: the web console of any Kafka cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.options.serving import access_of, access_options
+from penstock.cli.options.shared import FILE, address_options, client_of, json_option
+from penstock.cli.output import emit_json
+from penstock.errors import PenstockError
+
+
+@click.command()
+@address_options("librdkafka")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Where the console listens; 0 takes any free port.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--name", metavar="TEXT", help="The cluster's name on the pages. Default: its bootstrap servers."
+)
+@click.option("--read-only", is_flag=True, help="Show everything, change nothing.")
+@click.option(
+    "--registry",
+    metavar="URL",
+    envvar="PENSTOCK_REGISTRY",
+    show_envvar=True,
+    help="The schema registry, for schemas and for keys and values that it describes.",
+)
+@click.option(
+    "--registry-user",
+    metavar="NAME:PASSWORD",
+    envvar="PENSTOCK_REGISTRY_USER",
+    show_envvar=True,
+    help="User and password for the schema registry.",
+)
+@click.option(
+    "--registry-ca",
+    metavar="FILE",
+    type=FILE,
+    envvar="PENSTOCK_REGISTRY_CA",
+    show_envvar=True,
+    help="PEM: the certificate authority of the registry.",
+)
+@click.option(
+    "--connect", metavar="URL", envvar="PENSTOCK_CONNECT", show_envvar=True, help="A Connect worker."
+)
+@click.option(
+    "--connect-user",
+    metavar="NAME:PASSWORD",
+    envvar="PENSTOCK_CONNECT_USER",
+    show_envvar=True,
+    help="User and password for the Connect worker.",
+)
+@click.option(
+    "--connect-ca",
+    metavar="FILE",
+    type=FILE,
+    envvar="PENSTOCK_CONNECT_CA",
+    show_envvar=True,
+    help="PEM: the certificate authority of the Connect worker.",
+)
+@click.option("--advertised-url", metavar="URL", help="How browsers reach this console, if not by --host.")
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    envvar="PENSTOCK_ALLOW_HOST",
+    show_envvar=True,
+    help="A name under which browsers reach it, beside localhost and its address: NAME, *.NAME, or * for any "
+    "(repeatable).",
+)
+@access_options("console", "servers")
+@click.option(
+    "--ready-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Written as JSON (console, pid) when it listens.",
+)
+@click.option(
+    "--from-parent", is_flag=True, hidden=True, help="Of `penstock up`: the addresses come on stdin."
+)
+@click.option("--listener", type=int, hidden=True, help="Of `penstock up`: the socket that listens.")
+@json_option
+def console(
+    bootstrap: str,
+    client_config: str | None,
+    client_settings: tuple[str, ...],
+    registry: str | None,
+    registry_user: str | None,
+    registry_ca: str | None,
+    connect: str | None,
+    connect_user: str | None,
+    connect_ca: str | None,
+    ready_file: str | None,
+    from_parent: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Run the web console of a Kafka cluster.
+
+    It shows topics, messages, groups, schemas and connectors, and changes them. People log in with the users
+    of --auth-file. Their roles decide what they may do: `read` sees everything, `write` also produces,
+    creates and registers, `admin` does everything. Without --auth-file, everyone who reaches the port is an
+    administrator. It runs until Ctrl-C or SIGTERM.
+
+    \b
+      penstock console --bootstrap kafka-1:9092 --registry http://127.0.0.1:8081
+      penstock console --read-only --auth-file users --tls-cert cert.pem --tls-key key.pem --host 0.0.0.0
+    """
+    try:
+        from penstock.console.main import run
+        from penstock.console.settings import ConnectSettings, Settings
+        from penstock.registry.client import RegistrySettings
+    except ImportError as error:
+        raise CommandFailed(
+            f"the console needs {error.name}: install it with `pip install 'penstock[console]'`."
+        ) from error
+    access = access_of(given)
+    access.pop("tls_ca")
+    bootstrap, client = client_of(bootstrap, client_config, client_settings)
+    parent = None
+    if from_parent:
+        # `penstock up` sends the addresses when its broker has one, and closes the pipe when it is gone.
+        parent = sys.stdin.fileno()
+        told = os.read(parent, 4096).decode().strip()
+        if not told:
+            return
+        where = json.loads(told) if told.startswith("{") else {"bootstrap": told}
+        bootstrap = where["bootstrap"]
+        registry, connect = where.get("registry", registry), where.get("connect", connect)
+    client["bootstrap.servers"] = bootstrap
+
+    def announce(ready: dict[str, Any]) -> None:
+        if as_json:
+            emit_json(ready)
+        elif not from_parent:
+            click.echo(f"console at {ready['console']}, for {bootstrap}")
+
+    settings = Settings(
+        client=client,
+        registry=RegistrySettings(registry, registry_user, registry_ca) if registry else None,
+        connect=ConnectSettings(connect, connect_user, connect_ca) if connect else None,
+        **access,
+        **given,
+    )
+    try:
+        code = run(settings, ready_file=ready_file, announce=announce, parent=parent)
+    except PenstockError as error:
+        raise CommandFailed(str(error)) from error
+    if code:
+        raise click.exceptions.Exit(FAILED)

@@ -1,0 +1,334 @@
+"""The messages of a topic: from a place on, the newest, live, or found by a search; produce and export."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from nicegui import events, ui
+
+from penstock.admin.reader import StopRequest
+from penstock.console.pages.produce import produce_dialog
+from penstock.console.parts import format as f
+from penstock.console.parts.acting import complain, read, soon
+from penstock.console.parts.frame import command_line
+from penstock.console.reads.decoding import Part, Registered
+from penstock.console.reads.matching import KINDS, matcher
+from penstock.console.reads.messages import (
+    MOST,
+    Message,
+    Progress,
+    Query,
+    as_csv,
+    as_json_lines,
+    read_messages,
+    tail,
+)
+from penstock.console.searching import Result, Search
+from penstock.console.site import Site
+from penstock.console.viewer import Viewer
+from penstock.web.access import Role
+
+_STARTS = {
+    "newest": "Newest",
+    "earliest": "From the beginning",
+    "@-1h": "Last hour",
+    "@-1d": "Last day",
+}
+_KINDS = {"text": "Text", "regex": "Regular expression", "json": "JSON field"}
+_COLUMNS = (
+    ("partition", "Partition", True),
+    ("offset", "Offset", True),
+    ("time", "Time", False),
+    ("key", "Key", False),
+    ("value", "Value", False),
+)
+
+
+def messages_tab(site: Site, viewer: Viewer, topic: str, query: Query) -> None:
+    MessagesTab(site, viewer, topic, query)
+
+
+class MessagesTab:
+    """Of one person's page. It reads one thing at a time; a new read, or leaving the page, ends the last."""
+
+    def __init__(self, site: Site, viewer: Viewer, topic: str, query: Query) -> None:
+        self._site, self._viewer, self._topic = site, viewer, topic
+        self._query = query
+        self._shown: list[Message] = []
+        self._search: Search | None = None
+        self._tail: StopRequest | None = None
+        self._turn = 0
+        self._controls()
+        with ui.row().classes("w-full items-center gap-2") as self._state:
+            self._spinner = ui.spinner(size="20px")
+            self._text = ui.label("").classes("muted")
+            self._bar = ui.linear_progress(value=0, show_value=False).classes("grow")
+            self._cancel = ui.button("Cancel", on_click=self.stop).props("flat dense no-caps")
+        self._table = ui.table(
+            columns=[
+                {
+                    "name": name,
+                    "label": label,
+                    "field": name,
+                    "align": "right" if number else "left",
+                    "sortable": True,
+                    "classes": "cell mono",
+                }
+                for name, label, number in _COLUMNS
+            ],
+            rows=[],
+            row_key="id",
+            pagination=50,
+        ).classes("w-full")
+        self._table.props('flat dense no-data-label="No messages."')
+        self._table.on("row-click", self._opened, [[], ["id"], None])
+        self._command = ui.element("div").classes("w-full")
+        ui.context.client.on_delete(self._left)
+        soon(self.load)
+
+    # What is asked for
+
+    def _controls(self) -> None:
+        query = self._query
+        with ui.row().classes("w-full items-end gap-2"):
+            choices = dict(_STARTS)
+            if query.start not in choices:
+                choices[query.start] = query.start
+            self._start = ui.select(
+                choices, value=query.start, label="Start", with_input=True, new_value_mode="add-unique"
+            ).tooltip("Also an offset, @2024-05-01T12:00, @-15m, or -100 for the last 100 of each partition")
+            self._partition = ui.number("Partition", value=query.partition, min=0, precision=0).classes(
+                "w-24"
+            )
+            self._limit = ui.number("Messages", value=query.limit, min=1, max=MOST, precision=0).classes(
+                "w-24"
+            )
+            self._kind = ui.select(
+                {kind: _KINDS[kind] for kind in KINDS}, value=query.kind, label="Search by"
+            ).classes("w-44")
+            self._text_box = ui.input("Search", value=query.search).classes("grow").props("clearable")
+            for each in (self._start, self._partition, self._limit, self._kind, self._text_box):
+                each.props("outlined dense")
+            self._text_box.on("keydown.enter", self.load)
+            ui.button("Read", icon="search", on_click=self.load).props("no-caps")
+        with ui.row().classes("w-full items-center gap-2"):
+            self._live = ui.switch("Live", on_change=self._switched).tooltip("Show new messages as they come")
+            ui.space()
+            if self._viewer.may(Role.WRITE):
+                dialog = produce_dialog(self._site, self._viewer, self._topic, self.load)
+                ui.button("Produce", icon="edit", on_click=dialog.open).props("no-caps outline")
+            with ui.dropdown_button("Export", auto_close=True).props("no-caps outline"):
+                ui.item("JSON lines", on_click=lambda: self._export("jsonl"))
+                ui.item("CSV", on_click=lambda: self._export("csv"))
+
+    def _asked(self) -> Query:
+        partition = self._partition.value
+        return replace(
+            self._query,
+            start=str(self._start.value or "newest").strip(),
+            partition=None if partition is None else int(partition),
+            limit=min(MOST, max(1, int(self._limit.value or 50))),
+            search=self._text_box.value or "",
+            kind=self._kind.value,
+        )
+
+    # Reading
+
+    async def load(self) -> None:
+        self.stop()
+        self._live.value = False
+        self._turn += 1
+        turn = self._turn
+        self._query = query = self._asked()
+        ui.navigate.history.replace(f.link(f"/topics/{self._topic}", **query.as_link()))
+        self._show_command(query)
+        self._progress(Progress(0, 0, 0))
+        try:
+            found = await (self._searched(query, turn) if query.search else self._read(query))
+        except Exception as error:  # noqa: BLE001 - shown to the person
+            if turn == self._turn:
+                self._state.set_visibility(False)
+                complain(error, f"read '{self._topic}'")
+            return
+        if turn == self._turn and found is not None:
+            self._state.set_visibility(False)
+            self._show(found)
+
+    async def _read(self, query: Query) -> list[Message]:
+        site = self._site
+
+        def run() -> list[Message]:
+            if site.settings.registry is None:
+                return read_messages(site.cluster, self._topic, query)
+            with site.registry() as client:
+                return read_messages(site.cluster, self._topic, query, describe=Registered(client))
+
+        return await read(run)
+
+    async def _searched(self, query: Query, turn: int) -> list[Message] | None:
+        site = self._site
+        matcher(query.kind, query.search)  # what is wrong with it is said before a process starts
+        self._search = search = await read(
+            Search,
+            site.cluster.bootstrap,
+            site.cluster.settings,
+            site.settings.registry,
+            self._topic,
+            query,
+            site.settings.timeout,
+        )
+        so_far: list[Message] = []
+        while turn == self._turn:
+            report = await read(search.next)
+            if turn != self._turn:
+                break
+            if isinstance(report, Result):
+                if report.failure is not None:
+                    raise ValueError(report.failure)
+                return report.found
+            if report is not None:
+                so_far = [*so_far, *report.found][: query.limit]
+                self._progress(report)
+                if report.found:
+                    self._show(so_far)
+        await read(search.close)
+        return None
+
+    def stop(self) -> None:
+        """End what is being read; what was found stays."""
+        self._turn += 1
+        if self._search is not None:
+            search, self._search = self._search, None
+            asyncio.get_running_loop().run_in_executor(None, search.close)
+        if self._tail is not None:
+            self._tail.requested = True
+            self._tail = None
+        self._state.set_visibility(False)
+
+    def _left(self) -> None:
+        self._turn += 1
+        if self._tail is not None:
+            self._tail.requested = True
+        if self._search is not None:
+            self._search.close()
+
+    # Live
+
+    async def _switched(self, change: events.ValueChangeEventArguments[Any]) -> None:
+        if not change.value:
+            if self._tail is not None:
+                self.stop()
+            return
+        self.stop()
+        self._tail = stop = StopRequest()
+        loop = asyncio.get_running_loop()
+        self._show([])
+        query = self._asked()
+
+        def show(messages: list[Message]) -> None:
+            if not stop.requested:
+                self._show([*reversed(messages), *self._shown][: query.limit])
+
+        def run() -> None:
+            def deliver(found: list[Message]) -> None:
+                loop.call_soon_threadsafe(show, found)
+
+            if self._site.settings.registry is None:
+                tail(self._site.cluster, self._topic, query.partition, describe=None, stop=stop, show=deliver)
+                return
+            with self._site.registry() as client:
+                described = Registered(client)
+                tail(
+                    self._site.cluster,
+                    self._topic,
+                    query.partition,
+                    describe=described,
+                    stop=stop,
+                    show=deliver,
+                )
+
+        try:
+            await read(run)
+        except Exception as error:  # noqa: BLE001 - shown to the person
+            complain(error, f"follow '{self._topic}'")
+
+    # Showing
+
+    def _progress(self, progress: Progress) -> None:
+        self._state.set_visibility(True)
+        self._cancel.set_visibility(bool(self._query.search))
+        self._bar.set_visibility(progress.total > 0)
+        self._bar.value = round(progress.scanned / progress.total, 3) if progress.total else 0
+        if progress.total:
+            self._text.text = (
+                f"{progress.scanned:,} of {progress.total:,} records searched, {progress.matched:,} found"
+            )
+        else:
+            self._text.text = "Reading…"
+
+    def _show(self, messages: list[Message]) -> None:
+        self._shown = messages
+        self._table.rows = [
+            {
+                "id": f"{each.partition}-{each.offset}",
+                "partition": each.partition,
+                "offset": each.offset,
+                "time": each.time,
+                "key": each.key.short,
+                "value": each.value.short,
+            }
+            for each in messages
+        ]
+        self._table.update()
+
+    def _show_command(self, query: Query) -> None:
+        start = "-" + str(query.limit) if query.start == "newest" else query.start
+        words = f"consume {self._topic} --from {start} --max {query.limit}"
+        if query.partition is not None:
+            words += f" --partition {query.partition}"
+        self._command.clear()
+        with self._command:
+            command_line(self._site.command(words))
+
+    def _opened(self, event: events.GenericEventArguments) -> None:
+        wanted = event.args[1]["id"]
+        found = next((each for each in self._shown if f"{each.partition}-{each.offset}" == wanted), None)
+        if found is not None:
+            _detail(self._topic, found)
+
+    def _export(self, form: str) -> None:
+        data = as_json_lines(self._shown) if form == "jsonl" else as_csv(self._shown)
+        ui.download.content(data, f"{self._topic}.{form}")
+
+
+def _detail(topic: str, message: Message) -> None:
+    with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 900px"):
+        with ui.row().classes("w-full items-center no-wrap"):
+            ui.label(f"{topic}-{message.partition}, offset {message.offset}").classes(
+                "text-lg font-bold break-all"
+            )
+            ui.space()
+            ui.button(icon="close", on_click=dialog.close).props('flat dense round aria-label="Close"')
+        ui.label(message.time).classes("muted")
+        _part("Key", message.key)
+        _part("Value", message.value)
+        for name, part in message.headers:
+            _part(f"Header {name}", part)
+    dialog.on("hide", dialog.delete)
+    dialog.open()
+
+
+def _part(title: str, part: Part) -> None:
+    with ui.element("div").classes("w-full"):
+        with ui.row().classes("items-center gap-2"):
+            ui.label(title).classes("font-bold break-all")
+            ui.badge(part.kind if part.schema_id is None else f"{part.kind}, schema {part.schema_id}").props(
+                "outline"
+            )
+            ui.label(f.size(part.size)).classes("muted")
+        if part.note:
+            ui.label(part.note).classes("warn")
+        if part.kind != "null":
+            ui.label(part.shown).classes("mono pre card w-full").style("max-height: 50vh; overflow: auto")

@@ -1,0 +1,1 @@
+"""What pages are made of: the frame, tables, dialogs, actions with their rights."""

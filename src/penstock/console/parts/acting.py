@@ -1,0 +1,77 @@
+"""How pages do things: in a thread, with failures as a message, and rights checked on every action."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+from nicegui import ui
+
+from penstock.admin.cluster import kafka_exception
+from penstock.admin.failure import reason
+from penstock.console.viewer import Viewer
+from penstock.errors import PenstockError
+from penstock.web.access import Role
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def message_of(error: BaseException) -> str | None:
+    """The line for people; None for what is a fault of the console."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, kafka_exception()):
+        return reason(error.args[0])
+    if isinstance(error, PenstockError | ValueError):
+        return str(error)
+    return None
+
+
+async def read(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """The result of a read, which blocks, in a thread."""
+    return await asyncio.to_thread(function, *arguments, **named)
+
+
+def show_failure(error: BaseException) -> None:
+    text = message_of(error)
+    if text is None:
+        log.exception("a page failed", exc_info=error)
+        text = "The console failed to show this; its log has the reason."
+    with ui.row().classes("card w-full items-center no-wrap").props('role="alert"'):
+        ui.icon("error_outline").classes("bad")
+        ui.label(text).classes("break-words")
+
+
+async def attempt(
+    viewer: Viewer, role: Role, action: str, function: Callable[[], object], done: str = ""
+) -> bool:
+    """Carry out an action where the role allows it, and report the result; whether it was done."""
+    try:
+        viewer.require(role, action)
+        await asyncio.to_thread(function)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the person gets a message
+        complain(error, action)
+        return False
+    log.info("user %s: %s", viewer.principal.name, action)
+    if done:
+        ui.notify(done, type="positive")
+    return True
+
+
+def complain(error: BaseException, action: str) -> None:
+    """A message with the reason why an action failed."""
+    text = message_of(error)
+    if text is None:
+        log.exception("cannot %s", action, exc_info=error)
+        text = f"Cannot {action}: the console's log has the reason."
+    ui.notify(text, type="negative", multi_line=True, timeout=10_000, close_button="Close")
+
+
+def soon(function: Callable[[], Awaitable[object]]) -> None:
+    """Fill in what takes time when the page is shown: a browser does not wait for the cluster."""
+    ui.timer(0.0, function, once=True)

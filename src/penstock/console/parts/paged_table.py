@@ -1,0 +1,141 @@
+"""A table that the server filters, sorts and cuts into pages, so that it is quick with thousands of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import events, ui
+
+from penstock.console.parts.acting import message_of
+
+ROWS = (25, 50, 100, 200)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the table asks for."""
+
+    text: str
+    sort: str
+    descending: bool
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    label: str
+    number: bool = False
+    sortable: bool = True
+    link: bool = False
+    """The row has the target of the link in `NAME_href`."""
+    status: bool = False
+
+
+Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
+"""Rows of what is wanted, and how many there are in all pages."""
+
+# Vue escapes what stands in {{ }} and in bound attributes.
+_LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
+_STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
+  offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey'
+  })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
+
+
+class PagedTable:
+    """`load` is called for each page that is looked at."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        load: Load,
+        *,
+        key: str,
+        sort: str,
+        descending: bool = False,
+        text: str = "",
+    ) -> None:
+        self._load = load
+        self._text = text
+        self._total = 0
+        self._pagination: dict[str, Any] = {
+            "sortBy": sort,
+            "descending": descending,
+            "page": 1,
+            "rowsPerPage": 50,
+            "rowsNumber": 0,
+        }
+        self.filter = (
+            ui.input(placeholder="Filter by name", value=text, on_change=self._filtered)
+            .props('outlined dense clearable debounce=300 aria-label="Filter by name"')
+            .classes("grow")
+        )
+        self._table = ui.table(
+            columns=[
+                {
+                    "name": each.name,
+                    "label": each.label,
+                    "field": each.name,
+                    "sortable": each.sortable,
+                    "align": "right" if each.number else "left",
+                    "classes": "cell",
+                }
+                for each in columns
+            ],
+            rows=[],
+            row_key=key,
+            pagination=dict(self._pagination),
+            on_pagination_change=self._keep_total,
+        ).classes("w-full")
+        self._table.props(f"flat :rows-per-page-options={list(ROWS)} binary-state-sort dense")
+        for each in columns:
+            if each.link:
+                self._table.add_slot(f"body-cell-{each.name}", _LINK)
+            elif each.status:
+                self._table.add_slot(f"body-cell-{each.name}", _STATUS)
+        self._table.on("request", self._requested)
+
+    async def _filtered(self, change: events.ValueChangeEventArguments[Any]) -> None:
+        self._text = change.value or ""
+        self._pagination["page"] = 1
+        await self.refresh()
+
+    def _keep_total(self) -> None:
+        # A table reports its state when it is first shown, from before the rows were there.
+        if self._table.pagination.get("rowsNumber") != self._total:
+            self._table.pagination = {**self._table.pagination, "rowsNumber": self._total}
+
+    async def _requested(self, event: events.GenericEventArguments) -> None:
+        self._pagination = event.args["pagination"]
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        state = self._pagination
+        count = int(state.get("rowsPerPage") or ROWS[-1])
+        wanted = Wanted(
+            self._text,
+            str(state.get("sortBy") or ""),
+            bool(state.get("descending")),
+            (max(1, int(state.get("page") or 1)) - 1) * count,
+            count,
+        )
+        try:
+            rows, total = await self._load(wanted)
+        except Exception as error:
+            text = message_of(error)
+            if text is None:
+                raise
+            self._table.props(f'no-data-label="{_plain(text)}"')
+            rows, total = [], 0
+        self._total = total
+        self._table.rows = rows
+        self._table.pagination = {**state, "rowsNumber": total}
+        self._table.update()
+
+
+def _plain(text: str) -> str:
+    """For a prop in NiceGUI's syntax."""
+    return text.replace("\\", "/").replace('"', "'")

@@ -1,0 +1,1 @@
+"""What the pages show: plain functions that return dataclasses. They block: call them in a thread."""

@@ -1,0 +1,140 @@
+"""Which messages a search finds: by text, by a regular expression, or by a field of JSON.
+
+A field is `$.customer.city = Berlin`, `$.items[0].price > 9.5`, `$.note contains late`, or `$.refund` for one
+that exists. Text is found in keys, values and headers, without regard to case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.console.reads.decoding import Part
+from penstock.errors import PenstockError
+
+KINDS = ("text", "regex", "json")
+_STEP = re.compile(r"\.([^.\[\]\s=<>!]+)|\[(\d+)\]")
+_CONDITION = re.compile(
+    r"\s*\$?(?P<path>[^\s=<>!]*)\s*(?:(?P<sign>=|==|!=|<=|>=|<|>|contains\b)\s*(?P<value>.+))?\Z"
+)
+
+
+class BadSearch(PenstockError):
+    """What is searched for cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A record that may match; `value_json` parses the decoded value when it is first needed."""
+
+    key: Callable[[], Part]
+    value: Callable[[], Part]
+    raw: Sequence[bytes | None]
+    """Key, value, and names and values of headers."""
+
+
+Matches = Callable[[Candidate], bool]
+
+
+def matcher(kind: str, text: str) -> Matches:
+    """BadSearch names what is wrong. An empty text matches everything."""
+    if not text:
+        return lambda candidate: True
+    if kind == "text":
+        return _by_pattern(re.compile(re.escape(text).encode(), re.IGNORECASE))
+    if kind == "regex":
+        try:
+            return _by_pattern(re.compile(text.encode()))
+        except re.error as error:
+            raise BadSearch(f"'{text}' is not a regular expression: {error}") from error
+    if kind == "json":
+        return _by_field(text)
+    raise BadSearch(f"'{kind}' is not one of {', '.join(KINDS)}")
+
+
+def _by_pattern(pattern: re.Pattern[bytes]) -> Matches:
+    find = pattern.search
+
+    def matches(candidate: Candidate) -> bool:
+        for each in candidate.raw:
+            if each is not None and find(each):
+                return True
+        # What a registry describes is not in the bytes as a person reads it.
+        for data, part in zip(candidate.raw[:2], (candidate.key, candidate.value), strict=False):
+            if data and data[0] < 2 and find(part().text.encode(errors="replace")):
+                return True
+        return False
+
+    return matches
+
+
+def _by_field(text: str) -> Matches:
+    found = _CONDITION.match(text)
+    steps = _steps(found["path"]) if found else None
+    if found is None or not steps:
+        raise BadSearch(f"'{text}' is not a field of JSON: write $.customer.city = Berlin, or $.refund")
+    sign, wanted = found["sign"], found["value"]
+    compare = _comparison(sign, wanted.strip()) if sign else lambda value: True
+
+    def matches(candidate: Candidate) -> bool:
+        part = candidate.value()
+        if part.kind in ("null", "text", "bytes"):
+            return False
+        try:
+            node: Any = json.loads(part.text)
+        except (ValueError, RecursionError):
+            return False
+        for step in steps:
+            if isinstance(step, int):
+                if not isinstance(node, list) or step >= len(node):
+                    return False
+            elif not isinstance(node, dict) or step not in node:
+                return False
+            node = node[step]
+        return compare(node)
+
+    return matches
+
+
+def _steps(path: str) -> list[str | int] | None:
+    path = path if path.startswith((".", "[")) else f".{path}"
+    steps: list[str | int] = []
+    at = 0
+    for match in _STEP.finditer(path):
+        if match.start() != at:
+            return None
+        steps.append(match[1] if match[1] is not None else int(match[2]))
+        at = match.end()
+    return steps if at == len(path) else None
+
+
+def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
+    try:
+        wanted: Any = json.loads(text)
+    except ValueError:
+        wanted = text
+    if sign == "contains":
+        return lambda value: (
+            text.strip('"').lower()
+            in (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).lower()
+        )
+    if sign in ("=", "=="):
+        return lambda value: bool(value == wanted) or (isinstance(value, str) and value == text)
+    if sign == "!=":
+        return lambda value: bool(value != wanted) and value != text
+
+    def ordered(value: Any) -> bool:
+        alike = (int, float)
+        if isinstance(wanted, alike) and isinstance(value, alike):
+            pair: tuple[Any, Any] = (value, wanted)
+        elif isinstance(value, str):
+            pair = (value, text.strip('"'))
+        else:
+            return False
+        left, right = pair
+        return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign])
+
+    return ordered

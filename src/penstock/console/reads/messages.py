@@ -1,0 +1,281 @@
+"""Messages of a topic: a page of them from a place on, or those that a search finds; produce one; export.
+
+A search reads a range once, in order within each partition, and reports how far it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.admin.cluster import Cluster, choose_partitions
+from penstock.admin.failure import CommandFailed
+from penstock.admin.positions import Position, find_range, iso_time, parse_position
+from penstock.admin.reader import StopRequest, read_records
+from penstock.console.reads.decoding import Describe, Part, decode
+from penstock.console.reads.matching import KINDS, Candidate, matcher
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message as KafkaMessage
+
+MOST = 1000
+"""Messages that a page shows at most."""
+_REPORT_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a person asks for. It is also the query of the page's link, so it can be shared.
+
+    start      newest, earliest, latest, an offset, @TIME or -N, as in `penstock consume --from`
+    kind       of `search`: text, regex or json
+    """
+
+    start: str = "newest"
+    partition: int | None = None
+    limit: int = 50
+    search: str = ""
+    kind: str = "text"
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Query:
+        """From the query of a link; what cannot be read is left at its default."""
+        partition, limit = given.get("partition", ""), given.get("limit", "")
+        return cls(
+            given.get("from") or "newest",
+            int(partition) if partition.isdecimal() and len(partition) < 10 else None,
+            min(MOST, max(1, int(limit))) if limit.isdecimal() and len(limit) < 10 else 50,
+            given.get("q", ""),
+            given["kind"] if given.get("kind") in KINDS else "text",
+        )
+
+    def as_link(self) -> dict[str, str]:
+        found = {
+            "from": "" if self.start == "newest" else self.start,
+            "partition": "" if self.partition is None else str(self.partition),
+            "limit": "" if self.limit == 50 else str(self.limit),
+            "q": self.search,
+            "kind": self.kind if self.search and self.kind != "text" else "",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: Part
+    value: Part
+    headers: tuple[tuple[str, Part], ...]
+
+    @property
+    def time(self) -> str:
+        return iso_time(self.timestamp) if self.timestamp is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a read is; `found` has what is new since the last report."""
+
+    scanned: int
+    total: int
+    matched: int
+    found: tuple[Message, ...] = ()
+    done: bool = False
+
+
+def read_messages(
+    cluster: Cluster,
+    topic: str,
+    query: Query,
+    *,
+    describe: Describe | None = None,
+    stop: StopRequest | None = None,
+    report: Callable[[Progress], object] = lambda progress: None,
+    now: Callable[[], float] = time.time,
+) -> list[Message]:
+    """The messages, newest first where the newest are asked for; `report` is called while it reads.
+
+    CommandFailed, BadSearch, and click's usage errors for a place that is none.
+    """
+    matches = matcher(query.kind, query.search)
+    stop = stop or StopRequest()
+    chosen = choose_partitions(cluster.topic(topic), () if query.partition is None else (query.partition,))
+    newest = query.start == "newest"
+    # A search of the newest looks at everything; without one, no partition has more than `limit` of them.
+    position = parse_position(query.start, int(now() * 1000)) if not newest else Position("earliest")
+    if newest and not query.search:
+        position = Position("last", query.limit)
+    starts, ends = find_range(cluster, topic, chosen, position, read_committed=False)
+    total = sum(ends[p] - starts[p] for p in chosen)
+    found: list[Message] = []
+    fresh: list[Message] = []
+    scanned = matched = 0
+    reported = now()
+    settings: dict[str, object] = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 65536}
+    reader = read_records(cluster, topic, starts, ends, settings, stop)
+    try:
+        for batch in reader:
+            scanned += len(batch)
+            for record in batch:
+                if matches(_candidate(record, describe)):
+                    matched += 1
+                    message = _message(record, describe)
+                    found.append(message)
+                    fresh.append(message)
+            if not newest and matched >= query.limit:
+                break
+            if newest and len(found) > 4 * query.limit:
+                found = _newest(found, query.limit)
+            if now() - reported > _REPORT_SECONDS:
+                reported = now()
+                report(Progress(scanned, total, matched, tuple(fresh[: query.limit])))
+                fresh = []
+    finally:
+        reader.close()
+    found = _newest(found, query.limit) if newest else found[: query.limit]
+    report(Progress(scanned, total, matched, done=True))
+    return found
+
+
+def _newest(found: Sequence[Message], limit: int) -> list[Message]:
+    return sorted(found, key=lambda each: (each.timestamp or 0, each.offset), reverse=True)[:limit]
+
+
+def _candidate(record: KafkaMessage, describe: Describe | None) -> Candidate:
+    key, value, headers = record.key(), record.value(), _headers(record)
+    raw: list[bytes | None] = [key, value]
+    for name, each in headers:
+        raw += [name.encode(errors="replace"), each]
+    return Candidate(
+        lambda: decode(key, describe, "key", headers), lambda: decode(value, describe, "value", headers), raw
+    )
+
+
+def _headers(record: KafkaMessage) -> list[tuple[str, bytes | None]]:
+    found: Any = record.headers() or ()
+    return [(name, value) for name, value in found]
+
+
+def _message(record: KafkaMessage, describe: Describe | None) -> Message:
+    kind, stamp = record.timestamp()
+    headers = _headers(record)
+    key: Any = record.key()
+    value: Any = record.value()
+    partition, offset = record.partition(), record.offset()
+    assert partition is not None and offset is not None
+    return Message(
+        partition,
+        offset,
+        stamp if kind else None,
+        decode(key, describe, "key", headers),
+        decode(value, describe, "value", headers),
+        tuple((name, decode(each)) for name, each in headers),
+    )
+
+
+def tail(
+    cluster: Cluster,
+    topic: str,
+    partition: int | None,
+    *,
+    describe: Describe | None,
+    stop: StopRequest,
+    show: Callable[[list[Message]], object],
+) -> None:
+    """New messages as they come, until `stop`."""
+    chosen = choose_partitions(cluster.topic(topic), () if partition is None else (partition,))
+    starts, _ = find_range(cluster, topic, chosen, Position("latest"), read_committed=False)
+    for batch in read_records(cluster, topic, starts, None, {"fetch.wait.max.ms": 200}, stop):
+        if batch:
+            show([_message(record, describe) for record in batch[-MOST:]])
+
+
+def produce(
+    cluster: Cluster,
+    topic: str,
+    *,
+    key: str | None,
+    value: str | None,
+    headers: Mapping[str, str],
+    partition: int | None = None,
+) -> tuple[int, int]:
+    """Write one message; the partition and offset it got."""
+    info = cluster.topic(topic)
+    choose_partitions(info, () if partition is None else (partition,))
+    producer = cluster.producer({"acks": "all", "message.timeout.ms": int(cluster.timeout * 1000)})
+    results: list[tuple[Any, Any]] = []
+    more: dict[str, Any] = {} if partition is None else {"partition": partition}
+    producer.produce(
+        topic,
+        None if value is None else value.encode(),
+        None if key is None else key.encode(),
+        headers=[(name, each.encode()) for name, each in headers.items()],
+        on_delivery=lambda error, message: results.append((error, message)),
+        **more,
+    )
+    producer.flush(cluster.timeout + 1)
+    if not results:
+        raise CommandFailed(f"cannot write to '{topic}': no acknowledgement in {cluster.timeout:g} s.")
+    error, message = results[0]
+    if error is not None:
+        raise cluster.failure(error, f"cannot write to '{topic}'")
+    return message.partition(), message.offset()
+
+
+# Export
+
+
+def as_json_lines(messages: Iterable[Message]) -> bytes:
+    """As `penstock consume --format json` prints it, which `penstock produce --format json` takes."""
+    lines = [json.dumps(_plain(each), ensure_ascii=False) for each in messages]
+    return "".join(f"{line}\n" for line in lines).encode(errors="replace")
+
+
+def as_csv(messages: Iterable[Message]) -> bytes:
+    """Cells that a spreadsheet would take for a formula begin with an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("partition", "offset", "time", "key", "value", "headers"))
+    for each in messages:
+        headers = json.dumps({name: part.text for name, part in each.headers}, ensure_ascii=False)
+        cells = (each.key.text, each.value.text, headers)
+        writer.writerow((each.partition, each.offset, each.time, *map(_harmless, cells)))
+    return out.getvalue().encode(errors="replace")
+
+
+def _harmless(cell: str) -> str:
+    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp,
+    }
+    _put(fields, "key", message.key)
+    _put(fields, "value", message.value)
+    headers: list[dict[str, Any]] = []
+    for name, part in message.headers:
+        header: dict[str, Any] = {"key": name}
+        _put(header, "value", part)
+        headers.append(header)
+    return {**fields, "headers": headers}
+
+
+def _put(fields: dict[str, Any], name: str, part: Part) -> None:
+    if part.kind == "bytes" and part.data is not None:
+        fields[f"{name}_base64"] = base64.b64encode(part.data).decode()
+    elif part.schema_id is not None:
+        fields[name] = json.loads(part.text)
+        fields[f"{name}_schema_id"] = part.schema_id
+    else:
+        fields[name] = None if part.kind == "null" else part.text

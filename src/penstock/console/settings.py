@@ -1,0 +1,41 @@
+"""How a console runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.registry.client import RegistrySettings
+from penstock.web.access import NOTHING_ASKED, AccessSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSettings:
+    """Where a Connect worker is; `user` is NAME:PASSWORD, `ca` a PEM file."""
+
+    url: str
+    user: str | None = None
+    ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`client` are librdkafka's settings, `bootstrap.servers` among them."""
+
+    client: Mapping[str, str]
+    host: str = "127.0.0.1"
+    port: int = 8080
+    name: str | None = None
+    """What the pages call the cluster. Default: its bootstrap servers."""
+    registry: RegistrySettings | None = None
+    connect: ConnectSettings | None = None
+    read_only: bool = False
+    advertised_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    access: AccessSettings = NOTHING_ASKED
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    timeout: float = 10.0
+    listener: int | None = None
+    """A socket that listens already, by its file descriptor: of `penstock up`, which keeps the port."""

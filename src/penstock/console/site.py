@@ -1,0 +1,55 @@
+"""What every page of a console stands on: the cluster, the registry, the Connect worker, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from penstock.admin.cluster import Cluster
+from penstock.admin.connect_worker import ConnectWorker
+from penstock.admin.failure import CommandFailed
+from penstock.console.reads.samples import Sampler
+from penstock.console.settings import Settings
+from penstock.registry.client import RegistryClient
+from penstock.web.sessions import Sessions
+
+
+@dataclass(slots=True)
+class Site:
+    settings: Settings
+    cluster: Cluster
+    sampler: Sampler
+    sessions: Sessions | None = None
+    """None where nobody logs in."""
+    worker: ConnectWorker | None = None
+    urls: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, sessions: Sessions | None) -> Site:
+        client = dict(settings.client)
+        client.setdefault("client.id", "penstock-console")
+        cluster = Cluster(client["bootstrap.servers"], client, timeout=settings.timeout)
+        worker = None
+        if settings.connect is not None:
+            where = settings.connect
+            worker = ConnectWorker(
+                where.url, where.user, where.ca, hint="name another with --connect", timeout=30.0
+            )
+        return cls(settings, cluster, Sampler(cluster), sessions, worker)
+
+    @property
+    def name(self) -> str:
+        return self.settings.name or self.cluster.bootstrap
+
+    def command(self, words: str) -> str:
+        """The command line that shows the same."""
+        return f"penstock {words} --bootstrap {self.cluster.bootstrap}"
+
+    @contextmanager
+    def registry(self) -> Iterator[RegistryClient]:
+        """A client of the registry; CommandFailed where none is configured."""
+        if self.settings.registry is None:
+            raise CommandFailed("this console has no schema registry: start it with --registry URL.")
+        with RegistryClient(self.settings.registry) as client:
+            yield client

@@ -1,0 +1,51 @@
+"""Who looks at a page, and what they may do: the role of the login, and less in a read-only console.
+
+Every action asks here when it is carried out, not only when its button is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from penstock.admin.failure import CommandFailed
+from penstock.console.site import Site
+from penstock.web.access import Principal, Role, allows
+from penstock.web.server import principal_of
+
+
+class NotAllowed(CommandFailed):
+    """The role does not allow the action, or the console is read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    principal: Principal
+    read_only: bool
+    logged_in: bool
+    lasts: Callable[[], bool] = lambda: True
+    """Whether the session is still open: a page outlives a logout elsewhere."""
+
+    @classmethod
+    def of(cls, request: Request, site: Site) -> Viewer:
+        sessions, headers = site.sessions, list(request.scope["headers"])
+        principal = principal_of(request.scope)
+        if sessions is None or sessions.principal(headers) is None:
+            return cls(principal, site.settings.read_only, sessions is not None)
+        return cls(principal, site.settings.read_only, True, lambda: sessions.principal(headers) is not None)
+
+    def may(self, role: Role) -> bool:
+        if self.read_only and role is not Role.READ:
+            return False
+        return allows(self.principal, role)
+
+    def require(self, role: Role, action: str) -> None:
+        if not self.lasts():
+            raise NotAllowed(f"cannot {action}: the session has ended. Log in again.")
+        if self.may(role):
+            return
+        if self.read_only and role is not Role.READ:
+            raise NotAllowed(f"cannot {action}: this console is read-only.")
+        raise NotAllowed(f"cannot {action}: user '{self.principal.name}' needs the role {role.word}.")

@@ -1,0 +1,100 @@
+"""Logins of people with a browser: a form, and a cookie that stands for the login afterwards.
+
+A session is a random token in memory: it ends at logout, after `seconds`, and with the process. The cookie is
+HttpOnly and SameSite=Strict, so no script reads it and no page of another site uses it. Programs log in with
+the Authorization header, as everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+
+from penstock.web.access import Access, Principal, Role, allows, forbidden
+from penstock.web.guard import Headers, Refusal
+
+_MOST = 10_000
+
+
+class Sessions:
+    """`Access` with sessions: who has a valid cookie is who logged in with it.
+
+    public   paths that need no login
+    form     where a browser without a login is sent
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        cookie: str,
+        form: str = "/login",
+        public: frozenset[str] = frozenset(),
+        seconds: float = 12 * 3600.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cookie = cookie
+        self._access = access
+        self._form = form
+        self._public = public | {form}
+        self._seconds = seconds
+        self._now = now
+        self._open: dict[bytes, tuple[Principal, float]] = {}
+
+    async def admit(
+        self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
+    ) -> Principal | Refusal:
+        plain = path.partition("?")[0]
+        if plain in self._public:
+            return Principal("anonymous", None)
+        principal = self.principal(headers)
+        if principal is None:
+            found = await self._access.admit(headers, address, needed, method, path)
+            is_browser = any(name == b"accept" and b"text/html" in value for name, value in headers)
+            if isinstance(found, Refusal) and found.status == 401 and method == "GET" and is_browser:
+                # Without the header that would have the browser ask on its own.
+                return Refusal(303, "See Other", "Log in first", ((b"location", self._form.encode()),))
+            return found
+        return principal if allows(principal, needed) else forbidden(principal, needed)
+
+    async def log_in(self, name: str, password: str, address: str) -> str | Refusal:
+        """The token of a new session, or why there is none."""
+        basic = base64.b64encode(f"{name}:{password}".encode())
+        found = await self._access.admit([(b"authorization", b"Basic " + basic)], address, Role.READ)
+        if isinstance(found, Refusal):
+            return found
+        now = self._now()
+        self._open = {key: each for key, each in self._open.items() if each[1] > now}
+        while len(self._open) >= _MOST:
+            self._open.pop(next(iter(self._open)))
+        token = secrets.token_urlsafe(32)
+        self._open[_digest(token)] = (found, now + self._seconds)
+        return token
+
+    def log_out(self, headers: Headers) -> None:
+        self._open.pop(_digest(self._token(headers)), None)
+
+    def principal(self, headers: Headers) -> Principal | None:
+        """Whose session the cookie is of, while it lasts."""
+        found = self._open.get(_digest(self._token(headers)))
+        return found[0] if found is not None and self._now() < found[1] else None
+
+    def _token(self, headers: Headers) -> str:
+        for name, value in headers:
+            if name == b"cookie":
+                try:
+                    found = SimpleCookie(value.decode("latin-1")).get(self.cookie)
+                except CookieError:
+                    continue
+                if found is not None:
+                    return found.value
+        return ""
+
+
+def _digest(token: str) -> bytes:
+    # So that the time of the look-up tells nothing of a token.
+    return hashlib.sha256(token.encode()).digest()
