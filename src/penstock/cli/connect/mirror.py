@@ -206,8 +206,8 @@ async def _run(
         for worker in workers:
             worker.begin()  # all load at the same time
         for flow, worker in zip(planned, workers, strict=True):
-            bootstrap = flow.client["bootstrap.servers"]
-            answer = await stack.enter_async_context(worker.beside(bootstrap, stopping))
+            state = {"bootstrap": flow.client["bootstrap.servers"]}
+            answer = await stack.enter_async_context(worker.beside(state, stopping))
             if stopping.is_set():
                 return
             url = answer["connect"]
