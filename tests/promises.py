@@ -59,7 +59,7 @@ TOPICS = {
         "Groups",
         "The classic protocol, with confluent-kafka, kafka-python and aiokafka where a test starts "
         "clients. `tests/sim` runs the same state machines under seeded schedules: joins, leaves, "
-        "silence, late and repeated requests, failing writes, crashes. `make test` runs 120 schedules "
+        "silence, late and repeated requests, failing writes, crashes. `make test` runs 64 schedules "
         "and `make test-long` 4,000; `.venv/bin/pytest tests/sim --seed 17` runs one again.",
     ),
     "consumer groups": Topic(

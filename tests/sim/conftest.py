@@ -1,6 +1,6 @@
 """Seeds for the simulator: `pytest tests/sim --seed 17` runs one schedule, `--schedules 5000` many.
 
-`make test` runs a hundred or so of each kind, `make test-long` thousands.
+`make test` runs some dozens of each kind, `make test-long` thousands.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 
 from tests.repetitions import times
 
-SCHEDULES = times(120, 4000)
+SCHEDULES = times(64, 4000)
 BLOCKS = 8
 SCHEDULES_OF_A_CLUSTER = 15
 """A schedule of real brokers takes a second or two: one for so many of the small ones."""

@@ -20,6 +20,7 @@ from penstock.wire.fetch import parse_fetch
 from penstock.wire.frame import parse_request_header
 from penstock.wire.primitives import encode_uvarint
 from penstock.wire.produce import parse_produce
+from tests.repetitions import times
 from tests.wire.messages import random_message
 
 pytestmark = pytest.mark.fuzz
@@ -79,7 +80,7 @@ def test_a_broken_request_of_any_api_is_a_wire_error(key: ApiKey) -> None:
 
 @pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
 @given(pair=st.sampled_from(PAIRS), junk=st.binary(max_size=200))
-@settings(max_examples=500)
+@settings(max_examples=times(200, 5000))
 def test_junk_is_no_request(pair: tuple[ApiKey, int], junk: bytes) -> None:
     key, version = pair
     survives(lambda: codec.decode_request(key, version, junk))

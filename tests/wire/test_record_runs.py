@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ApiError, InvalidRecord
 from penstock.wire.batches.records import HEADER_SIZE, Record, build_batch, check_batch, iter_records
+from tests.repetitions import times
 
 runs = st.lists(
     st.tuples(st.sampled_from([0, 1, 50, 56, 57, 58, 120, 1024, 9000]), st.integers(1, 70)),
@@ -35,7 +36,7 @@ def is_sound(batch: bytearray, count: int) -> bool:
 @pytest.mark.promise(
     "hostile input", "Every record of a produced batch is checked; many at once, judged as one by one"
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(100, 3000), deadline=None)
 @given(
     runs=runs,
     key=st.sampled_from([None, b"", b"key", b"k" * 70]),
@@ -69,7 +70,7 @@ def test_runs_of_records_of_one_shape_are_judged_as_one_by_one(
 @pytest.mark.promise(
     "hostile input", "Every record of a produced batch is checked; many at once, judged as one by one"
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(100, 3000), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(20, 300),

@@ -107,7 +107,7 @@ def _poll(
     on_trouble: Callable[[str], object],
 ) -> Iterator[list[Message]]:
     last_sign = time.monotonic()
-    told = ""
+    reported = ""
     while remaining.open and not stop.requested:
         records: list[Message] = []
         got = _take(consumer)
@@ -119,16 +119,16 @@ def _poll(
             elif partition is not None and offset is not None and remaining.accept(partition, offset):
                 records.append(message)
         if got:
-            last_sign, cluster.last_error, told = time.monotonic(), None, ""
+            last_sign, cluster.last_error, reported = time.monotonic(), None, ""
         elif not follow and time.monotonic() - last_sign > cluster.timeout:
             why = f" ({reason(cluster.last_error)})" if cluster.last_error is not None else ""
             where = ", ".join(f"{topic}-{p}" for p in sorted(remaining.open)[:4])
             raise CommandFailed(f"no records of {where} came in {cluster.timeout:g} s{why}.")
         elif follow and cluster.last_error is not None:
             trouble = reason(cluster.last_error)
-            if trouble != told:
+            if trouble != reported:
                 on_trouble(f"lost {cluster.bootstrap} ({trouble}); waiting for it")
-            told = trouble
+            reported = trouble
         yield records
 
 

@@ -318,8 +318,8 @@ def _wait(process: subprocess.Popen[bytes], ready_file: Path, log: Path) -> dict
 
 def _last_words(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("penstock sql:", "Error:"))]
-    words = (told or lines or ["it said nothing"])[-1]
+    errors = [line for line in lines if line.startswith(("penstock sql:", "Error:"))]
+    words = (errors or lines or ["it printed nothing"])[-1]
     return words.removeprefix("penstock sql:").removeprefix("Error:").strip()
 
 

@@ -103,10 +103,10 @@ class Board:
             return alert
         if topic != DEAD:
             raise ValueError(f"{topic} is not an output of the demonstration")
-        told = {name: (content or b"").decode() for name, content in headers or ()}
+        letter = {name: (content or b"").decode() for name, content in headers or ()}
         dead = DeadLetter(
-            told.get("reason", "no reason given"),
-            told.get("source", "?"),
+            letter.get("reason", "no reason given"),
+            letter.get("source", "?"),
             value[:60].decode(errors="backslashreplace"),
         )
         self.outcome.dead.append((int(key), dead.reason))

@@ -221,14 +221,14 @@ _KINDS: dict[type[Any], str] = {Hour: "delays", Alert: "alert", DeadLetter: "dea
 
 def summary_lines(counts: dict[str, int], reasons: Counter[str], checks: Sequence[Check]) -> list[str]:
     """The end of a run, for people."""
-    told = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.most_common())
+    by_reason = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.most_common())
     lines = [
         "",
         "What became of the flights, since the data directory was new:",
         f"  records in    {counts['flights_in']:,} flights ({counts['sent_late']:,} of them late, "
         f"{counts['sent_broken']:,} broken), {counts['weather_in']:,} of the weather",
         f"  parsed        {counts['parsed']:,}",
-        f"  dead letters  {counts['dead']:,}" + (f" ({told})" if told else ""),
+        f"  dead letters  {counts['dead']:,}" + (f" ({by_reason})" if by_reason else ""),
         f"  joined        {counts['joined']:,} with the weather of their hour, "
         f"{counts['without_weather']:,} in hours without an observation",
         f"  windows       {counts['windows']:,} with {counts['in_windows']:,} flights; "

@@ -53,15 +53,15 @@ class DeadLetters:
         from confluent_kafka import KafkaException
 
         record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
-        told: dict[str, Any] = {"reason": failure.reason[:_MOST_OF_A_REASON], "part": failure.part}
+        letter: dict[str, Any] = {"reason": failure.reason[:_MOST_OF_A_REASON], "part": failure.part}
         if self._query is not None:
-            told["query"] = self._query
-        told |= record
-        told["timestamp"] = batch.column("timestamp").cast("int64")[row].as_py() // 1000
+            letter["query"] = self._query
+        letter |= record
+        letter["timestamp"] = batch.column("timestamp").cast("int64")[row].as_py() // 1000
         if failure.schema_id is not None:
-            told["schema.id"] = failure.schema_id
+            letter["schema.id"] = failure.schema_id
         headers = [(each["key"], each["value"]) for each in batch.column("headers")[row].as_py() or ()]
-        headers += [(PREFIX + name, str(value).encode()) for name, value in told.items()]
+        headers += [(PREFIX + name, str(value).encode()) for name, value in letter.items()]
         key, value = (batch.column(name)[row].as_py() for name in ("key", "value"))
         producer = self._made()
         while True:

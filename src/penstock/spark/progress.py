@@ -374,7 +374,7 @@ class Records:
         silent = logging.getLogger("penstock.spark.progress.librdkafka")
         silent.disabled = True
         producer = None
-        told = False
+        reported = False
         while True:
             with self._changed:
                 while not self._waiting and not self._closing:
@@ -389,9 +389,9 @@ class Records:
                     producer = Producer(with_login({**defaults, **self.settings}), logger=silent)
                 failed = self._send(producer, batch)
             except (KafkaException, OSError, ValueError) as error:
-                if not told:
+                if not reported:
                     _log.warning("could not write progress to %s: %s", self.topic, error)
-                told, failed = True, batch
+                reported, failed = True, batch
             if failed:
                 with self._changed:
                     for key, value in failed.items():
@@ -402,7 +402,7 @@ class Records:
                     if self._closing:
                         break
             else:
-                told = False
+                reported = False
 
     def _send(self, producer: Any, batch: Mapping[str, bytes]) -> dict[str, bytes]:
         """What could not be delivered."""

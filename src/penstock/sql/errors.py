@@ -48,10 +48,10 @@ class SqlError(PenstockError):
         super().__init__(message if place is None else f"line {place.line}, column {place.column}: {message}")
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"error": type(self).__name__, "message": self.message}
+        fields: dict[str, Any] = {"error": type(self).__name__, "message": self.message}
         if self.place is not None:
-            told |= {"line": self.place.line, "column": self.place.column}
-        return told
+            fields |= {"line": self.place.line, "column": self.place.column}
+        return fields
 
 
 class BadSyntax(SqlError):

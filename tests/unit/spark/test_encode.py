@@ -34,6 +34,7 @@ from penstock.spark.errors import BadRow, NotTyped
 from penstock.spark.typed.avro import AvroColumn
 from penstock.spark.typed.json_schema import JsonColumn
 from penstock.spark.typed.protobuf import ProtobufColumn
+from tests.repetitions import times
 
 
 def struct(**fields: T.DataType) -> T.StructType:
@@ -196,7 +197,7 @@ VALUES: dict[str, tuple[T.DataType, st.SearchStrategy[Any]]] = {
     "Structs are written by schemas made of their types, and read as they were by the source and by "
     "confluent-kafka; a schema that is not compatible is refused before a job",
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(50, 1500), deadline=None)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4, unique=True))
 def test_what_is_written_is_what_is_read(data: Any, names: list[str]) -> None:
     kind = struct(**{name: VALUES[name][0] for name in names})

@@ -246,7 +246,9 @@ def test_an_avro_value_is_resolved_to_the_reader() -> None:
     ]
 
 
-@pytest.mark.promise("spark source", "A registry that is away is no fault of the record")
+@pytest.mark.promise(
+    "spark source", "If the registry does not respond, the task fails and no record counts as undecodable"
+)
 def test_a_registry_that_is_away_is_no_fault_of_the_record() -> None:
     made = columns("AVRO", '"long"', "dead-letter")
     with pytest.raises(Unreachable, match="cannot reach a schema registry"):

@@ -29,6 +29,7 @@ from penstock.spark.typed.columns import (
 from penstock.spark.typed.options import CSV_TEXT, JSON_TEXT, PartOptions, TypedOptions
 from penstock.spark.typed.text import TextColumn
 from penstock.spark.typed.text_values import check_types
+from tests.repetitions import times
 
 SCALARS: dict[str, T.DataType] = {
     "flag": T.BooleanType(), "tiny": T.ByteType(), "id": T.LongType(), "count": T.IntegerType(),
@@ -242,7 +243,7 @@ FITTING = {
     "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
     "the same; what does not fit says why and hides no other",
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(100, 3000), deadline=None)
 @given(st.data(), st.sampled_from([*SCALARS, *NESTED]), st.sampled_from(["", " ", "\n"]))
 def test_both_ways_read_the_same_json(data: Any, name: str, space: str) -> None:
     fits = st.one_of(FITTING[name], FITTING[name], FITTING[name], st.just("null"))
@@ -266,7 +267,7 @@ def test_both_ways_read_the_same_json_where_arrow_has_its_own_mind(name: str, te
     "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
     "the same; what does not fit says why and hides no other",
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(100, 3000), deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -300,7 +301,7 @@ CSV_TEXTS = st.one_of(
     "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
     "the same; what does not fit says why and hides no other",
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(100, 3000), deadline=None)
 @given(st.data(), st.sampled_from(list(SCALARS)), st.booleans())
 def test_both_ways_read_the_same_csv(data: Any, name: str, two: bool) -> None:
     plain = FITTING[name].map(lambda text: text.strip('"'))

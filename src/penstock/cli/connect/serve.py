@@ -105,10 +105,10 @@ def run_worker(
     if from_parent:
         # `penstock up` sends the address when its broker has one, and closes the pipe when it is gone.
         parent = sys.stdin.fileno()
-        told = os.read(parent, 4096).decode().strip()
-        if not told:
+        address = os.read(parent, 4096).decode().strip()
+        if not address:
             return
-        bootstrap = told
+        bootstrap = address
     client["bootstrap.servers"] = bootstrap
     if offsets_directory:
         properties["offset.storage.file.filename"] = offsets_directory

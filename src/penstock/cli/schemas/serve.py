@@ -71,10 +71,10 @@ def registry(
     if from_parent:
         # `penstock up` writes the address when its broker has one, and closes the pipe when it is gone.
         parent = sys.stdin.fileno()
-        told = os.read(parent, 4096).decode().strip()
-        if not told:
+        address = os.read(parent, 4096).decode().strip()
+        if not address:
             return
-        bootstrap = told
+        bootstrap = address
     client["bootstrap.servers"] = bootstrap
 
     def announce(ready: dict[str, Any]) -> None:

@@ -139,13 +139,13 @@ def _same_query(then: FlowPrint, now: FlowPrint) -> bool:
 
 def _sources(then: FlowPrint, now: FlowPrint) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What was and what is read: by the ids of clusters where both are known, else by addresses."""
-    told = [
+    pairs = [
         (old_id, new_id) if old_id and new_id else (old, new)
         for old, new, old_id, new_id in zip_longest(
             then.sources, now.sources, then.by_cluster, now.by_cluster, fillvalue=""
         )
     ]
-    return tuple(old for old, _ in told if old), tuple(new for _, new in told if new)
+    return tuple(old for old, _ in pairs if old), tuple(new for _, new in pairs if new)
 
 
 def _difference(what: str, then: tuple[str, ...], now: tuple[str, ...]) -> str:

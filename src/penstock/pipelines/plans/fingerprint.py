@@ -30,7 +30,7 @@ _PYTHON_CODE = re.compile(r"Python|InPandas|InArrow|InPySpark")
 _ADDRESS = "kafka.bootstrap.servers"
 
 # Options of a source that say how to read, not what; so do all of `kafka.` but the brokers' address, which
-# tells the cluster where its id is not known.
+# identifies the cluster where its id is not known.
 TUNING = frozenset(
     name.lower()
     for name in (
@@ -114,8 +114,8 @@ class FlowPrint:
         pairs = tuple((str(key), str(value)) for key, value in data["conf"])
         lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
         by_cluster = tuple(data.get("by_cluster", ()))  # older versions went by the address alone
-        told = data.get("lineage")
-        lineage = None if told is None else tuple(Kept.from_json(each) for each in told)
+        recorded = data.get("lineage")
+        lineage = None if recorded is None else tuple(Kept.from_json(each) for each in recorded)
         return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster, "lineage": lineage})
 
     def remembering(self, then: FlowPrint | None) -> FlowPrint:
@@ -132,8 +132,8 @@ def normal(text: str) -> str:
 
 
 def source_identity(format_: str, options: Mapping[str, str], cluster: str | None = None) -> str:
-    """What is read, without how: two sources of the same identity have the same offsets. The cluster is told
-    by its id if that is given, else by the address of its brokers."""
+    """What is read, without how: two sources of the same identity have the same offsets. The id of the
+    cluster is part of it if it is given, else the address of its brokers."""
     kept = {
         key.lower(): value
         for key, value in options.items()

@@ -256,8 +256,8 @@ class _Walk:
         columns = {}
         for at, output in enumerate(_list(node.detail["output"])):
             same = len({row[at] for row in each}) == 1
-            told = digest_of("expand", *(row[at].digest for row in each))
-            columns[output.number] = each[0][at] if same else Said(told, each[0][at].text)
+            digest = digest_of("expand", *(row[at].digest for row in each))
+            columns[output.number] = each[0][at] if same else Said(digest, each[0][at].text)
         part = Part("how often a row counts", f"{len(each)} times", digest_of("expand", len(each)))
         return _Rows((*rows.parts, part), columns, tuple(columns))
 

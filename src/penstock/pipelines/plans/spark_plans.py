@@ -214,8 +214,8 @@ class _Reader:
         from pyspark import cloudpickle
 
         try:
-            told = str(at.func().command().mkString(","))
-            command = cloudpickle.loads(bytes(int(each) & 0xFF for each in told.split(",")))
+            signed_bytes = str(at.func().command().mkString(","))
+            command = cloudpickle.loads(bytes(int(each) & 0xFF for each in signed_bytes.split(",")))
             return python_code.digest(command)
         except Exception:  # noqa: BLE001 - unpickling runs code of others, and a large function is elsewhere
             return f"unknown {self._opaque}"
@@ -258,8 +258,8 @@ def _with_output(node: PlanNode, columns: str) -> PlanNode:
 
 
 def _ids(plan: Any) -> tuple[tuple[int, str], ...]:
-    told = str(plan.output().mkString("\x01"))
-    found = [_COLUMN.fullmatch(each) for each in told.split("\x01")] if told else []
+    columns = str(plan.output().mkString("\x01"))
+    found = [_COLUMN.fullmatch(each) for each in columns.split("\x01")] if columns else []
     return tuple((int(each.group(2)), each.group(1)) for each in found if each is not None)
 
 

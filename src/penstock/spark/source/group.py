@@ -6,7 +6,7 @@ task of the first batch commits where its range starts to the group that it can 
 reader as the commit's metadata; and the reader looks for its token among the groups with that prefix.
 
 Spark's checkpoint stays the truth: nothing is ever read back from the group, and a commit that fails is only
-told. Kafka refuses these commits while the group has members, so a group in use is not disturbed. A batch
+logged. Kafka refuses these commits while the group has members, so a group in use is not disturbed. A batch
 waits for its coordinator only shortly, and not at all for a while after it did not answer.
 """
 

@@ -15,7 +15,7 @@ def with_origin(records: DataFrame, prefix: str, **more: Column) -> Column:
     """
     from pyspark.sql import functions as F
 
-    told = {
+    columns = {
         **more,
         "topic": F.col("topic"),
         "partition": F.col("partition"),
@@ -25,7 +25,7 @@ def with_origin(records: DataFrame, prefix: str, **more: Column) -> Column:
     added = F.array(
         *(
             F.struct(F.lit(prefix + name).alias("key"), column.cast("string").cast("binary").alias("value"))
-            for name, column in told.items()
+            for name, column in columns.items()
         )
     )
     return F.concat("headers", added) if "headers" in records.columns else added

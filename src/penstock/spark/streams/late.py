@@ -72,7 +72,7 @@ def late_to_topic(
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
         watermark_ms = previous_watermark(batch.sparkSession, checkpoint, batch_id)
-        told = F.array(
+        added = F.array(
             F.struct(
                 F.lit(f"{PREFIX}watermark").alias("key"),
                 F.lit(str(watermark_ms)).cast("binary").alias("value"),
@@ -80,7 +80,7 @@ def late_to_topic(
         )
         is_result = F.col(_CLOSES).isNull()
         is_late = F.col(_CLOSES) <= F.lit(watermark_ms * 1000)
-        headers = F.when(is_result, F.col("headers")).otherwise(F.concat("headers", told))
+        headers = F.when(is_result, F.col("headers")).otherwise(F.concat("headers", added))
         write(batch.where(is_result | is_late).withColumn("headers", headers).select(*_COLUMNS), batch_id)
 
     both = rows.union(candidates).writeStream.outputMode("append")

@@ -179,7 +179,7 @@ class Checks:
     # What is needed
 
     def _topics_of(self, relation: Relation, seen: frozenset[str] = frozenset()) -> frozenset[str] | None:
-        """The topics whose records it shows; None if that cannot be told: files that no query here wrote."""
+        """The topics whose records it shows; None if that is not known: files that no query here wrote."""
         if relation.topic is not None:
             return frozenset((relation.topic,))
         query = self._catalog.queries.get(relation.made_by or "")

@@ -159,8 +159,8 @@ class RowReader:
             value = json.loads(key or b"{}")
             if not isinstance(value, dict):
                 raise ValueError("the key is not a JSON object")
-            told = [(each, convert, value.get(each)) for each, convert in converts]
-            return {each: None if item is None else convert(_as_text(item)) for each, convert, item in told}
+            found = [(each, convert, value.get(each)) for each, convert in converts]
+            return {each: None if item is None else convert(_as_text(item)) for each, convert, item in found}
 
         return from_json
 

@@ -111,7 +111,7 @@ class ClusterHealth:
             why = self._ends(cluster, {name: partitions})
             if why is not None:
                 silent[name] = why
-        # All of them: then no broker that leads one is there, whoever has told where they are.
+        # All of them: then no leader is reachable, whichever broker returned the metadata.
         return {None: next(iter(silent.values()))} if silent and len(silent) == len(places) else silent
 
     def _ends(self, cluster: Cluster, places: dict[str, range]) -> str | None:

@@ -31,26 +31,26 @@ def explain(
     if statement.query_id is not None or inner is None:
         place = Place.of(statement.text, statement.id_span[0])
         query = catalog.query(statement.query_id or "", place)
-        told: list[tuple[str, Any]] = [*shows.query(query).items()]
+        details: list[tuple[str, Any]] = [*shows.query(query).items()]
         state = (query.fingerprint or {}).get("state", ())
-        told += [("keeps", each) for each in state]
+        details += [("keeps", each) for each in state]
     elif isinstance(inner, Select):
-        told = _select(inner, catalog, properties, maker)
+        details = _select(inner, catalog, properties, maker)
     elif isinstance(inner, CreateRelation) and inner.query is not None:
-        told = _create(inner, catalog, properties, maker)
+        details = _create(inner, catalog, properties, maker)
     elif isinstance(inner, InsertQuery):
         query_id, _ = next_query_id(catalog, "insert", inner.target)
         found, definition = maker.inserted(inner, catalog, properties, query_id)
-        told = _continuous(found, definition)
+        details = _continuous(found, definition)
     else:
         raise Clash("EXPLAIN is for SELECT, CREATE … AS, INSERT … SELECT and the ids of queries")
-    return rows_of(_COLUMNS, lines_of(told))
+    return rows_of(_COLUMNS, lines_of(details))
 
 
-def lines_of(told: Iterable[tuple[str, Any]]) -> list[list[str | None]]:
+def lines_of(details: Iterable[tuple[str, Any]]) -> list[list[str | None]]:
     """A row for each property, and for each line of one that has several: a plan is read line by line."""
     rows: list[list[str | None]] = []
-    for name, value in told:
+    for name, value in details:
         text = _said(value)
         rows += [[name, line] for line in text.splitlines() or [""]] if text is not None else [[name, None]]
     return rows
@@ -100,13 +100,13 @@ def _create(
     there = catalog.queries.get(old.made_by) if old is not None and old.made_by is not None else None
     query_id = there.id if there is not None else next_query_id(catalog, kind, statement.name)[0]
     found, definition, options = maker.created(statement, catalog, properties, query_id)
-    told = _continuous(found, definition)
+    details = _continuous(found, definition)
     if there is not None and statement.or_replace:
         replacing.check_format(there, definition, options.place("format"))
         keep = options.given.get("state") == "keep"
         change = replacing.plan(there, definition, maker.print_of(there), keep=keep)
-        told = [("action", str(change.action)), *(("reason", each) for each in change.reasons), *told]
-    return told
+        details = [("action", str(change.action)), *(("reason", each) for each in change.reasons), *details]
+    return details
 
 
 def _continuous(found: Analysed, definition: QueryDef) -> list[tuple[str, Any]]:

@@ -313,7 +313,7 @@ class Api:
             log.info("the leader %s is not reachable: %s", leader.url, error)
             return False
         except httpx.HTTPError as error:
-            told = line(
+            error_line = line(
                 {
                     "error": "Unavailable",
                     "message": f"the leading server {leader.url} went away before its answer was complete "
@@ -321,8 +321,8 @@ class Api:
                 }
             )
             if not begun:
-                raise HttpError(503, "Unavailable", json.loads(told)["message"]) from None
-            await send({"type": "http.response.body", "body": told})
+                raise HttpError(503, "Unavailable", json.loads(error_line)["message"]) from None
+            await send({"type": "http.response.body", "body": error_line})
             return True
         except OSError:
             return True  # the client has gone
@@ -442,12 +442,12 @@ def _request(body: bytes) -> tuple[str, dict[str, str], dict[str, str]]:
         )
     given = []
     for name in ("properties", "variables"):
-        told = {} if value.get(name) is None else value[name]
-        if not isinstance(told, dict) or not all(
-            isinstance(each, (str, int, float)) for each in told.values()
+        pairs = {} if value.get(name) is None else value[name]
+        if not isinstance(pairs, dict) or not all(
+            isinstance(each, (str, int, float)) for each in pairs.values()
         ):
             raise HttpError(400, "BadRequest", f"{name} must be an object of names and values")
-        given.append({key: _as_text(each) for key, each in told.items()})
+        given.append({key: _as_text(each) for key, each in pairs.items()})
     if unknown := value.keys() - {"sql", "properties", "variables"}:
         raise HttpError(400, "BadRequest", f"unknown field `{min(unknown)}` in the body")
     return value["sql"], given[0], given[1]
@@ -460,10 +460,10 @@ def _as_text(value: Any) -> str:
 def _status(first: bytes) -> int:
     """Of an answer that begins with these lines."""
     lines = first.split(b"\n", 2)
-    told = lines[1] if first.startswith(b'{"statement"') and len(lines) > 1 else lines[0]
-    if not told.startswith(b'{"error"'):
+    result = lines[1] if first.startswith(b'{"statement"') and len(lines) > 1 else lines[0]
+    if not result.startswith(b'{"error"'):
         return 200
-    error = json.loads(told)["error"]
+    error = json.loads(result)["error"]
     return {"Unavailable": 503, "Internal": 500, "NotAllowed": 403}.get(error, 400)
 
 

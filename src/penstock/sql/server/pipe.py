@@ -1,7 +1,7 @@
 """Lines from a thread that computes them to the event loop that sends them, never more than fit.
 
 The thread waits while the client does not read; the loop waits while there is nothing. Whoever ends first
-tells the other: `finish` by the thread, `close` by the loop when the client has gone away.
+notifies the other: `finish` by the thread, `close` by the loop when the client has gone away.
 """
 
 from __future__ import annotations

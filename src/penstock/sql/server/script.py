@@ -95,12 +95,12 @@ class Script:
         except Exception as error:
             log.exception("a statement failed")
             first = str(error).strip().partition("\n")[0][:500]
-            told = f"{type(error).__name__}: {first}" if first else type(error).__name__
-            return self._failed(put, {"error": "Internal", "message": told})
+            message = f"{type(error).__name__}: {first}" if first else type(error).__name__
+            return self._failed(put, {"error": "Internal", "message": message})
 
-    def _failed(self, put: Callable[[bytes], None], told: dict[str, Any]) -> bool:
+    def _failed(self, put: Callable[[bytes], None], error: dict[str, Any]) -> bool:
         try:
-            put(line(told))
+            put(line(error))
         except Gone:
             pass
         return False
@@ -122,9 +122,9 @@ class Script:
             # The parser has put it into the statements that follow.
             return put(line(self._set(statement.name, statement.value, self._variables, "variables")))
         if isinstance(statement, Show) and statement.what in ("variables", "properties"):
-            told = self._properties if statement.what == "properties" else self._variables
+            shown = self._properties if statement.what == "properties" else self._variables
             columns = (("name", "STRING"), ("value", "STRING"))
-            return self._send(rows_of(columns, [list(pair) for pair in sorted(told.items())]), put)
+            return self._send(rows_of(columns, [list(pair) for pair in sorted(shown.items())]), put)
         check_role(statement, self._principal)
         result = self._engine.execute(statement, self._properties, user=user_of(self._principal))
         if isinstance(result, Rows):
@@ -205,8 +205,8 @@ def check_role(statement: Statement, principal: Principal) -> None:
         try:
             check_statement(statement)
         except NotAllowed as error:
-            told = f"{forbidden(principal, Role.ADMIN).message}, because the statement runs code"
-            raise NotAllowed(told, error.place) from None
+            message = f"{forbidden(principal, Role.ADMIN).message}, because the statement runs code"
+            raise NotAllowed(message, error.place) from None
 
 
 def line(value: Mapping[str, Any]) -> bytes:

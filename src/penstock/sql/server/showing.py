@@ -147,7 +147,7 @@ class Shows:
         )
 
     def _extended(self, relation: Relation, catalog: Catalog) -> list[tuple[str, Any]]:
-        told: list[tuple[str, Any]] = [
+        details: list[tuple[str, Any]] = [
             ("name", relation.name),
             ("kind", relation.kind),
             ("columns", ", ".join(f"{each.name} {each.type}" for each in relation.columns)),
@@ -156,7 +156,7 @@ class Shows:
         if relation.topic is not None:
             ends = self._outside.offsets([relation.topic])
             begins = self._outside.offsets([relation.topic], first=True)
-            told += [
+            details += [
                 ("topic", relation.topic),
                 ("partitions", len(ends)),
                 ("offsets", sum(ends.values()) - sum(begins.values())),
@@ -164,21 +164,23 @@ class Shows:
                 ("key format", relation.key_format),
             ]
         else:
-            told += [("path", relation.path), ("format", relation.format)]
-        told += [(f"schema of the {part}", f"version {number}") for part, number in relation.schemas.items()]
-        told += sorted(relation.options.items())
-        told += [
+            details += [("path", relation.path), ("format", relation.format)]
+        details += [
+            (f"schema of the {part}", f"version {number}") for part, number in relation.schemas.items()
+        ]
+        details += sorted(relation.options.items())
+        details += [
             ("read by", ", ".join(catalog.readers(relation.name)) or None),
             ("written by", ", ".join(catalog.writers(relation.name)) or None),
             ("statement", relation.statement or None),
         ]
-        return told
+        return details
 
     def query(self, query: QueryDef) -> dict[str, Any]:
         """All that is known of a query, for people and programs."""
         status = self._status(query)
         progress = self._progress.get(query.id)
-        told: dict[str, Any] = {
+        details: dict[str, Any] = {
             "id": query.id,
             "state": status.state,
             "error": status.error,
@@ -192,7 +194,7 @@ class Shows:
             "properties": dict(query.properties),
         }
         if progress is not None:
-            told |= {
+            details |= {
                 "batch": progress.batch_id,
                 "rows per second": round(progress.processed_rows_per_second, 1),
                 "seconds of a batch": progress.batch_seconds,
@@ -201,7 +203,7 @@ class Shows:
                 "rows of state": progress.state_rows,
                 "late rows": progress.late_rows,
             }
-        return told
+        return details
 
     def relation(self, relation: Relation) -> dict[str, Any]:
         return {

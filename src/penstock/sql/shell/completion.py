@@ -33,10 +33,10 @@ class Known:
 
     @classmethod
     def of(cls, relations: Any, queries: Any) -> Known:
-        told = relations.get("relations", []) if isinstance(relations, dict) else []
+        found = relations.get("relations", []) if isinstance(relations, dict) else []
         return cls(
-            {each["name"]: tuple(column[0] for column in each.get("columns", ())) for each in told},
-            {each["name"]: str(each.get("kind", "")) for each in told},
+            {each["name"]: tuple(column[0] for column in each.get("columns", ())) for each in found},
+            {each["name"]: str(each.get("kind", "")) for each in found},
             tuple(relations.get("topics", ())) if isinstance(relations, dict) else (),
             tuple(each["id"] for each in queries) if isinstance(queries, list) else (),
         )

@@ -158,12 +158,12 @@ def _cell(value: Any) -> str:
 
 def error_text(line: dict[str, Any], text: str) -> str:
     """An error with the line of the statement that it points at."""
-    place, told = line.get("line"), str(line.get("message", ""))
+    place, message = line.get("line"), str(line.get("message", ""))
     if not isinstance(place, int):
-        return told
+        return message
     column = int(line.get("column", 1))
     lines = text.splitlines()
-    shown = f"line {place}, column {column}: {told}"
+    shown = f"line {place}, column {column}: {message}"
     if 1 <= place <= len(lines):
         shown += f"\n  {lines[place - 1]}\n  {' ' * (column - 1)}^"
     return shown

@@ -141,5 +141,5 @@ def delays_by_airport() -> DataFrame:
             F.min("visibility_miles").alias("visibility_miles"),
         )
     )
-    told = F.to_json(F.struct("origin", F.col("window.start").alias("hour"), *windows.columns[2:]))
-    return windows.select(F.col("origin").cast("binary").alias("key"), told.cast("binary").alias("value"))
+    value = F.to_json(F.struct("origin", F.col("window.start").alias("hour"), *windows.columns[2:]))
+    return windows.select(F.col("origin").cast("binary").alias("key"), value.cast("binary").alias("value"))
