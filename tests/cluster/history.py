@@ -52,6 +52,7 @@ class Reader:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap,
+                **cluster.client_config,
                 "group.id": "reader",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -148,6 +149,7 @@ class Writer:
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap,
+                **cluster.client_config,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
@@ -229,6 +231,7 @@ def read_all(
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
+            **cluster.client_config,
             "group.id": "checker",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
