@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.connect.postgres.server import PostgresServer
 
 START_SECONDS = 60.0
-WAIT_SECONDS = 40.0
+WAIT_SECONDS = 90.0
 PLUGINS = Path(__file__).parent / "plugins"
 
 
