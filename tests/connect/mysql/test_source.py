@@ -336,6 +336,31 @@ def test_a_server_that_restarts_is_read_again_without_a_gap(
     ]  # fmt: skip
 
 
+def test_a_crash_of_the_server_while_the_source_is_away_does_not_mix_up_tables(
+    database: Database, binlog_mariadb: MariaDb
+) -> None:
+    """The file before the crash has no end, and the numbers of tables begin again in the next one."""
+    kept = Kept()
+    database.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1", "SET GLOBAL sync_binlog = 1")
+    database.execute(
+        "CREATE TABLE one (id int PRIMARY KEY, a int)", "CREATE TABLE two (x text, id int PRIMARY KEY)"
+    )
+    with Running(database, kept, heartbeat_interval_ms="1") as running:
+        running.count(1)
+    for number, tables in enumerate((("one", "two"), ("two", "one"))):
+        binlog_mariadb.stop(signal.SIGKILL)
+        binlog_mariadb.start()
+        for table in tables:
+            values = f"{number}, 3" if table == "one" else f"'t', {number}"
+            database.execute(f"INSERT INTO {table} VALUES ({values})")
+    with Running(database, kept) as running:
+        records = running.count(4)
+    assert [(record.topic.rpartition(".")[2], record.value["after"]) for record in records] == [
+        ("one", {"id": 0, "a": 3}), ("two", {"x": "t", "id": 0}),
+        ("two", {"x": "t", "id": 1}), ("one", {"id": 1, "a": 3}),
+    ]  # fmt: skip
+
+
 def test_the_binlog_may_rotate_and_others_may_write(database: Database) -> None:
     database.execute(ITEMS)
     with Running(
@@ -521,9 +546,12 @@ def test_changes_that_the_binlog_does_not_have_stop_the_task_instead_of_being_lo
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'a', 0)")
     with Running(database) as running:
         running.streaming()
-        database.execute(*sessions, "UPDATE items SET price = 1")
+        database.execute(
+            "INSERT INTO items VALUES (2, 'sent before', 0)", *sessions, "UPDATE items SET price = 1"
+        )
         with pytest.raises(ConnectError, match=words):
-            running.count(2)
+            running.count(3)
+        assert ids(running.records) == [1, 2]
 
 
 @pytest.mark.parametrize(

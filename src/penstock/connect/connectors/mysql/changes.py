@@ -129,6 +129,7 @@ class Changes:
             self._last_offset = None
 
     def _executed(self, event: Executed, place: Place, now: int) -> list[SourceRecord]:
+        self._tables.clear()
         statement = statements.classified(event.text, event.database)
         if isinstance(statement, statements.Begin):
             self._begin()

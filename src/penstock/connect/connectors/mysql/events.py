@@ -42,7 +42,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class TableDescribed:
-    """The columns of a table, as the next events have them."""
+    """The columns of a table, as the next events have them, until a statement or another file follows."""
 
     id: int
     database: str

@@ -175,8 +175,8 @@ class MySqlSourceTask(SourceTask):
         try:
             self._read(self._stream, changes, records)
             self._heartbeat(changes, records)
-        except RetriableError:
-            # What was read is sent; the next poll finds no connection, and makes one.
+        except ConnectError:
+            # What was read is sent; the next poll connects again, and finds what is wrong if that remains.
             if not records:
                 raise
             self._disconnect()

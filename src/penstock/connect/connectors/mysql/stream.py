@@ -43,6 +43,8 @@ from penstock.connect.connectors.mysql.server import (
 from penstock.connect.connectors.mysql.settings import SourceSettings
 
 _log = logging.getLogger(__name__)
+# It uses datetime.utcfromtimestamp.
+warnings.filterwarnings("ignore", category=DeprecationWarning, module="pymysqlreplication")
 _HEARTBEAT_SECONDS = 0.5
 _READ = [
     RotateEvent, MariadbGtidEvent, QueryEvent, XidEvent, XAPrepareEvent, TableMapEvent, WriteRowsEvent,
@@ -113,6 +115,8 @@ class BinlogStream:
             is_mariadb=by_gtid,
             slave_heartbeat=_HEARTBEAT_SECONDS,
             pymysql_wrapper=self._connect,
+            # A table whose number is known is not described again; `_event` forgets the numbers in time.
+            freeze_schema=True,
             enable_logging=False,
         )
 
@@ -128,8 +132,7 @@ class BinlogStream:
     def read(self) -> tuple[events.Event, events.Place]:
         """The next event; `Idle` when the server has sent none for a while."""
         while True:
-            with translated_errors(self._what), warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
+            with translated_errors(self._what):
                 try:
                     found = self._reader.fetchone()
                 except (struct.error, IndexError, UnicodeDecodeError, AssertionError) as error:
@@ -180,10 +183,14 @@ class BinlogStream:
             case XidEvent() | XAPrepareEvent():
                 return events.Committed()
             case QueryEvent():
+                # It may have altered a table.
+                self._reader.table_map.clear()
                 return events.Executed(
                     found.schema.decode(errors="replace"), found.query, found.slave_proxy_id
                 )
             case RotateEvent():
+                # After a crash numbers begin again in a new file, and the library does not notice.
+                self._reader.table_map.clear()
                 return events.Rotated(found.next_binlog, found.position)
             case HeartbeatLogEvent():
                 return events.Idle()
@@ -243,12 +250,10 @@ def _column(column: Any, required: bool, shapes: Any) -> MySqlColumn:
 
 def _rows(found: RowsEvent) -> list[tuple[events.Row | None, events.Row | None]]:
     what = f"{found.schema}.{found.table}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            rows = found.rows
-        except (struct.error, IndexError, UnicodeDecodeError, ValueError, OverflowError) as error:
-            raise ConnectError(f"A row of {what} in the binlog cannot be decoded: {error}") from error
+    try:
+        rows = found.rows
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError, OverflowError) as error:
+        raise ConnectError(f"A row of {what} in the binlog cannot be decoded: {error}") from error
     if isinstance(found, UpdateRowsEvent):
         return [
             (
