@@ -16,6 +16,8 @@ from tests.connect.mirror.test_tasks import prepare, task_config
 from tests.tools.conftest import KafkaTools
 from tests.tools.kafka_broker import Kafka, apache_kafka
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def kafka(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
@@ -26,9 +28,6 @@ def kafka(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("direction", ["from-kafka", "to-kafka"])
-@pytest.mark.promise(
-    "mirror", "Exactly once also from and to Apache Kafka 4.1, with batches copied byte for byte"
-)
 def test_one_way_each(kafka: Kafka, tmp_path: Path, direction: str) -> None:
     with PenstockBroker(BROKER) as penstock:
         ends: tuple[Any, Any] = (kafka, penstock) if direction == "from-kafka" else (penstock, kafka)

@@ -16,12 +16,9 @@ from penstock.connect.connectors.mirror.formats import Heartbeat
 from tests.connect.mirror.conftest import Pair, connect, partition, until, until_equal
 from tests.connect.mirror.test_source import write
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 
-@pytest.mark.promise(
-    "mirror", "One command replicates both ways without a circle, with heartbeats and checkpoints"
-)
 def test_both_ways_without_a_circle(clusters: Pair, tmp_path: Path) -> None:
     for broker in (clusters.source, clusters.target):
         broker.create_topic("common", partitions=1)

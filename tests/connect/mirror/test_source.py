@@ -89,36 +89,6 @@ def test_aborted_records_are_not_replicated(clusters: Pair, mirror: Worker) -> N
     assert found == [f"{round_} {i}".encode() for round_ in (0, 2, 4) for i in range(50)]
 
 
-@pytest.mark.promise("mirror", "A compacted topic is replicated: records keep their order, keys and times")
-def test_batches_with_gaps_arrive(clusters: Pair, mirror: Worker) -> None:
-    config = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "segment.ms": "1000",
-        "max.compaction.lag.ms": "1000",
-    }
-    clusters.source.create_topic("gaps", partitions=1, config=config)
-    for _ in range(3):
-        write(clusters.source, "gaps", 40)
-
-    def compacted() -> bool:
-        with connect(clusters.source.bootstrap) as source:
-            offsets = [each.offset for each in partition(source, "gaps", 0)[0]]
-        return len(offsets) < 100
-
-    until(compacted, "the source's log is compacted")
-    mirror.put("gaps", {"connector.class": SOURCE, **clusters.config("g1", topics="gaps")})
-    latest = {f"k{i}".encode() for i in range(40)}
-
-    def there() -> bool:
-        with connect(clusters.target.bootstrap) as target:
-            if "g1.gaps" not in target.partitions(["g1.gaps"]):
-                return False
-            return {each.key for each in partition(target, "g1.gaps", 0)[0]} == latest
-
-    until(there, "every key is in the target")
-
-
 @pytest.mark.promise("mirror", "New topics, partitions, settings and ACLs of the source follow to the target")
 def test_partitions_settings_and_acls_follow(clusters: Pair, mirror: Worker) -> None:
     admin, there = (
