@@ -140,6 +140,6 @@ def _application(site: Site) -> Any:
         dark=None,
         binding_refresh_interval=None,
         show_welcome_message=False,
-        reconnect_timeout=10.0,
+        reconnect_timeout=30.0,
     )
     return outer

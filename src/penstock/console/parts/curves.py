@@ -40,7 +40,10 @@ class Curves:
 
 
 def _options() -> dict[str, Any]:
-    axis = {"axisLabel": {"color": "#94a3b8"}, "splitLine": {"lineStyle": {"color": "#94a3b833"}}}
+    axis = {
+        "axisLabel": {"color": "#94a3b8", "hideOverlap": True},
+        "splitLine": {"lineStyle": {"color": "#94a3b833"}},
+    }
     return {
         "animation": False,
         "grid": {"left": 8, "right": 12, "top": 26, "bottom": 4, "containLabel": True},

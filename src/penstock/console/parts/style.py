@@ -31,6 +31,7 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .body--dark .q-table td a, .body--dark .link { color: #5eead4; }
 .q-table td a:hover { text-decoration: underline; }
 .cell { max-width: 42ch; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.body--dark .q-btn.text-primary { color: #5eead4 !important; }
 .q-tab-panel { padding: 0 !important; }
 .diff-add { background: #16a34a22; } .diff-del { background: #dc262622; }
 @media (max-width: 600px) { .page-content { padding: 10px !important; } .cell { max-width: 20ch; } }
