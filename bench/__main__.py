@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     cluster,
+    connect,
     groups,
     native,
     registry,
@@ -38,6 +39,7 @@ PARTS = (
     "spark",
     "sql",
     "security",
+    "connect",
 )
 
 
@@ -91,6 +93,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
         case "security":
             print("\nSecurity: 1 KiB records through librdkafka with and without TLS; ACLs, logins, quotas")
             security.measure(report, quick=quick)
+        case "connect":
+            print("\nConnect: lines of 100 bytes in one task, beside Apache Kafka Connect's file connectors")
+            connect.measure(report, records=500_000 if quick else 3_000_000)
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ from penstock.connect.api import (
     TIMESTAMP_SCHEMA,
     RetriableError,
     Schema,
+    SinkBatch,
     SinkRecord,
     array_schema,
     decimal_schema,
@@ -149,6 +150,43 @@ def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int) -> None:
     assert len(found) > 20 and found.items() <= wanted.items()
     ids = [row["id"] for name, data in found.items() for row in parquet.read_table(_buffer(data)).to_pylist()]
     assert sorted(number for number in ids if number < committed) == list(range(committed))
+
+
+@pytest.mark.promise(
+    "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_batches_of_columns_leave_the_files_of_single_records(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    place = Place({"url": str(tmp_path)}, fs.LocalFileSystem(), str(tmp_path))
+    settings = {"flush_size": "9", "rotate_interval_ms": chance.choice(["0", str(2 * HOUR)])}
+    wide = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA, "more": STRING_SCHEMA.as_optional()})
+    schemas = [ITEM if n < 60 else wide for n in range(150)]
+    everything = [
+        record(2 * n, {"id": n, "name": "a"}, schemas[n], BEGIN + n * 7 * 60_000 * chance.randrange(3))
+        for n in range(150)
+    ]
+    one_by_one = task_of(place, **settings, topics_dir="records")
+    one_by_one.put(everything)
+    in_batches = task_of(place, **settings, topics_dir="batches")
+    at = 0
+    while at < 150:
+        end = min(at + chance.randrange(1, 30), 150, 60 if at < 60 else 150)
+        again = chance.randrange(0, 3) if at > 3 and at != 60 else 0  # some come a second time
+        some = everything[at - again : end]
+        in_batches.put_batch(
+            SinkBatch(
+                "items", 0, [each.offset for each in some], [each.value for each in some], [None] * len(some),
+                [each.timestamp for each in some], some[-1].value_schema,
+            )
+        )  # fmt: skip
+        at = end
+    files = place.files()
+    assert len(files) > 20
+    assert {name.removeprefix("records/"): data for name, data in files.items() if "records/" in name} == {
+        name.removeprefix("batches/"): data for name, data in files.items() if "batches/" in name
+    }
+    assert one_by_one.precommit({("items", 0): 300}) == in_batches.precommit({("items", 0): 300})
 
 
 def _buffer(data: bytes) -> Any:
