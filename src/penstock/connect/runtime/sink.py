@@ -124,6 +124,7 @@ class SinkRunner:
             now = time.monotonic()
             if now >= due:
                 self._commit()
+                self._rewind()
                 due = now + interval
 
     def _pause(self, paused: bool) -> bool:

@@ -55,6 +55,11 @@ class Store:
             self._local = True
             self.filesystem = fs.LocalFileSystem()
 
+    @property
+    def uri(self) -> str:
+        """The place as other libraries take it: an absolute path, or s3://bucket/prefix."""
+        return self._root if self._local else f"s3://{self._root}"
+
     def write(self, name: str, data: Any) -> None:
         """The whole file or nothing, in place of one of the same name. `data` is anything with a buffer."""
         path = f"{self._root}/{name}"
