@@ -2,6 +2,7 @@
 S3-compatible storage; and such files as a source."""
 
 from penstock.connect.connectors.lake.sink import LakeSink
+from penstock.connect.connectors.lake.source import LakeSource
 from penstock.connect.connectors.lake.tables.sink import TableSink
 
-__all__ = ["LakeSink", "TableSink"]
+__all__ = ["LakeSink", "LakeSource", "TableSink"]

@@ -7,7 +7,6 @@ one carries over the offsets of the first and commits after it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,38 +21,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from penstock.connect.api import BadConfig, RetriableError, TopicPartition
+from penstock.connect.api import RetriableError, TopicPartition
 from penstock.connect.connectors.lake.tables.columns import TypeRules, merge
 from penstock.connect.connectors.lake.tables.table import TRIES, Span, check_spans
-
-CATALOG = "iceberg.catalog."
-"""Settings with this prefix are the catalog's own, as pyiceberg names them."""
-
-
-def catalog_properties(config: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Those that were given; for a local directory by default a catalog in a SQLite file there."""
-    given = {name.removeprefix(CATALOG): value for name, value in config.items() if name.startswith(CATALOG)}
-    url = str(settings["url"])
-    for name, setting in (
-        ("s3.endpoint", "s3.endpoint"),
-        ("s3.region", "s3.region"),
-        ("s3.access-key-id", "aws.access.key.id"),
-        ("s3.secret-access-key", "aws.secret.access.key"),
-    ):
-        if settings.get(setting):
-            given.setdefault(name, str(settings[setting]))
-    if url.startswith("s3://"):
-        given.setdefault("warehouse", url.rstrip("/"))
-    else:
-        root = os.path.abspath(url.removeprefix("file://"))
-        given.setdefault("warehouse", f"file://{root}")
-        if "type" not in given and "uri" not in given:
-            given |= {"type": "sql", "uri": f"sqlite:///{root}/catalog.db"}
-    if "type" not in given and "uri" not in given:
-        raise BadConfig(
-            {CATALOG + "uri": ["format=iceberg on S3 needs a catalog: set iceberg.catalog.type and its uri"]}
-        )
-    return given
 
 
 class IcebergLakeTable:

@@ -6,6 +6,7 @@ table together with the offsets after them. Where a table has offsets, they coun
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from penstock.connect.api import (
     parse,
 )
 from penstock.connect.connectors.lake.stores import STORE, Store
+from penstock.connect.connectors.lake.tables.catalog import catalog_properties
 from penstock.connect.connectors.lake.tables.table import LakeTable, Moved, Span
 
 FORMATS = {"delta": "deltalake", "iceberg": "pyiceberg"}
@@ -271,11 +273,7 @@ def _table_maker(config: Mapping[str, str], settings: Mapping[str, Any]) -> Any:
 
         root = Store(settings).uri
         return lambda name: DeltaLakeTable(f"{root}/{name}", connector, settings)
-    from penstock.connect.connectors.lake.tables.iceberg import (
-        IcebergLakeTable,
-        catalog_properties,
-        open_catalog,
-    )
+    from penstock.connect.connectors.lake.tables.iceberg import IcebergLakeTable, open_catalog
 
     catalog = open_catalog(catalog_properties(config, settings))
     return lambda name: IcebergLakeTable(
@@ -296,19 +294,15 @@ class TableSink(SinkConnector):
             Store(settings).check()
         except (ConnectError, OSError) as error:
             return {"url": [f"Invalid value {settings['url']} for configuration url: {error}"]}
-        try:
-            _table_maker(config, settings)
-        except BadConfig as error:
-            return error.problems
-        except ImportError as error:
-            return {
-                "format": [
-                    f"format={settings['format']} needs {error.name}, which is not installed: "
-                    "pip install 'penstock[connect-lake]'"
-                ]
-            }
-        except ConnectError as error:
-            return {"format": [str(error)]}
+        package = FORMATS[settings["format"]]
+        if importlib.util.find_spec(package) is None:
+            needed = f"format={settings['format']} needs {package}, which is not installed"
+            return {"format": [f"{needed}: pip install 'penstock[connect-lake]'"]}
+        if settings["format"] == "iceberg":
+            try:
+                catalog_properties(config, settings)
+            except BadConfig as error:
+                return error.problems
         return {}
 
     @classmethod
