@@ -27,6 +27,8 @@ from penstock.connect.api import (
 from penstock.connect.connectors.lake import LakeSource
 from penstock.connect.connectors.lake.sink import LakeSinkTask
 from penstock.connect.connectors.lake.source import LakeSourceTask
+from penstock.testing import PenstockBroker
+from tests.connect.conftest import Topics, Workers, until
 from tests.connect.lake.conftest import Place
 
 ITEM = struct_schema(
@@ -145,3 +147,27 @@ def test_bad_settings_and_offsets_are_named(tmp_path: Path) -> None:
         LakeSource.alter_offsets(good, [({}, {"position": 1})])
     with pytest.raises(ConnectError, match="'position'"):
         LakeSource.alter_offsets(good, [({"file": "a"}, {"position": -1})])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.promise("connect", "Lake: files on disk or in S3 are a source, and each record is read once")
+def test_a_backfill_survives_kill_9_with_each_record_once(
+    broker: PenstockBroker, workers: Workers, topics: Topics, place: Place, name: str
+) -> None:
+    fill(place, "parquet", 0, 200)
+    once = ("--set", "exactly.once.source.support=enabled")
+    worker = workers.start(broker.bootstrap, *once)
+    config: dict[str, object] = {
+        **place.settings, "connector.class": "LakeSource", "topic": name, "batch.size": "1",
+        "exactly.once.support": "required", "transaction.boundary": "poll",
+        "value.converter": "json", "value.converter.schemas.enable": "false",
+    }  # fmt: skip
+    worker.put(name, config)
+    topics.read(name, 10)
+    worker.kill()
+    again = workers.start(broker.bootstrap, *once)
+    found = topics.read_all(name, lambda all: len(all) >= 200, "200 records")
+    assert [json.loads(each.value())["id"] for each in found] == list(range(200))
+    offsets = again.http.get(f"/connectors/{name}/offsets").json()["offsets"]
+    assert len(offsets) == 50 and {each["offset"]["position"] for each in offsets} == {4}
+    until(lambda: again.http.delete(f"/connectors/{name}").status_code == 204, "it is deleted")
