@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     cluster,
+    connect,
     connect_mirror,
     groups,
     native,
@@ -39,6 +40,7 @@ PARTS = (
     "spark",
     "sql",
     "security",
+    "connect",
     "mirror",
 )
 
@@ -96,6 +98,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
         case "security":
             print("\nSecurity: 1 KiB records through librdkafka with and without TLS; ACLs, logins, quotas")
             security.measure(report, quick=quick)
+        case "connect":
+            print("\nConnect: lines of 100 bytes in one task, beside Apache Kafka Connect's file connectors")
+            connect.measure(report, records=500_000 if quick else 3_000_000)
 
 
 def main() -> int:

@@ -107,15 +107,17 @@ class Worker:
         return self.process.wait()
 
 
-def until(check: Callable[[], Any], what: str, more: Callable[[], str] = lambda: "") -> Any:
+def until(
+    check: Callable[[], Any], what: str, more: Callable[[], str] = lambda: "", seconds: float = WAIT_SECONDS
+) -> Any:
     """What `check` gives once it gives something."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         found = check()
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {WAIT_SECONDS:g} s: {what} {more()}")
+            raise AssertionError(f"not within {seconds:g} s: {what} {more()}")
         time.sleep(0.02)
 
 

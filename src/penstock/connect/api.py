@@ -15,11 +15,12 @@ connector sees its configuration as text, exactly as it was given; `self.setting
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from penstock.config.types import EachOneOf, NonEmpty, OneOf, Range
+from penstock.connect.batches import RawBatch, SinkBatch, SourceBatch
 from penstock.connect.errors import ConnectError, DataError, RetriableError
+from penstock.connect.records import Header, SinkRecord, SourceOffset, SourcePartition, SourceRecord
 from penstock.connect.schemas import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
@@ -48,7 +49,8 @@ __all__ = [
     "Connector", "SourceConnector", "SinkConnector", "SourceTask", "BatchSourceTask", "SinkTask",
     "OffsetsReader", "TopicPartition",
     # records
-    "Header", "SourceRecord", "SourceBatch", "SinkRecord", "SourcePartition", "SourceOffset",
+    "Header", "SourceRecord", "SinkRecord", "SourcePartition", "SourceOffset", "SourceBatch", "RawBatch",
+    "SinkBatch",
     # configuration
     "Field", "ConfigType", "Importance", "Validator", "REQUIRED", "OneOf", "EachOneOf", "Range",
     "NonEmpty", "parse",
@@ -60,82 +62,7 @@ __all__ = [
     "ConnectError", "RetriableError", "DataError", "BadConfig",
 ]  # fmt: skip
 
-SourcePartition = Mapping[str, Any]
-"""Where a record came from, such as a file or a table: JSON. Offsets are kept for each."""
-SourceOffset = Mapping[str, Any]
-"""How far a source partition was read: JSON."""
 TopicPartition = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    key: str
-    value: Any
-    schema: Schema | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRecord:
-    """A record on its way to a topic, and where in the source it came from.
-
-    `partition` None leaves the choice to the producer; `timestamp` is in milliseconds. Without a schema a
-    value is whatever the converter takes: JSON-like for JSON, str, bytes.
-    """
-
-    topic: str
-    value: Any = None
-    key: Any = None
-    value_schema: Schema | None = None
-    key_schema: Schema | None = None
-    partition: int | None = None
-    headers: tuple[Header, ...] = ()
-    timestamp: int | None = None
-    source_partition: SourcePartition = field(default_factory=dict)
-    source_offset: SourceOffset = field(default_factory=dict)
-
-    def changed(self, **changes: Any) -> SourceRecord:
-        return replace(self, **changes)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceBatch:
-    """A whole record batch on its way to a partition: its records are neither converted nor transformed.
-
-    `data` is one batch of Kafka's format 2, with a record for each of its offsets. `offsets` are those of its
-    records in the source.
-    """
-
-    topic: str
-    partition: int
-    data: bytes | bytearray | memoryview
-    offsets: Sequence[int]
-    source_partition: SourcePartition
-    source_offset: SourceOffset
-
-
-@dataclass(frozen=True, slots=True)
-class SinkRecord:
-    """A record of a topic, converted and transformed.
-
-    `original_*` is where it was read, whatever transforms made of its topic: offsets are kept by that.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    value: Any = None
-    key: Any = None
-    value_schema: Schema | None = None
-    key_schema: Schema | None = None
-    headers: tuple[Header, ...] = ()
-    timestamp: int | None = None
-    timestamp_type: str = "CreateTime"
-    original_topic: str = ""
-    original_partition: int = -1
-    original_offset: int = -1
-
-    def changed(self, **changes: Any) -> SinkRecord:
-        return replace(self, **changes)
 
 
 class OffsetsReader:
@@ -227,8 +154,11 @@ class SourceTask:
         """Open the source and go to where `offsets_reader` says that an earlier run ended."""
         raise NotImplementedError
 
-    def poll(self) -> list[SourceRecord]:
-        """The next records: block for a second at most, and return [] if there are none."""
+    def poll(self) -> list[SourceRecord] | SourceBatch:
+        """The next records: block for a second at most, and return [] if there are none.
+
+        A SourceBatch, with lists in place of an object for each record, is several times faster.
+        """
         raise NotImplementedError
 
     def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
@@ -255,11 +185,11 @@ class BatchSourceTask(SourceTask):
     def poll(self) -> list[SourceRecord]:
         raise TypeError("a task with batches has poll_batches")
 
-    def poll_batches(self) -> list[SourceBatch]:
+    def poll_batches(self) -> list[RawBatch]:
         """The next batches: block for a second at most, and return [] if there are none."""
         raise NotImplementedError
 
-    def written(self, batches: Sequence[tuple[SourceBatch, int]]) -> None:
+    def written(self, batches: Sequence[tuple[RawBatch, int]]) -> None:
         """These batches are durable, each with the offset that its first record has now."""
 
 
@@ -291,6 +221,13 @@ class SinkTask:
     def put(self, records: list[SinkRecord]) -> None:
         """Take records; RetriableError makes the same records come again after a backoff."""
         raise NotImplementedError
+
+    def put_batch(self, batch: SinkBatch) -> None:
+        """Override it, beside `put`, to take records as lists, which is several times faster.
+
+        It is called in place of `put` for records that need no transforms and have no headers.
+        """
+        self.put(batch.records())
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Which offsets may be committed now; by default all that were put, after `flush`."""

@@ -33,6 +33,8 @@ _BUILT_IN = (
     "penstock.connect.connectors.directories:DirectorySink",
     "penstock.connect.connectors.datagen:Datagen",
     "penstock.connect.connectors.lake:LakeSink",
+    "penstock.connect.connectors.lake:LakeSource",
+    "penstock.connect.connectors.lake:TableSink",
 )
 
 

@@ -6,14 +6,11 @@ import datetime
 import decimal
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as dataset
 import pyarrow.parquet as parquet
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from penstock.connect.api import (
@@ -24,6 +21,7 @@ from penstock.connect.api import (
     TIMESTAMP_SCHEMA,
     RetriableError,
     Schema,
+    SinkBatch,
     SinkRecord,
     array_schema,
     decimal_schema,
@@ -32,59 +30,11 @@ from penstock.connect.api import (
 )
 from penstock.connect.connectors.lake import LakeSink
 from penstock.connect.connectors.lake.sink import LakeSinkTask
+from tests.connect.lake.conftest import Place
 
 ITEM = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA.as_optional()})
 HOUR = 3_600_000
 BEGIN = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-class Place:
-    """Where the files go, seen by an ordinary client."""
-
-    def __init__(self, settings: dict[str, str], filesystem: Any, root: str) -> None:
-        self.settings, self._filesystem, self._root = settings, filesystem, root
-
-    def files(self) -> dict[str, bytes]:
-        found = self._filesystem.get_file_info(
-            fs.FileSelector(self._root, recursive=True, allow_not_found=True)
-        )
-        return {
-            each.path.removeprefix(f"{self._root}/"): self._filesystem.open_input_file(each.path).read()
-            for each in sorted(found, key=lambda info: info.path)
-            if each.type == fs.FileType.File
-        }
-
-    def rows(self, topic: str = "items") -> list[dict[str, Any]]:
-        root = f"{self._root}/topics/{topic}"
-        found = dataset.dataset(root, filesystem=self._filesystem, format="parquet", partitioning="hive")
-        return found.to_table().to_pylist()
-
-
-@pytest.fixture(params=["local", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> Place:
-    if request.param == "local":
-        return Place({"url": str(tmp_path)}, fs.LocalFileSystem(), str(tmp_path))
-    endpoint = request.getfixturevalue("s3_server")
-    bucket = name.lower()[-40:].strip("-")
-    login = {"access_key": "a", "secret_key": "b", "region": "us-east-1"}
-    filesystem = fs.S3FileSystem(
-        endpoint_override=endpoint.partition("://")[2], scheme="http", allow_bucket_creation=True, **login
-    )
-    filesystem.create_dir(bucket)
-    settings = {
-        "url": f"s3://{bucket}/lake", "s3.endpoint": endpoint, "s3.region": "us-east-1",
-        "aws.access.key.id": "a", "aws.secret.access.key": "b",
-    }  # fmt: skip
-    return Place(settings, filesystem, f"{bucket}/lake")
 
 
 def record(
@@ -149,6 +99,43 @@ def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int) -> None:
     assert len(found) > 20 and found.items() <= wanted.items()
     ids = [row["id"] for name, data in found.items() for row in parquet.read_table(_buffer(data)).to_pylist()]
     assert sorted(number for number in ids if number < committed) == list(range(committed))
+
+
+@pytest.mark.promise(
+    "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_batches_of_columns_leave_the_files_of_single_records(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    place = Place({"url": str(tmp_path)}, fs.LocalFileSystem(), str(tmp_path))
+    settings = {"flush_size": "9", "rotate_interval_ms": chance.choice(["0", str(2 * HOUR)])}
+    wide = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA, "more": STRING_SCHEMA.as_optional()})
+    schemas = [ITEM if n < 60 else wide for n in range(150)]
+    everything = [
+        record(2 * n, {"id": n, "name": "a"}, schemas[n], BEGIN + n * 7 * 60_000 * chance.randrange(3))
+        for n in range(150)
+    ]
+    one_by_one = task_of(place, **settings, topics_dir="records")
+    one_by_one.put(everything)
+    in_batches = task_of(place, **settings, topics_dir="batches")
+    at = 0
+    while at < 150:
+        end = min(at + chance.randrange(1, 30), 150, 60 if at < 60 else 150)
+        again = chance.randrange(0, 3) if at > 3 and at != 60 else 0  # some come a second time
+        some = everything[at - again : end]
+        in_batches.put_batch(
+            SinkBatch(
+                "items", 0, [each.offset for each in some], [each.value for each in some], [None] * len(some),
+                [each.timestamp for each in some], some[-1].value_schema,
+            )
+        )  # fmt: skip
+        at = end
+    files = place.files()
+    assert len(files) > 20
+    assert {name.removeprefix("records/"): data for name, data in files.items() if "records/" in name} == {
+        name.removeprefix("batches/"): data for name, data in files.items() if "batches/" in name
+    }
+    assert one_by_one.precommit({("items", 0): 300}) == in_batches.precommit({("items", 0): 300})
 
 
 def _buffer(data: bytes) -> Any:

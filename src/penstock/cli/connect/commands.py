@@ -12,9 +12,11 @@ import click
 from penstock.admin.connect_worker import ConnectWorker
 from penstock.cli.connect.files import read_connector
 from penstock.cli.connect.serve import run_worker, worker_options
+from penstock.cli.connect.tables import FORMATS, VALUES, table_config
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import FILE, json_option
 from penstock.cli.output import emit_json, note, table
+from penstock.cli.schemas.registry_options import RegistryAt, registry_options
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 _USER, _CA = "PENSTOCK_CONNECT_USER", "PENSTOCK_CONNECT_CA"
@@ -97,6 +99,11 @@ def create(
     config = read_connector(path) if path else {}
     config |= key_values(settings, "KEY=VALUE")
     config["name"] = name
+    _create(config, update, url, as_json)
+
+
+def _create(config: dict[str, str], update: bool, url: str, as_json: bool) -> None:
+    name = config["name"]
     if update:
         found = ask(url, "PUT", _path(name, "config"), config)
     else:
@@ -105,6 +112,61 @@ def create(
         emit_json(found)
     else:
         _done(name, "updated" if update else "created", as_json)
+
+
+@connect.command("table")
+@click.argument("topic")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(FORMATS),
+    default="delta",
+    show_default=True,
+    help="The table format.",
+)
+@click.option(
+    "--to", "place", metavar="DIR|URL", required=True, help="A directory or s3://bucket/prefix of the worker."
+)
+@click.option("--name", metavar="NAME", help="The name of the connector. Default: table-TOPIC.")
+@click.option(
+    "--values",
+    type=click.Choice(VALUES),
+    default="registry",
+    show_default=True,
+    help="The encoding of values: that of the registered schema, JSON without a schema, or text.",
+)
+@click.option("--update", is_flag=True, help="Replace the settings of a connector that exists.")
+@registry_options
+@url_option
+@json_option
+def keep_table(
+    topic: str,
+    settings: tuple[str, ...],
+    table_format: str,
+    place: str,
+    name: str | None,
+    values: str,
+    update: bool,
+    registry: RegistryAt,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Keep a Delta or Iceberg table of a topic, exactly once.
+
+    The columns are those of the schema that is registered for TOPIC-value, and follow it when it changes.
+    The table also has kafka_key, kafka_partition, kafka_offset and kafka_timestamp. Records without a value
+    have no row. Further settings are those of the connector TableSink.
+
+    \b
+      penstock connect table orders --format delta --to /data/tables
+      penstock connect table orders --format iceberg --to /data/warehouse
+      penstock connect table events --to s3://bucket/tables --values json s3.region=eu-central-1
+    """
+    config = table_config(topic, table_format, place, values, registry)
+    config |= key_values(settings, "KEY=VALUE")
+    config["name"] = name or f"table-{topic}"
+    _create(config, update, url, as_json)
 
 
 @connect.command("list")

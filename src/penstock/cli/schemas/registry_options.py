@@ -29,6 +29,7 @@ class RegistryAt:
         self, url: str, user: str | None, ca: str | None, cert: str | None, key: str | None, timeout: float
     ) -> None:
         self.url = url
+        self.user = user
         self._rest = (user, ca, cert, key, timeout)
 
     @contextmanager

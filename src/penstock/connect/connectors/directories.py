@@ -11,6 +11,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from penstock.connect.api import (
     SinkConnector,
     SinkRecord,
     SinkTask,
+    SourceBatch,
     SourceConnector,
     SourceRecord,
     SourceTask,
@@ -51,31 +53,25 @@ class DirectorySourceTask(SourceTask):
         self._partition: dict[str, Any] = {}
         self._waiting: list[Path] = []
 
-    def poll(self) -> list[SourceRecord]:
-        records: list[SourceRecord] = []
-        while len(records) < self._batch:
-            row = next(self._rows, None)
-            if row is not None:
-                records.append(
-                    SourceRecord(
-                        self._topic,
-                        row.value,
-                        value_schema=row.schema,
-                        source_partition=self._partition,
-                        source_offset={"position": row.position},
-                    )
+    def poll(self) -> list[SourceRecord] | SourceBatch:
+        """A batch is of one file, whose rows have one schema."""
+        while True:
+            rows = list(islice(self._rows, self._batch))
+            if rows:
+                self._positions[self._partition["file"]] = rows[-1].position
+                return SourceBatch(
+                    self._topic,
+                    [row.value for row in rows],
+                    rows[0].schema,
+                    source_partition=self._partition,
+                    source_offset={"position": rows[-1].position},
                 )
-                self._positions[self._partition["file"]] = row.position
-                continue
-            if records:
-                break  # the next file is another batch: its source partition is another one
             if not self._waiting:
                 self._waiting = self._scan()
             if not self._waiting:
                 time.sleep(_SCAN_SECONDS)
-                break
+                return []
             self._open(self._waiting.pop(0))
-        return records
 
     def _scan(self) -> list[Path]:
         """Files of this task that are new or have changed, the oldest names first."""
@@ -101,7 +97,7 @@ class DirectorySourceTask(SourceTask):
             self._positions[name] = int(found.get("position", 0))
         if not path.exists():
             return
-        self._rows = read(path, self._format, self._positions[name])
+        self._rows = read(path.open("rb"), str(path), self._format, self._positions[name])
 
 
 class DirectorySource(SourceConnector):

@@ -21,9 +21,11 @@ from penstock.connect.api import (
     OffsetsReader,
     Range,
     RetriableError,
+    SinkBatch,
     SinkConnector,
     SinkRecord,
     SinkTask,
+    SourceBatch,
     SourceConnector,
     SourceRecord,
     SourceTask,
@@ -49,28 +51,24 @@ class FileStreamSourceTask(SourceTask):
         self._lines: list[bytes] = []
         self._next = 0
 
-    def poll(self) -> list[SourceRecord]:
+    def poll(self) -> list[SourceRecord] | SourceBatch:
         if self._next >= len(self._lines) and not self._read():
             time.sleep(_WAIT_SECONDS)
             return []
         lines = self._lines[self._next : self._next + self._batch]
         self._next += len(lines)
-        topic, partition, position = self._topic, self._partition, self._position
-        records = []
-        for line in lines:
-            position += len(line) + 1
-            text = line[:-1] if line.endswith(b"\r") else line
-            records.append(
-                SourceRecord(
-                    topic,
-                    text.decode("utf-8", "replace"),
-                    value_schema=STRING_SCHEMA,
-                    source_partition=partition,
-                    source_offset={"position": position},
-                )
-            )
-        self._position = position
-        return records
+        self._position += sum(map(len, lines)) + len(lines)
+        whole = b"\n".join(lines)
+        texts = whole.decode("utf-8", "replace").split("\n")
+        if b"\r" in whole:
+            texts = [text.removesuffix("\r") for text in texts]
+        return SourceBatch(
+            self._topic,
+            texts,
+            STRING_SCHEMA,
+            source_partition=self._partition,
+            source_offset={"position": self._position},
+        )
 
     def _read(self) -> bool:
         """More whole lines; whether there are any."""
@@ -158,6 +156,12 @@ class FileStreamSinkTask(SinkTask):
 
     def put(self, records: list[SinkRecord]) -> None:
         self._out.write("".join([f"{text_of(record.value)}\n" for record in records]))
+
+    def put_batch(self, batch: SinkBatch) -> None:
+        if not {str}.issuperset(map(type, batch.values)):
+            self.put(batch.records())
+            return
+        self._out.write("\n".join([*batch.values, ""]))
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._out.flush()

@@ -6,8 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from penstock.connect.api import (
     BOOLEAN_SCHEMA,
@@ -20,12 +19,14 @@ from penstock.connect.api import (
     INT32_SCHEMA,
     INT64_SCHEMA,
     STRING_SCHEMA,
+    TIME_SCHEMA,
     TIMESTAMP_SCHEMA,
     ConnectError,
     DataError,
     Schema,
     array_schema,
     decimal_schema,
+    map_schema,
     struct_schema,
 )
 from penstock.connect.converters.json import dump
@@ -41,12 +42,15 @@ class Row(NamedTuple):
     """Where the next one begins: a byte of text, a row of Parquet."""
 
 
-def read(path: Path, format: str, position: int) -> Iterator[Row]:
-    """From there on to the last whole line or row; ConnectError for a file that is not of the format."""
-    if format == "parquet":
-        yield from _read_parquet(path, position)
-        return
-    with path.open("rb") as file:
+def read(file: BinaryIO, path: str, format: str, position: int) -> Iterator[Row]:
+    """From there on to the last whole line or row; ConnectError for a file that is not of the format.
+
+    The file is closed at the end.
+    """
+    with file:
+        if format == "parquet":
+            yield from _read_parquet(file, path, position)
+            return
         names: list[str] = []
         if format == "csv":
             header = file.readline()
@@ -77,29 +81,33 @@ def read(path: Path, format: str, position: int) -> Iterator[Row]:
                 yield Row(dict(zip(names, cells, strict=True)), schema, position)
 
 
-def _json(path: Path, position: int, text: str) -> Any:
+def _json(path: str, position: int, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise ConnectError(f"{path} at byte {position}: not JSON: {error}") from error
 
 
-def _read_parquet(path: Path, position: int) -> Iterator[Row]:
+def _read_parquet(source: BinaryIO, path: str, position: int) -> Iterator[Row]:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     try:
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(source)
         schema = _schema_of(file.schema_arrow)
         row = 0
-        for batch in file.iter_batches(2000):
-            if row + batch.num_rows <= position:
-                row += batch.num_rows
+        for group in range(file.num_row_groups):
+            if row + file.metadata.row_group(group).num_rows <= position:
+                row += file.metadata.row_group(group).num_rows
                 continue
-            for value in batch.to_pylist():
-                row += 1
-                if row > position:
-                    yield Row(value, schema, row)
+            for batch in file.iter_batches(2000, row_groups=[group]):
+                if row + batch.num_rows <= position:
+                    row += batch.num_rows
+                    continue
+                for value in batch.to_pylist(maps_as_pydicts="strict"):
+                    row += 1
+                    if row > position:
+                        yield Row(value, schema, row)
     except arrow.ArrowException as error:
         raise ConnectError(f"{path} is not Parquet: {error}") from error
 
@@ -133,6 +141,10 @@ def _type_of(kind: Any) -> Schema:
         return decimal_schema(kind.scale)
     if types.is_list(kind) or types.is_large_list(kind):
         return array_schema(_type_of(kind.value_type).as_optional())
+    if types.is_map(kind):
+        return map_schema(_type_of(kind.key_type), _type_of(kind.item_type).as_optional())
+    if types.is_time32(kind):
+        return TIME_SCHEMA
     if types.is_struct(kind):
         return struct_schema({field.name: _type_of(field.type).as_optional() for field in kind})
     raise ConnectError(f"a column of type {kind} has no type in Connect: leave it out of the file")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from penstock.connect.schemas import Schema
@@ -26,6 +26,20 @@ class Converter:
     def from_bytes(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """DataError for bytes that it cannot read."""
         raise NotImplementedError
+
+    def many_to_bytes(self, topic: str, schema: Schema | None, values: Sequence[Any]) -> list[bytes | None]:
+        """`to_bytes` of each; an error is that of any of them."""
+        return [self.to_bytes(topic, schema, value) for value in values]
+
+    def many_from_bytes(
+        self, topic: str, data: Sequence[bytes | None]
+    ) -> tuple[Schema | None, list[Any]] | None:
+        """`from_bytes` of each, if they have one schema; None if they have several."""
+        pairs = [self.from_bytes(topic, each) for each in data]
+        schema = pairs[0][0]
+        if any(each is not schema and each != schema for each, _ in pairs):
+            return None
+        return schema, [value for _, value in pairs]
 
     def close(self) -> None:
         """Release connections."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.config.types import OneOf
@@ -60,6 +60,15 @@ class JsonConverter(Converter):
         except (TypeError, ValueError) as error:
             raise DataError(f"Converting Connect data to JSON failed: {error}") from error
         return b'{"schema":' + self._schema_text(schema).encode() + b',"payload":' + payload + b"}"
+
+    def many_to_bytes(self, topic: str, schema: Schema | None, values: Sequence[Any]) -> list[bytes | None]:
+        if schema is None or schema.type is not Type.STRING or not {str}.issuperset(map(type, values)):
+            return super().many_to_bytes(topic, schema, values)
+        head, tail = "", ""
+        if self._with_schemas:
+            head, tail = f'{{"schema":{self._schema_text(schema)},"payload":', "}"
+        quote = json.encoder.encode_basestring  # the C function of the encoder that `dump` uses
+        return [f"{head}{quote(value)}{tail}".encode() for value in values]
 
     def from_bytes(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         if data is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from penstock.connect.converters.base import Converter
@@ -18,6 +19,7 @@ from penstock.connect.schemas import (
     INT64_SCHEMA,
     STRING_SCHEMA,
     Schema,
+    Type,
 )
 from penstock.connect.settings import Field
 
@@ -29,6 +31,10 @@ class StringConverter(Converter):
     """Any value as its text; bytes are read as UTF-8."""
 
     fields = (Field("converter.encoding", default="UTF-8", doc="The encoding of the text."),)
+
+    def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
+        super().__init__(config, is_key=is_key)
+        self._utf8 = self.settings["converter.encoding"].lower() in ("utf-8", "utf8")
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if type(value) is str:
@@ -43,6 +49,18 @@ class StringConverter(Converter):
         except UnicodeDecodeError as error:
             raise DataError(f"Failed to deserialize string: {error}") from error
 
+    def many_to_bytes(self, topic: str, schema: Schema | None, values: Sequence[Any]) -> list[bytes | None]:
+        if self._utf8 and schema is not None and schema.type is Type.STRING and None not in values:
+            return [value.encode() for value in values]
+        return super().many_to_bytes(topic, schema, values)
+
+    def many_from_bytes(
+        self, topic: str, data: Sequence[bytes | None]
+    ) -> tuple[Schema | None, list[Any]] | None:
+        if self._utf8 and None not in data:
+            return _OPTIONAL_STRING, [each.decode() for each in data]  # type: ignore[union-attr]
+        return super().many_from_bytes(topic, data)
+
 
 class ByteArrayConverter(Converter):
     """Bytes as they are."""
@@ -56,6 +74,11 @@ class ByteArrayConverter(Converter):
 
     def from_bytes(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         return _OPTIONAL_BYTES, data
+
+    def many_from_bytes(
+        self, topic: str, data: Sequence[bytes | None]
+    ) -> tuple[Schema | None, list[Any]] | None:
+        return _OPTIONAL_BYTES, list(data)
 
 
 class _NumberConverter(Converter):

@@ -17,7 +17,7 @@ from penstock.client.errors import AuthenticationFailed, BadClientSetting, TlsFa
 from penstock.client.partitioning import partition_for_key
 from penstock.client.settings import kafka_names
 from penstock.connect import plugins
-from penstock.connect.api import BatchSourceTask, SourceBatch, SourceConnector, SourceOffset, SourcePartition
+from penstock.connect.api import BatchSourceTask, RawBatch, SourceConnector, SourceOffset, SourcePartition
 from penstock.connect.errors import ConnectError, RetriableError
 from penstock.connect.providers import resolve
 from penstock.connect.runtime.definitions import COMMON, SOURCE
@@ -47,7 +47,7 @@ class BatchRunner:
         self._started = False
         self._exactly_once = spec.worker.exactly_once
         self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
-        self._sent: list[tuple[SourceBatch, SentBatch]] = []
+        self._sent: list[tuple[RawBatch, SentBatch]] = []
         self._bytes = 0
         self._topics: set[str] = set()
         self._offset_partitions: int | None = None
@@ -126,7 +126,7 @@ class BatchRunner:
                 due = now + interval
         self._commit()
 
-    def _write(self, batches: list[SourceBatch]) -> None:
+    def _write(self, batches: list[RawBatch]) -> None:
         topics = {each.topic for each in batches} - self._topics
         if topics:
             self._topics |= topics

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.connect import plugins
-from penstock.connect.api import Header, SinkRecord, SourceRecord
+from penstock.connect.api import Header, SinkBatch, SinkRecord, SourceBatch, SourceRecord
 from penstock.connect.converters import Converter
 from penstock.connect.runtime.clients import WorkerSettings
 from penstock.connect.runtime.tolerance import Origin, Tolerance, as_data_error
@@ -34,6 +34,15 @@ class Encoded(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+class EncodedBatch(NamedTuple):
+    """Records for one topic, as columns."""
+
+    topic: str
+    keys: list[bytes | None] | None
+    values: list[bytes | None]
+    timestamps: Sequence[int | None] | None
+
+
 class Conversion:
     """The converters and transforms of one task."""
 
@@ -57,6 +66,21 @@ class Conversion:
             except Exception as error:  # noqa: BLE001
                 log.debug("converting: %s", error)
         return self._encode_with_errors(record)
+
+    def encode_batch(self, batch: SourceBatch) -> EncodedBatch | None:
+        """None if its records must be encoded one by one: for transforms, or as one cannot be converted."""
+        if self._steps:
+            return None
+        try:
+            keys = None
+            if batch.keys is not None or batch.key_schema is not None:
+                given = batch.keys if batch.keys is not None else [None] * len(batch)
+                keys = self.key.many_to_bytes(batch.topic, batch.key_schema, given)
+            values = self.value.many_to_bytes(batch.topic, batch.value_schema, batch.values)
+        except Exception as error:  # noqa: BLE001 - done again for each record, where errors are handled
+            log.debug("converting a batch: %s", error)
+            return None
+        return EncodedBatch(batch.topic, keys, values, batch.timestamps)
 
     def _encode_with_errors(self, record: SourceRecord) -> Encoded | None:
         stage, executor, origin = "TRANSFORMATION", "", record
@@ -134,6 +158,40 @@ class Conversion:
             self._tolerance.failed(as_data_error(error, stage), stage, executor, origin, raw_value)
             return None
         return record
+
+    def decode_batch(self, messages: Sequence[Message]) -> SinkBatch | None:
+        """Messages of one partition; None if they must be decoded one by one, as in `encode_batch`."""
+        # Lists, not generators: this is the hot path of sinks.
+        headers = [each.headers() for each in messages]
+        if self._steps or any(headers):
+            return None
+        kinds, times = zip(*[each.timestamp() for each in messages], strict=True)
+        kind = kinds[0]
+        if kinds.count(kind) != len(kinds):
+            return None
+        topic, partition = messages[0].topic() or "", messages[0].partition() or 0
+        raw_keys: list[Any] = [each.key() for each in messages]
+        raw_values: list[Any] = [each.value() for each in messages]
+        try:
+            keys = self.key.many_from_bytes(topic, raw_keys)
+            values = self.value.many_from_bytes(topic, raw_values)
+        except Exception as error:  # noqa: BLE001 - done again for each record, where errors are handled
+            log.debug("converting a batch: %s", error)
+            return None
+        if keys is None or values is None:
+            return None
+        offsets: list[Any] = [each.offset() for each in messages]
+        return SinkBatch(
+            topic,
+            partition,
+            offsets,
+            values[1],
+            keys[1],
+            times if kind else [None] * len(messages),
+            values[0],
+            keys[0],
+            "LogAppendTime" if kind == 2 else "CreateTime",
+        )
 
     def _header(self, topic: str, name: str, data: bytes | None) -> Header:
         schema, value = self.header.from_bytes(topic, data)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.connect import plugins
-from penstock.connect.api import SinkConnector, SinkRecord, SinkTask, TopicPartition
+from penstock.connect.api import SinkBatch, SinkConnector, SinkRecord, SinkTask, TopicPartition
 from penstock.connect.errors import ConnectError, RetriableError
 from penstock.connect.providers import resolve
 from penstock.connect.runtime.clients import make_consumer, make_producer
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _DEFAULT_BATCH = 500
+_LARGE_BATCH = 5000
 
 
 class SinkRunner:
@@ -49,7 +52,8 @@ class SinkRunner:
             dead_letters=self._dead_letters,
         )
         self._conversion = Conversion(spec.worker, self._config, self._tolerance)
-        self._messages: dict[tuple[str, int, int], Message] = {}
+        self._messages: list[tuple[TopicPartition, list[Message]]] = []
+        self._in_batches = type(self._task).put_batch is not SinkTask.put_batch
         self._task.report = self._report
         self._assigned: set[TopicPartition] = set()
         self._done: dict[TopicPartition, int] = {}
@@ -65,7 +69,7 @@ class SinkRunner:
         self._batch = int(
             self._config.get("consumer.override.max.poll.records")
             or spec.worker.properties.get("consumer.max.poll.records")
-            or _DEFAULT_BATCH
+            or (_LARGE_BATCH if self._in_batches else _DEFAULT_BATCH)
         )
 
     def _make_dead_letters(self) -> Producer | None:
@@ -120,6 +124,7 @@ class SinkRunner:
             now = time.monotonic()
             if now >= due:
                 self._commit()
+                self._rewind()
                 due = now + interval
 
     def _pause(self, paused: bool) -> bool:
@@ -143,40 +148,58 @@ class SinkRunner:
             messages = [first, *self._consumer.consume(self._batch - 1, 0)]
         if self._spec.paused.is_set() and self._assigned:
             self._consumer.pause(self._consumer.assignment())  # also what was assigned since
-        good = [each for each in messages if self._usable(each)]
-        if not good:
+        runs = by_partition([each for each in messages if not self._failed(each)])
+        runs = [(place, some) for place, some in runs if self._usable(place)]
+        if not runs:
             return
-        self._messages = {(m.topic() or "", m.partition() or 0, m.offset() or 0): m for m in good}
-        records = [record for each in good if (record := self._conversion.decode(each)) is not None]
-        # A task may keep offsets with its data: what it passes over must be durable before.
-        self._flush_dead_letters()
-        self._put(records, backoff)
-        for each in good:
-            place = (each.topic() or "", each.partition() or 0)
+        self._messages = runs
+        if self._in_batches:
+            self._put_batches(runs, backoff)
+        else:
+            self._put_records([each for _, some in runs for each in some], backoff)
+        for place, some in runs:
             if place in self._assigned:
-                self._done[place] = (each.offset() or 0) + 1
+                self._done[place] = (some[-1].offset() or 0) + 1
         self._rewind()
 
-    def _usable(self, message: Message) -> bool:
+    def _failed(self, message: Message) -> bool:
         error = message.error()
         if error is None:
-            topic = message.topic() or ""
-            if topic not in self._topics:
-                self._topics.add(topic)
-                self._spec.channel.send("topics", topics=[topic])
-            return (topic, message.partition() or 0) in self._assigned
+            return False
         if error.fatal():
             raise ConnectError(f"the consumer failed: {error.str()}")
         log.warning("%s-%d: %s", self._spec.connector, self._spec.task, error.str())
-        return False
+        return True
 
-    def _put(self, records: list[SinkRecord], backoff: Backoff) -> None:
-        if not records:
-            return
+    def _usable(self, place: TopicPartition) -> bool:
+        topic = place[0]
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self._spec.channel.send("topics", topics=[topic])
+        return place in self._assigned
+
+    def _put_batches(self, runs: list[tuple[TopicPartition, list[Message]]], backoff: Backoff) -> None:
+        for place, messages in runs:
+            batch = self._conversion.decode_batch(messages)
+            if batch is None:
+                self._put_records(messages, backoff)
+            elif place in self._assigned:
+                self._put(batch, backoff)
+
+    def _put_records(self, messages: list[Message], backoff: Backoff) -> None:
+        records = [record for each in messages if (record := self._conversion.decode(each)) is not None]
+        # A task may keep offsets with its data: what it passes over must be durable before.
+        self._flush_dead_letters()
+        self._put(records, backoff)
+
+    def _put(self, records: list[SinkRecord] | SinkBatch, backoff: Backoff) -> None:
         waiting = False
-        while True:
+        while records:
             try:
-                self._task.put(records)
+                if isinstance(records, SinkBatch):
+                    self._task.put_batch(records)
+                else:
+                    self._task.put(records)
                 break
             except RetriableError as error:
                 if not waiting:
@@ -185,13 +208,16 @@ class SinkRunner:
                 self._wait(backoff.pause(error))
                 if self._spec.stopping.is_set():
                     raise _Stopped from None
-                records = [r for r in records if (r.original_topic, r.original_partition) in self._assigned]
-                if not records:
-                    break
+                records = self._still_assigned(records)
         if waiting:
             backoff.succeeded()
             if not self._spec.paused.is_set():
                 self._consumer.resume(self._consumer.assignment())
+
+    def _still_assigned(self, records: list[SinkRecord] | SinkBatch) -> list[SinkRecord] | SinkBatch:
+        if isinstance(records, SinkBatch):
+            return records if (records.topic, records.partition) in self._assigned else []
+        return [each for each in records if (each.original_topic, each.original_partition) in self._assigned]
 
     def _wait(self, seconds: float) -> None:
         """Stay a member of the group meanwhile; what comes in despite the pause is held."""
@@ -203,8 +229,10 @@ class SinkRunner:
 
     def _report(self, record: SinkRecord, error: Exception) -> None:
         """For a task that finds one bad record in a batch."""
-        message = self._messages.get(
-            (record.original_topic, record.original_partition, record.original_offset)
+        place, offset = (record.original_topic, record.original_partition), record.original_offset
+        message = next(
+            (each for at, some in self._messages if at == place for each in some if each.offset() == offset),
+            None,
         )
         origin: Any = None
         if message is not None:
@@ -317,6 +345,15 @@ class SinkRunner:
 
 class _Stopped(Exception):
     """The task was asked to stop while it waited to put a batch again."""
+
+
+def by_partition(messages: list[Message]) -> list[tuple[TopicPartition, list[Message]]]:
+    """Neighbours of one partition together, in their order."""
+    places = [(each.topic() or "", each.partition() or 0) for each in messages]
+    if places and places.count(places[0]) == len(places):
+        return [(places[0], messages)]  # the usual: the client takes one partition after the other
+    pairs = groupby(zip(places, messages, strict=True), key=itemgetter(0))
+    return [(place, [message for _, message in some]) for place, some in pairs]
 
 
 def group_of(connector: str) -> str:

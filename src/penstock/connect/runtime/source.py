@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
-from penstock.connect.api import SourceConnector, SourceOffset, SourcePartition, SourceRecord, SourceTask
+from penstock.connect.api import (
+    SourceBatch,
+    SourceConnector,
+    SourceOffset,
+    SourcePartition,
+    SourceRecord,
+    SourceTask,
+)
 from penstock.connect.errors import ConnectError, RetriableError
 from penstock.connect.providers import resolve
 from penstock.connect.runtime.clients import WorkerSettings, make_producer
-from penstock.connect.runtime.conversion import Conversion, Encoded
+from penstock.connect.runtime.conversion import Conversion, Encoded, EncodedBatch
 from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.task import Backoff, TaskSpec
@@ -101,7 +109,7 @@ class SourceRunner:
             backoff.succeeded()
             if records:
                 if self._acknowledges:
-                    self._unacknowledged += records
+                    self._unacknowledged += records.records() if isinstance(records, SourceBatch) else records
                 self._send(records)
                 self._producer.poll(0)
                 self._check()
@@ -115,7 +123,18 @@ class SourceRunner:
 
     # Producing
 
-    def _send(self, records: list[SourceRecord]) -> None:
+    def _send(self, polled: list[SourceRecord] | SourceBatch) -> None:
+        if not isinstance(polled, SourceBatch):
+            self._send_records(polled)
+            return
+        encoded = self._conversion.encode_batch(polled)
+        if encoded is None:
+            self._send_records(polled.records())
+            return
+        self._produce_batch(encoded)
+        self._note(polled)
+
+    def _send_records(self, records: list[SourceRecord]) -> None:
         encode, produce = self._conversion.encode, self._produce
         partition: Any = None
         last: SourceRecord | None = None
@@ -132,19 +151,39 @@ class SourceRunner:
         if last is not None:
             self._note(last)
 
-    def _note(self, record: SourceRecord) -> None:
+    def _note(self, record: SourceRecord | SourceBatch) -> None:
         if record.source_partition:
             key = key_text(self._spec.connector, record.source_partition)
             self._pending[key] = (record.source_partition, record.source_offset)
 
-    def _produce(self, record: Encoded) -> None:
+    def _produce_batch(self, batch: EncodedBatch) -> None:
         from confluent_kafka import KafkaException
 
-        if record.topic not in self._topics:
-            self._new_topic(record.topic)
+        topic, produce = batch.topic, self._producer.produce
+        self._prepare(topic)
+        if batch.keys is None and batch.timestamps is None:
+            for value in batch.values:
+                try:
+                    produce(topic, value)
+                except (BufferError, KafkaException):
+                    self._produce(Encoded(topic, None, value, None, None, []))
+            return
+        keys: Iterable[bytes | None] = repeat(None) if batch.keys is None else batch.keys
+        times: Iterable[int | None] = repeat(None) if batch.timestamps is None else batch.timestamps
+        for key, value, time_ms in zip(keys, batch.values, times):
+            self._produce(Encoded(topic, key, value, None, time_ms, []))
+
+    def _prepare(self, topic: str) -> None:
+        if topic not in self._topics:
+            self._new_topic(topic)
         if self._exactly_once and not self._in_transaction:
             _kafka(self._producer.begin_transaction, "beginning a transaction")
             self._in_transaction = True
+
+    def _produce(self, record: Encoded) -> None:
+        from confluent_kafka import KafkaException
+
+        self._prepare(record.topic)
         more: dict[str, Any] = {}
         if record.partition is not None:
             more["partition"] = record.partition

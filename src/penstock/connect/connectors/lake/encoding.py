@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.connect.api import DataError, Schema, SinkRecord, Type
+from penstock.connect.api import DataError, Schema, Type
 from penstock.connect.converters.json import dump
 from penstock.connect.schemas import DATE, DECIMAL, TIME, TIMESTAMP
 
 EXTENSIONS = {"parquet": "parquet", "json": "json"}
 
 
-def encode(records: Sequence[SinkRecord], format: str, compression: str) -> Any:
+def encode(values: Sequence[Any], schema: Schema | None, format: str, compression: str) -> Any:
     """A buffer. DataError for values that do not form a table."""
-    if format == "json":
-        import pyarrow as arrow
-
-        return arrow.py_buffer(b"".join([dump(record.value) + b"\n" for record in records]))
-    return _parquet(records, compression)
-
-
-def _parquet(records: Sequence[SinkRecord], compression: str) -> Any:
     import pyarrow as arrow
+
+    if format == "json":
+        return arrow.py_buffer(b"".join([dump(value) + b"\n" for value in values]))
     import pyarrow.parquet as parquet
 
-    schema = records[0].value_schema
-    values = [record.value for record in records]
+    out = arrow.BufferOutputStream()
+    parquet.write_table(table_of(values, schema), out, compression=compression)
+    return out.getvalue()
+
+
+def table_of(values: Sequence[Any], schema: Schema | None) -> Any:
+    """An Arrow table: a column for each field of a struct, else one that is called `value`."""
+    import pyarrow as arrow
+
     try:
         if schema is not None and schema.type is Type.STRUCT:
             columns = [
@@ -35,18 +37,14 @@ def _parquet(records: Sequence[SinkRecord], compression: str) -> Any:
                 )
                 for each in schema.fields
             ]
-            table = arrow.Table.from_arrays(columns, [each.name for each in schema.fields])
-        elif schema is not None:
-            table = arrow.table({"value": arrow.array(values, arrow_type(schema))})
-        elif all(isinstance(value, dict) for value in values):
-            table = arrow.Table.from_pylist(values)
-        else:
-            table = arrow.table({"value": values})
-        out = arrow.BufferOutputStream()
-        parquet.write_table(table, out, compression=compression)
+            return arrow.Table.from_arrays(columns, [each.name for each in schema.fields])
+        if schema is not None:
+            return arrow.table({"value": arrow.array(values, arrow_type(schema))})
+        if all(isinstance(value, dict) for value in values):
+            return arrow.Table.from_pylist(list(values))
+        return arrow.table({"value": values})
     except (arrow.ArrowException, TypeError, AttributeError) as error:
         raise DataError(f"the values do not form a table: {error}") from error
-    return out.getvalue()
 
 
 def _cell(value: Any, name: str, schema: Schema) -> Any:

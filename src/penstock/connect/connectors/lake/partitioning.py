@@ -44,6 +44,11 @@ _LETTERS = {"YYYY": "%Y", "yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
+def is_by_partition(settings: Mapping[str, Any]) -> bool:
+    """Whether all records of a topic's partition have one directory and the time that Kafka has for them."""
+    return (settings["partitioner"], settings["timestamp.extractor"]) == ("default", "Record")
+
+
 def directory_of(settings: Mapping[str, Any]) -> Callable[[SinkRecord], str]:
     """What gives a record's directory, below that of its topic."""
     match settings["partitioner"]:
@@ -52,7 +57,11 @@ def directory_of(settings: Mapping[str, Any]) -> Callable[[SinkRecord], str]:
         case "field":
             names = tuple(settings["partition.field.name"])
             return lambda record: "/".join(f"{name}={_text(_field(record, name))}" for name in names)
-    return lambda record: f"partition={record.original_partition}"
+    return lambda record: directory_of_partition(record.original_partition)
+
+
+def directory_of_partition(partition: int) -> str:
+    return f"partition={partition}"
 
 
 def _by_time(settings: Mapping[str, Any]) -> Callable[[SinkRecord], str]:

@@ -8,6 +8,7 @@ replaced by the same.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from penstock.connect.api import (
     OneOf,
     Range,
     Schema,
+    SinkBatch,
     SinkConnector,
     SinkRecord,
     SinkTask,
@@ -28,7 +30,14 @@ from penstock.connect.api import (
     parse,
 )
 from penstock.connect.connectors.lake.encoding import EXTENSIONS, encode
-from penstock.connect.connectors.lake.partitioning import PARTITIONING, directory_of, strftime_of, time_of
+from penstock.connect.connectors.lake.partitioning import (
+    PARTITIONING,
+    directory_of,
+    directory_of_partition,
+    is_by_partition,
+    strftime_of,
+    time_of,
+)
 from penstock.connect.connectors.lake.stores import STORE, Store
 
 _FIELDS = (
@@ -60,7 +69,22 @@ class _Generation:
         self.start, self.time, self.schema = start, time, schema
         self.next = start
         self.full = False
-        self.files: dict[str, list[SinkRecord]] = {}
+        self.files: dict[str, _File] = {}
+
+    def file(self, directory: str, offset: int) -> _File:
+        """That of a directory; a new one begins with this offset."""
+        found = self.files.get(directory)
+        if found is None:
+            found = self.files[directory] = _File(offset)
+        return found
+
+
+class _File:
+    """What a file is going to hold, and the offset of the first record, which is in its name."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.values: list[Any] = []
 
 
 class LakeSinkTask(SinkTask):
@@ -68,38 +92,92 @@ class LakeSinkTask(SinkTask):
         self._settings = parse(_FIELDS, config)
         self._store = Store(self._settings)
         self._directory = directory_of(self._settings)
+        self._in_one_directory = is_by_partition(self._settings)
         self._size: int = self._settings["flush.size"]
         self._interval: int = self._settings["rotate.interval.ms"]
         self._open: dict[TopicPartition, _Generation] = {}
         self._done: dict[TopicPartition, int] = {}
 
     def put(self, records: list[SinkRecord]) -> None:
-        for place, full in list(self._open.items()):
-            if full.full:  # its files could not be written before
-                self._write(place, full)
+        self._write_full()
         for record in records:
             place = (record.original_topic, record.original_partition)
             generation = self._open.get(place)
-            if generation is not None and record.original_offset < generation.next:
+            if record.original_offset < self._next(place):
                 continue  # put again after a file of another partition could not be written
-            if record.original_offset < self._done.get(place, 0):
-                continue
             try:
                 directory, time = self._place(record)
             except DataError as error:
                 self.report(record, error)
                 continue
-            if generation is not None and self._ends(generation, record, time):
+            if generation is not None and self._ends(generation, record.value_schema, time):
                 self._write(place, generation)
                 generation = None
             if generation is None:
                 generation = _Generation(record.original_offset, time, record.value_schema)
                 self._open[place] = generation
-            file = generation.files.setdefault(directory, [])
-            file.append(record)
+            file = generation.file(directory, record.original_offset)
+            file.values.append(record.value)
             generation.next = record.original_offset + 1
-            if len(file) >= self._size:
+            if len(file.values) >= self._size:
                 generation.full = True
+                self._write(place, generation)
+
+    def put_batch(self, batch: SinkBatch) -> None:
+        """As `put` for each record; whole stretches of them where all go to one file."""
+        if not self._in_one_directory or not self._all_have_rows(batch):
+            self.put(batch.records())
+            return
+        self._write_full()
+        place = (batch.topic, batch.partition)
+        directory = directory_of_partition(batch.partition)
+        at = bisect_left(batch.offsets, self._next(place))
+        while at < len(batch):
+            generation = self._open.get(place)
+            time = (batch.timestamps[at] or 0) if self._interval else 0
+            if generation is not None and self._ends(generation, batch.value_schema, time):
+                self._write(place, generation)
+                generation = None
+            if generation is None:
+                generation = _Generation(batch.offsets[at], time, batch.value_schema)
+                self._open[place] = generation
+            file = generation.file(directory, batch.offsets[at])
+            end = self._end(batch, at, generation, self._size - len(file.values))
+            file.values += batch.values[at:end]
+            generation.next = batch.offsets[end - 1] + 1
+            at = end
+            if len(file.values) >= self._size:
+                generation.full = True
+                self._write(place, generation)
+
+    def _all_have_rows(self, batch: SinkBatch) -> bool:
+        """Whether none is to be reported, by what `_place` demands."""
+        if None in batch.values or (self._interval and None in batch.timestamps):
+            return False
+        schema = batch.value_schema
+        if self._settings["format"] != "parquet" or schema is None or not schema.fields:
+            return True
+        return all(isinstance(value, dict) for value in batch.values)
+
+    def _end(self, batch: SinkBatch, at: int, generation: _Generation, room: int) -> int:
+        """The first record after `at` that is not of the same file."""
+        end = min(len(batch), at + room)
+        if not self._interval:
+            return end
+        times: Sequence[Any] = batch.timestamps[at:end]
+        late = generation.time + self._interval
+        if max(times) < late:
+            return end
+        return at + next(index for index, time in enumerate(times) if time >= late)
+
+    def _next(self, place: TopicPartition) -> int:
+        """The offset after the last record that was taken."""
+        generation = self._open.get(place)
+        return self._done.get(place, 0) if generation is None else generation.next
+
+    def _write_full(self) -> None:
+        for place, generation in list(self._open.items()):
+            if generation.full:  # its files could not be written before
                 self._write(place, generation)
 
     def _place(self, record: SinkRecord) -> tuple[str, int]:
@@ -111,18 +189,20 @@ class LakeSinkTask(SinkTask):
                 raise DataError(f"the value must be a struct, not {type(record.value).__name__}")
         return self._directory(record), time_of(record, self._settings) if self._interval else 0
 
-    def _ends(self, generation: _Generation, record: SinkRecord, time: int) -> bool:
+    def _ends(self, generation: _Generation, schema: Schema | None, time: int) -> bool:
         if self._interval and time - generation.time >= self._interval:
             return True
-        return record.value_schema is not generation.schema and record.value_schema != generation.schema
+        return schema is not generation.schema and schema != generation.schema
 
     def _write(self, place: TopicPartition, generation: _Generation) -> None:
         topic = quote(place[0], safe="")
         extension = EXTENSIONS[self._settings["format"]]
-        for directory, records in sorted(generation.files.items()):
-            name = f"{topic}+{place[1]}+{records[0].original_offset:010d}.{extension}"
+        for directory, file in sorted(generation.files.items()):
+            name = f"{topic}+{place[1]}+{file.offset:010d}.{extension}"
             parts = (self._settings["topics.dir"].strip("/"), topic, directory, name)
-            data = encode(records, self._settings["format"], self._settings["compression"])
+            data = encode(
+                file.values, generation.schema, self._settings["format"], self._settings["compression"]
+            )
             self._store.write("/".join(filter(None, parts)), data)
         self._open.pop(place, None)
         self._done[place] = generation.next

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 from penstock.connect.api import ConfigType, ConnectError, Field, Importance, RetriableError
 
@@ -55,6 +56,11 @@ class Store:
             self._local = True
             self.filesystem = fs.LocalFileSystem()
 
+    @property
+    def uri(self) -> str:
+        """The place as other libraries take it: an absolute path, or s3://bucket/prefix."""
+        return self._root if self._local else f"s3://{self._root}"
+
     def write(self, name: str, data: Any) -> None:
         """The whole file or nothing, in place of one of the same name. `data` is anything with a buffer."""
         path = f"{self._root}/{name}"
@@ -75,10 +81,46 @@ class Store:
         except OSError as error:
             raise RetriableError(f"{self.url}/{name} cannot be written: {error}") from error
 
-    def check(self) -> None:
-        """OSError if the place cannot be reached."""
+    def files(self) -> list[tuple[str, int]]:
+        """The names below the place, in order, with their sizes; none with . or _ first, as Spark."""
         from pyarrow import fs
 
+        try:
+            found = self.filesystem.get_file_info(
+                fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+            )
+        except OSError as error:
+            raise RetriableError(f"{self.url} cannot be listed: {error}") from error
+        names = [
+            (each.path.removeprefix(self._root).lstrip("/"), int(each.size))
+            for each in found
+            if each.type == fs.FileType.File
+        ]
+        return sorted(
+            (name, size)
+            for name, size in names
+            if not any(part.startswith((".", "_")) for part in name.split("/"))
+        )
+
+    def open(self, name: str) -> BinaryIO:
+        """A file, for reading."""
+        try:
+            return io.BufferedReader(self.filesystem.open_input_file(f"{self._root}/{name}"), 1 << 20)
+        except OSError as error:
+            raise RetriableError(f"{self.url}/{name} cannot be read: {error}") from error
+
+    def check(self, *, writes: bool = True) -> None:
+        """OSError if the place cannot be reached, or a Delta table is there whose files do not all count."""
+        from pyarrow import fs
+
+        if not writes:
+            log = self.filesystem.get_file_info(f"{self._root}/_delta_log").type
+            if log != fs.FileType.NotFound:
+                raise FileExistsError("it is a Delta table, of which not all files count: read it with Spark")
+        if self._local and not writes:
+            if not os.path.isdir(self._root):
+                raise NotADirectoryError(f"{self._root} is not a directory")
+            return
         if self._local:
             os.makedirs(self._root, exist_ok=True)
             if not os.access(self._root, os.W_OK):

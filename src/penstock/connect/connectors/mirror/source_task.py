@@ -12,8 +12,8 @@ from penstock.connect.api import (
     BatchSourceTask,
     ConnectError,
     OffsetsReader,
+    RawBatch,
     RetriableError,
-    SourceBatch,
     parse,
 )
 from penstock.connect.connectors.mirror.batches import batches_to_copy
@@ -58,7 +58,7 @@ class MirrorSourceTask(BatchSourceTask):
         """As MirrorMaker 2 keeps it."""
         return {"cluster": self._alias, "partition": place[1], "topic": place[0]}
 
-    def poll_batches(self) -> list[SourceBatch]:
+    def poll_batches(self) -> list[RawBatch]:
         try:
             if self._reader is None:
                 self._reader = self._open()
@@ -87,7 +87,7 @@ class MirrorSourceTask(BatchSourceTask):
         positions = {place: position or 0 for place, position in self._positions.items()}
         return PartitionReader(self._cluster, positions, max_wait_ms=self._wait_ms)
 
-    def _batches(self, place: TopicPartition, fetched: FetchedBytes) -> list[SourceBatch]:
+    def _batches(self, place: TopicPartition, fetched: FetchedBytes) -> list[RawBatch]:
         assert self._reader is not None
         position = self._reader.positions[place]
         if fetched.error is not None:
@@ -101,7 +101,7 @@ class MirrorSourceTask(BatchSourceTask):
         topic, partition = place
         remote, source = self._policy.remote_topic(topic), self._source_partition(place)
         return [
-            SourceBatch(remote, partition, data, offsets, source, {"offset": offsets[-1]})
+            RawBatch(remote, partition, data, offsets, source, {"offset": offsets[-1]})
             for data, offsets in copied
         ]
 
@@ -113,7 +113,7 @@ class MirrorSourceTask(BatchSourceTask):
         )
         return start
 
-    def written(self, batches: Sequence[tuple[SourceBatch, int]]) -> None:
+    def written(self, batches: Sequence[tuple[RawBatch, int]]) -> None:
         if self._syncs is None:
             return
         for batch, base_offset in batches:

@@ -1,0 +1,69 @@
+"""Single records of sources and sinks, as tasks and transforms see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.connect.schemas import Schema
+
+SourcePartition = Mapping[str, Any]
+"""Where a record came from, such as a file or a table: JSON. Offsets are kept for each."""
+SourceOffset = Mapping[str, Any]
+"""How far a source partition was read: JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    key: str
+    value: Any
+    schema: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A record on its way to a topic, and where in the source it came from.
+
+    `partition` None leaves the choice to the producer; `timestamp` is in milliseconds. Without a schema a
+    value is whatever the converter takes: JSON-like for JSON, str, bytes.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
+    partition: int | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: int | None = None
+    source_partition: SourcePartition = field(default_factory=dict)
+    source_offset: SourceOffset = field(default_factory=dict)
+
+    def changed(self, **changes: Any) -> SourceRecord:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """A record of a topic, converted and transformed.
+
+    `original_*` is where it was read, whatever transforms made of its topic: offsets are kept by that.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    value: Any = None
+    key: Any = None
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: int | None = None
+    timestamp_type: str = "CreateTime"
+    original_topic: str = ""
+    original_partition: int = -1
+    original_offset: int = -1
+
+    def changed(self, **changes: Any) -> SinkRecord:
+        return replace(self, **changes)
