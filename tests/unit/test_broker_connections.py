@@ -169,8 +169,8 @@ def test_a_handler_that_fails_is_answered_and_the_connection_lives(
     async def main() -> None:
         async with running(tmp_path) as (broker, connect):
             routes = broker._dispatcher._routes
-            api = routes[ApiKey.LIST_OFFSETS][5].api
-            routes[ApiKey.LIST_OFFSETS][5] = Route(replace(api, handle=fails), False)
+            known = routes[ApiKey.LIST_OFFSETS][5]
+            routes[ApiKey.LIST_OFFSETS][5] = Route(replace(known.api, handle=fails), False, known.times)
             client = await connect()
             partition = Message(partition_index=3, timestamp=-1, current_leader_epoch=-1)
             topics = [Message(name="t", partitions=[partition])]

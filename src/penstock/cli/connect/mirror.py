@@ -90,9 +90,9 @@ def mirror(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Replicate topics, settings, ACLs and group offsets between Kafka clusters, as MirrorMaker 2 does.
+    """Replicate topics and group offsets between Kafka clusters.
 
-    It runs until Ctrl-C or SIGTERM. Records are replicated exactly once; after a stop or a crash it continues
+    Topics with their settings and ACLs are replicated as by MirrorMaker 2. It runs until Ctrl-C or SIGTERM. Records are replicated exactly once; after a stop or a crash it continues
     where it was. Each direction is a Connect worker on its target cluster with MirrorSourceConnector,
     MirrorCheckpointConnector and MirrorHeartbeatConnector. Start it on several machines, with --host, and
     they share the work.
