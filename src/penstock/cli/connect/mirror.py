@@ -92,10 +92,10 @@ def mirror(
 ) -> None:
     """Replicate topics and group offsets between Kafka clusters.
 
-    Topics with their settings and ACLs are replicated as by MirrorMaker 2. It runs until Ctrl-C or SIGTERM. Records are replicated exactly once; after a stop or a crash it continues
-    where it was. Each direction is a Connect worker on its target cluster with MirrorSourceConnector,
-    MirrorCheckpointConnector and MirrorHeartbeatConnector. Start it on several machines, with --host, and
-    they share the work.
+    Topics are replicated with their settings and ACLs, as by MirrorMaker 2. It runs until Ctrl-C or SIGTERM.
+    Records are replicated exactly once; after a stop or a crash it continues where it was. Each direction is
+    a Connect worker on its target cluster with MirrorSourceConnector, MirrorCheckpointConnector and
+    MirrorHeartbeatConnector. Start it on several machines, with --host, and they share the work.
 
     \b
       penstock mirror --source east-1:9092 --target west-1:9092 --source-alias east --topics 'orders, pay.*'
