@@ -19,8 +19,8 @@ def start(tmp_path):
 
     def start(*arguments, **environment):
         if arguments[0] == "up":
-            # tests/registry/test_up.py and tests/connect/test_up.py have them
-            arguments += ("--no-registry", "--no-connect")
+            # tests/registry/test_up.py, tests/connect/test_up.py and tests/console have them
+            arguments += ("--no-registry", "--no-connect", "--no-console")
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", *arguments],
             stdout=subprocess.PIPE,

@@ -205,9 +205,8 @@ API_VERSIONS = b"\0\x12\0\0" + struct.pack(">ih", 7, -1)
 )
 def test_no_port_answers_a_stranger(up: SecureUp) -> None:
     (broker,) = up.ready["brokers"]
-    registry = httpx.URL(up.ready["registry"])
-    connect = httpx.URL(up.ready["connect"])
-    served = {("127.0.0.1", port) for port in (broker["port"], registry.port, connect.port)}
+    urls = [up.ready["registry"], up.ready["connect"], up.ready["console"], broker["metrics"]]
+    served = {("127.0.0.1", port) for port in (broker["port"], *(httpx.URL(url).port for url in urls))}
     assert up.ports() == served
     for port in served:
         for request in (
@@ -219,6 +218,13 @@ def test_no_port_answers_a_stranger(up: SecureUp) -> None:
             assert answer(port, request)[:1] in (b"", b"\x15")
     # With TLS and without a login the broker lists its requests, as Kafka does, and hangs up on all others.
     assert answer(("127.0.0.1", broker["port"]), _framed(METADATA), up.tls()) == b""
+    root = broker["metrics"].removesuffix("/metrics")
+    user = up.client["sasl.username"], up.client["sasl.password"]
+    with httpx.Client(verify=up.tls(), trust_env=False) as http:
+        for path in ("/metrics", "/health", "/ready", "/admin/loggers"):
+            assert http.get(root + path).status_code == 401
+            assert http.get(root + path, auth=("admin", "wrong")).status_code == 401
+        assert http.get(broker["metrics"], auth=user).status_code == 200
 
 
 def _framed(request: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.connect.conftest import Topics, Worker, Workers, until
+from tests.connect.conftest import WAIT_SECONDS, Topics, Worker, Workers, until
 from tests.connect.messaging.helpers import TEXT, killed_twice, shows_error
 from tests.connect.messaging.servers import PASSWORD, USER, Server
 from tests.connect.messaging.web import Request, WebServer
@@ -228,6 +229,8 @@ def test_a_server_that_goes_away_is_shown_and_picked_up_again(
     kind: str, request: pytest.FixtureRequest, worker: Worker, topics: Topics, name: str
 ) -> None:
     server: Any
+    subscribed = threading.Event()
+    found: set[bytes] = set()
     if kind == "redis":
         server = request.getfixturevalue("redis_server")
         config = redis_config(server, **{"connector.class": "RedisSink", "redis.command": "RPUSH"})
@@ -241,10 +244,10 @@ def test_a_server_that_goes_away_is_shown_and_picked_up_again(
     elif kind == "mqtt":
         server = request.getfixturevalue("mosquitto")
         config = mqtt_config(server, **{"connector.class": "MqttSink", "mqtt.topic": name})
-        found: set[bytes] = set()
         reader = mqtt_client(server)
         request.addfinalizer(reader.loop_stop)
         reader.on_connect = lambda c, *_: c.subscribe(name, 1)
+        reader.on_subscribe = lambda *_: subscribed.set()
         reader.on_message = lambda _, __, message: found.add(message.payload)
         reader.subscribe(name, 1)
 
@@ -264,12 +267,20 @@ def test_a_server_that_goes_away_is_shown_and_picked_up_again(
         server.stop()
     else:
         server.stop(signal.SIGKILL)
+    subscribed.clear()
     try:
         topics.write(name, *((f"k{n}", f"v{n}") for n in range(10, 20)))
         shows_error(worker, name)
     finally:
         server.start()
-    until(lambda: count() == 20, "the records after", lambda: f"{count()} {worker.status(name)}")
+    if kind == "mqtt":
+        # What the sink sends before the reader has subscribed again, the server sends to nobody.
+        assert subscribed.wait(WAIT_SECONDS)
+        topics.write(name, *((f"k{n}", f"v{n}") for n in range(20, 30)))
+        last = {f"v{n}".encode() for n in range(20, 30)}
+        until(lambda: last <= found, "the records after", lambda: f"{found} {worker.status(name)}")
+    else:
+        until(lambda: count() == 20, "the records after", lambda: f"{count()} {worker.status(name)}")
     until(lambda: not worker.status(name)["tasks"][0].get("trace"), "the status shows the error no more")
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
@@ -313,8 +324,10 @@ def test_a_slow_server_presses_back(web: WebServer, worker: Worker, topics: Topi
         return lambda: len(web.requests) >= request_count
 
     until(tried(4), "several attempts", lambda: str(worker.status(name)))
-    (pid,) = task_processes(worker.process.pid, name)
-    assert resident(pid) < 250_000_000, resident(pid)
+    # The task, and the process that answers questions about plugins.
+    processes = task_processes(worker.process.pid, name)
+    largest = max(map(resident, processes))
+    assert largest < 250_000_000, largest
     keys: set[str] = {each.headers["idempotency-key"] for each in web.requests}
     assert keys == {f"{name}-0-0"}, "one record is tried, and the others wait"
     web.requests.clear()
@@ -324,7 +337,8 @@ def test_a_slow_server_presses_back(web: WebServer, worker: Worker, topics: Topi
         return {each.headers["idempotency-key"] for each in requests}
 
     until(lambda: len(keys_of(web.requests)) >= 300, "it goes on", lambda: str(worker.status(name)))
-    assert resident(pid) < 250_000_000, resident(pid)
+    largest = max(map(resident, processes))
+    assert largest < 250_000_000, largest
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 
