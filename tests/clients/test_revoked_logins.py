@@ -241,7 +241,7 @@ def logged_in(site: Site, name: str, user: str, mechanism: str) -> Producing:
 
 @pytest.mark.promise(
     "protocol",
-    "A client whose user is taken away, or whose token ends, is out when its login ends, with every "
+    "A client whose user is deleted, or whose token expires, is disconnected when its login ends, with every "
     "mechanism; until then logins are renewed without an error",
 )
 @pytest.mark.parametrize("mechanism", MECHANISMS)
