@@ -24,7 +24,7 @@ class Histogram:
 
 
 class RequestTimes:
-    """Of one API. An answer that is there at once took as long as the loop worked on it. For the others, the
+    """Of one API. An immediate answer took as long as the loop worked on it. For the others, the
     time until there was an answer (`waited`) is counted apart from the work before the wait (`begun`)."""
 
     __slots__ = ("_begun", "_begun_s", "_waited", "_waited_s", "buckets", "seconds")

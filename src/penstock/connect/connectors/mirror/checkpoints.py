@@ -50,7 +50,7 @@ class TopicFollower:
         self._reader: PartitionReader | None = None
 
     def read(self, take: Callable[[bytes, bytes | None], None]) -> None:
-        """Give each record that is there now, as key and value; one that is none of ours is left out."""
+        """Each record of now, as key and value, without records of other formats."""
         place = self._place
         end = self._cluster.list_offsets({place: LATEST}, READ_UNCOMMITTED)[place] or 0
         if self._reader is None:

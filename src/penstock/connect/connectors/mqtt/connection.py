@@ -66,7 +66,7 @@ _DEFINITE = {
 class Connection:
     """`client` is paho's. Its callbacks run in its own thread; `on_connect` is called after each connect.
 
-    The client connects again by itself. `wait` says whether it is connected, and why not.
+    The client reconnects automatically. `wait` says whether it is connected, and why not.
     """
 
     def __init__(
