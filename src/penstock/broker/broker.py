@@ -11,8 +11,9 @@ import os
 import random
 import resource
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.broker.audit.audit import RETRY_MS, Audit
@@ -45,14 +46,14 @@ from penstock.config.access import overrides, principals
 from penstock.config.listeners import Listener
 from penstock.controller import Controller, TopicSpec
 from penstock.credentials.scram import ScramCredential
-from penstock.errors import TopicAlreadyExists
+from penstock.errors import KafkaStorageError, TopicAlreadyExists
 from penstock.fs import REAL_FS, Fs
 from penstock.groups.shard import GroupShard
 from penstock.log.manager import LogManager
 from penstock.metadata import layout
 from penstock.metadata.image import BrokerInfo, ClusterImage
 from penstock.metadata.local import LocalStore
-from penstock.metadata.store import Create
+from penstock.metadata.store import Create, StoreUnavailable
 from penstock.replication.delayed import DelayedOperations, Key
 from penstock.replication.partition import Partition
 from penstock.wire.produce import NodeEndpoint
@@ -69,6 +70,7 @@ T = TypeVar("T")
 METADATA_FILE = "metadata.sqlite"
 _INTERNAL_REPLICAS = 3
 _CERTIFICATES_CHECK_MS = 2_000
+_STORE_RETRY_SECONDS = 0.5
 # Descriptors that are kept for segment files when the process cannot have as many as it likes.
 _FILES_SHARE = 4
 
@@ -112,6 +114,8 @@ class Broker:
             )
         self.tokens = DelegationTokens(self)
         self.audit: Audit | None = Audit(self, config.audit_events) if config.audit_enable else None
+        self.stopping = asyncio.Event()
+        """Set when the process is told to end: a start that waits for ZooKeeper waits no longer."""
 
     # -- start and stop
 
@@ -152,7 +156,7 @@ class Broker:
             await self.membership.open()
         else:
             await self._keep_cluster_id()
-        image = await self.controller.load()
+        image = await self._once_stored(self.controller.load)
         await self.in_thread(claim, self._directories, self.id, image.cluster_id, self.fs)
         await self._secure()
         await self.with_logs(self.logs.load, self._config_of, self._id_of)
@@ -161,7 +165,7 @@ class Broker:
         # By the image of now: recovery may have taken long.
         await self.with_logs(adopt.drop_strays, self.logs, self.controller.image, self.id)
         if self.membership is not None:
-            await self.membership.return_to_cluster()
+            await self._once_stored(self.membership.return_to_cluster)
         elif not self.logs.clean:
             await self.controller.bump_leader_epochs()
         self._recovered = True
@@ -169,6 +173,23 @@ class Broker:
         self.controller.subscribe(self.topics.changed)
         self._access_changed(self.controller.image, self.controller.image)
         self.controller.subscribe(self._access_changed)
+
+    async def _once_stored(self, step: Callable[[], Awaitable[T]]) -> T:
+        """A step of the start. Where ZooKeeper goes away after it was reached, the start waits for it, as
+        Kafka's did: who started the broker need not start it again."""
+        reported = False
+        while True:
+            try:
+                return await step()
+            except KafkaStorageError as error:
+                is_away = isinstance(error.__cause__, StoreUnavailable)
+                if self.membership is None or not is_away or self.stopping.is_set():
+                    raise
+                if not reported:
+                    log.warning("the start waits for ZooKeeper: %s", error)
+                    reported = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), _STORE_RETRY_SECONDS)
 
     def _access_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """In force at once, also while the topics of the same image are still being made."""
@@ -258,7 +279,7 @@ class Broker:
         self.controller.listeners = _addresses(config, ports)
         self.host, self.port = _for_clients(config, self.controller.listeners)
         if self.membership is not None:
-            await self.membership.register()
+            await self._once_stored(self.membership.register)
         else:
             await self.controller.register_broker(self.host, self.port, config.broker_rack)
         await self.topics.caught_up()
@@ -273,7 +294,7 @@ class Broker:
         known = self.controller.image.credentials
         users = await self.in_thread(lambda: list(missing_users(self.config, self.listeners, known)))
         if users:
-            await self.controller.alter_scram_credentials(users)
+            await self._once_stored(lambda: self.controller.alter_scram_credentials(users))
         if self.membership is not None:
             listener = self.listeners[self.config.inter_broker_listener]
             self.peer_login = PeerLogin(lambda: self.config, listener)
@@ -281,7 +302,7 @@ class Broker:
     async def _listener_security(self) -> dict[str, ListenerSecurity]:
         protocols = self.config.protocols
         uses_sasl = any(protocol.startswith("SASL") for protocol in protocols.values())
-        salt_key = await self.controller.salt_key() if uses_sasl else b""
+        salt_key = await self._once_stored(self.controller.salt_key) if uses_sasl else b""
 
         def credential(mechanism: str, user: str) -> ScramCredential | None:
             return self.controller.image.credentials.get((mechanism, user))

@@ -70,11 +70,11 @@ def _new_loop_runner(work: Any) -> int:
 async def _serve(
     config: BrokerConfig, ready_file: str | None, announce: Announce, alongside: Alongside | None
 ) -> int:
-    stopping = asyncio.Event()
+    broker = Broker(config)
+    stopping = broker.stopping
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(config)
     await broker.start()
     # What is loaded stays: the collector need not walk over it again and again.
     gc.collect()

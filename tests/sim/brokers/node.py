@@ -13,7 +13,7 @@ from unittest.mock import patch
 from penstock.broker.broker import Broker
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
-from penstock.errors import PenstockError
+from penstock.errors import KafkaStorageError, PenstockError
 from penstock.log.files import OpenFiles
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
 from penstock.replication.partition import Partition
@@ -147,6 +147,10 @@ class Node:
             try:
                 await broker.start()
                 break
+            except KafkaStorageError as error:
+                # It waits for ZooKeeper.
+                self.loop.failures.append(f"{self.name} gave up its start: {error!r}")
+                raise
             except PenstockError as error:
                 # As an init system would: start it again, while ZooKeeper is away for example.
                 self.note(f"{self.name} could not start: {error}")
