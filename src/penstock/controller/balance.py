@@ -18,7 +18,7 @@ from penstock.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from penstock.metadata.image import NO_LEADER, ClusterImage, PartitionImage
+from penstock.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 
 PREFERRED, UNCLEAN = 0, 1
 Key = tuple[str, int]
@@ -36,7 +36,7 @@ def plan_elections(
                 raise UnknownTopicOrPartition(f"No such partition as {topic}-{index}")
             decide = _unclean if election == UNCLEAN else _preferred
             new = decide(partition, image.brokers.keys(), image.unfit(topic, index))
-            found[topic, index] = PartitionChange(topic, partition, new)
+            found[topic, index] = PartitionChange(topic, image.topics[topic].id, partition, new)
         except ApiError as error:
             found[topic, index] = error
     return found
@@ -72,18 +72,20 @@ def give_back(image: ClusterImage, percentage: int) -> dict[Key, PartitionChange
     """
     live = image.brokers.keys()
     preferring: Counter[int] = Counter()
-    away: dict[int, list[tuple[str, PartitionImage]]] = {}
+    away: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
     for topic in image.topics.values():
         for partition in topic.partitions:
             first = partition.replicas[0]
             preferring[first] += 1
             if partition.leader != first:
-                away.setdefault(first, []).append((topic.name, partition))
+                away.setdefault(first, []).append((topic, partition))
     return {
-        (topic, partition.index): PartitionChange(topic, partition, changed(partition, leader=broker))
+        (topic.name, partition.index): PartitionChange(
+            topic.name, topic.id, partition, changed(partition, leader=broker)
+        )
         for broker, partitions in away.items()
         if broker in live and len(partitions) * 100 > percentage * preferring[broker]
         for topic, partition in partitions
         if not is_moving(partition)
-        and _can_lead(partition, broker, live, image.unfit(topic, partition.index))
+        and _can_lead(partition, broker, live, image.unfit(topic.name, partition.index))
     }

@@ -45,6 +45,7 @@ from penstock.metadata.store import (
     NoNode,
     Op,
     Set,
+    StoreError,
     Versioned,
 )
 
@@ -144,6 +145,7 @@ class ClusterController(Controller):
                     await self._followed.catch_up()  # another broker was quicker
         await self._store.watch("/", self._heard)
         self._heard(self._followed.nodes)
+        await self._identify_topics()
         return self.image
 
     def _heard(self, paths: Iterable[str]) -> None:
@@ -226,6 +228,12 @@ class ClusterController(Controller):
     async def catch_up(self) -> None:
         await self._followed.catch_up()
 
+    async def replan(self, conflict: StoreError) -> None:
+        """When this returns, the image has what a transaction of the controller has failed for."""
+        await self._followed.catch_up()
+        if layout.is_id_path(conflict.path):
+            await self._identify_topics()
+
     def version_of(self, path: str) -> int:
         return self._mirrored[path]
 
@@ -293,4 +301,8 @@ def _shape(partition: PartitionImage) -> tuple[tuple[int, ...], tuple[int, ...],
 
 
 def state_ops(changes: Iterable[PartitionChange]) -> list[Op]:
-    return [layout.put_state(change.topic, change.old, change.new) for change in changes]
+    """The new states, of these topics and not of others with their names."""
+    changes = list(changes)
+    ops: list[Op] = [layout.same_topic(topic) for topic in dict.fromkeys(one.topic_id for one in changes)]
+    ops += (layout.put_state(one.topic, one.old, one.new) for one in changes)
+    return ops

@@ -222,8 +222,10 @@ class Controller:
                 for _ in range(_MAX_CONFLICTS):
                     try:
                         return await work()
-                    except (BadVersion, NodeExists, NoNode):
+                    except (BadVersion, NodeExists, NoNode) as conflict:
                         await self._reload()
+                        if layout.is_id_path(conflict.path):
+                            await self._identify_topics()
             except StoreUnavailable as error:
                 raise KafkaStorageError(f"The metadata store cannot be used: {error}") from error
             raise NotController("Another controller keeps changing the metadata store")
@@ -239,7 +241,7 @@ class Controller:
                     case Set(path, _, version):
                         self._written[path] = version + 1
                     case Delete(path):
-                        del self._written[path]
+                        self._written.pop(path, None)
                     case Check():
                         pass
             self._show(image)
@@ -272,7 +274,22 @@ class Controller:
                 ]
             )
         await self._reload()
+        if await self._identify_topics():
+            await self._reload()
         return self.image
+
+    async def _identify_topics(self) -> int:
+        """Topics that an older Penstock has created have no node of their id yet. How many got one."""
+        topics = {layout.id_path(topic.id): topic.name for topic in self.image.topics.values()}
+        created = 0
+        for path in topics.keys() - (await self._store.read(topics)).keys():
+            named = layout.topic_path(topics[path])
+            try:
+                await self._store.multi([Check(named, self._versions[named]), Create(path, b"")])
+                created += 1
+            except (BadVersion, NodeExists, NoNode):
+                pass  # another broker was quicker, or the topic is gone
+        return created
 
     async def _reload(self) -> None:
         nodes = await self._store.list("/")
@@ -360,7 +377,7 @@ class Controller:
         if not validate_only:
             ops: list[Op] = []
             for name, configs in plan.topics.items():
-                ops += layout.put_topic_configs(name, configs, self._versions)
+                ops += layout.put_topic_configs(self.image.topics[name], configs, self._versions)
             for name, configs in plan.brokers.items():
                 ops += layout.put_broker_configs(name, configs, self._versions)
             for name, configs in plan.groups.items():

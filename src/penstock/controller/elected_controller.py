@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from penstock.controller.change_log import summaries
 from penstock.controller.cluster import ClusterController
@@ -126,7 +127,7 @@ class ElectedController:
                     return results
                 except (BadVersion, NoNode) as error:
                     log.info("metadata changed meanwhile, planning again: %s", error)
-                    await self._controller.catch_up()
+                    await self._controller.replan(error)
                     # Errors are those of the newest image.
                     results = {key: error for key, error in results.items() if error is None}
         except StoreUnavailable as error:
@@ -162,7 +163,7 @@ class ElectedController:
             except (BadVersion, NodeExists, NoNode) as error:
                 # Another has changed what this was planned with; its change wakes us, or has done so.
                 log.info("metadata changed meanwhile, planning again: %s", error)
-                await self._again(self._controller.catch_up)
+                await self._again(partial(self._controller.replan, error))
             except (StoreUnavailable, NotController) as error:
                 log.info("the controller is waiting: %s", error)
                 await self._again(lambda: asyncio.sleep(_RETRY_SECONDS))

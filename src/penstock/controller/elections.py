@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from penstock.metadata.image import NO_LEADER, ClusterImage, PartitionImage
 
@@ -16,6 +17,8 @@ from penstock.metadata.image import NO_LEADER, ClusterImage, PartitionImage
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
     topic: str
+    topic_id: UUID
+    """Another topic of that name is not to be changed."""
     old: PartitionImage
     new: PartitionImage
 
@@ -81,7 +84,7 @@ def reconcile(image: ClusterImage, unclean: Callable[[str], bool]) -> Iterator[P
                 allowed = unclean(topic.name)
             new = elect(partition, live, leaving, allowed)
             if new is not partition:
-                yield PartitionChange(topic.name, partition, new)
+                yield PartitionChange(topic.name, topic.id, partition, new)
 
 
 def plan_return(image: ClusterImage, broker_id: int) -> Iterator[PartitionChange]:
@@ -100,11 +103,13 @@ def plan_return(image: ClusterImage, broker_id: int) -> Iterator[PartitionChange
             alive = [replica for replica in partition.replicas if replica in others and replica in live]
             if alive:
                 leader = alive[0] if partition.leader == broker_id else partition.leader
-                yield PartitionChange(topic.name, partition, changed(partition, leader=leader, isr=others))
+                yield PartitionChange(
+                    topic.name, topic.id, partition, changed(partition, leader=leader, isr=others)
+                )
             elif partition.leader == broker_id:
                 new = replace(
                     partition,
                     leader_epoch=partition.leader_epoch + 1,
                     partition_epoch=partition.partition_epoch + 1,
                 )
-                yield PartitionChange(topic.name, partition, new)
+                yield PartitionChange(topic.name, topic.id, partition, new)

@@ -68,4 +68,4 @@ def _plan(image: ClusterImage, sender: int, topic: TopicImage | None, one: Wante
         joins = replica not in partition.isr
         if joins and (broker is None or replica in unfit or one.isr[replica] not in (-1, broker.epoch)):
             raise IneligibleReplica(f"broker {replica} is not registered so, or is shutting down")
-    return PartitionChange(topic.name, partition, changed(partition, isr=isr))
+    return PartitionChange(topic.name, topic.id, partition, changed(partition, isr=isr))

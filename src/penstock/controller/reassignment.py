@@ -74,7 +74,8 @@ def plan_reassignments(
         except ApiError as error:
             found[one.topic, one.index] = error
         else:
-            change = None if new is None else PartitionChange(one.topic, partition, new)
+            topic_id = image.topics[one.topic].id
+            change = None if new is None else PartitionChange(one.topic, topic_id, partition, new)
             found[one.topic, one.index] = change
     return found
 
@@ -145,7 +146,7 @@ def completions(image: ClusterImage) -> Iterator[PartitionChange]:
                 replica in image.brokers for replica in target
             ):
                 new = _shaped(image, topic.name, partition, target, target)
-                yield PartitionChange(topic.name, partition, new)
+                yield PartitionChange(topic.name, topic.id, partition, new)
 
 
 def _shaped(

@@ -49,7 +49,7 @@ from penstock.metadata.image import (
     QuotaEntity,
     TopicImage,
 )
-from penstock.metadata.store import Check, Create, Delete, Op, Set, Versioned
+from penstock.metadata.store import ANY_VERSION, Check, Create, Delete, Op, Set, Versioned
 from penstock.metadata.tokens import read_token
 
 CLUSTER_ID = "/cluster/id"
@@ -59,6 +59,7 @@ CONTROLLER = "/controller"
 SALT_KEY = "/credentials/salt-key"
 CONTROLLER_EPOCH = "/controller_epoch"
 TOPICS = "/brokers/topics"
+TOPIC_IDS = "/topic_ids"
 
 Versions = Mapping[str, int]
 
@@ -98,6 +99,16 @@ def topic_id(value: bytes) -> UUID:
 
 def state_path(name: str, partition: int) -> str:
     return f"{TOPICS}/{name}/state/{partition}"
+
+
+def id_path(topic_id: UUID) -> str:
+    """There for as long as the topic. The nodes of a topic that is created again begin with version 0 like
+    those of the former one: what was planned for that one is stored only where this is still there."""
+    return f"{TOPIC_IDS}/{topic_id}"
+
+
+def is_id_path(path: str) -> bool:
+    return path.startswith(f"{TOPIC_IDS}/")
 
 
 def deleted_path(name: str) -> str:
@@ -156,6 +167,7 @@ def create_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
     # Who follows the store hears of one node after the other: a topic is never there without its settings.
     yield from _put_configs(topic_config_path(topic.name), topic.configs, versions)
     yield Create(topic_path(topic.name), _topic_value(topic))
+    yield Create(id_path(topic.id), b"")
     for partition in topic.partitions:
         yield Create(state_path(topic.name, partition.index), _state_value(partition))
     yield from _absent(deleted_path(topic.name), versions)
@@ -163,6 +175,7 @@ def create_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
 
 def delete_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
     yield Delete(topic_path(topic.name), versions[topic_path(topic.name)])
+    yield Delete(id_path(topic.id))
     for partition in topic.partitions:
         yield Delete(state_path(topic.name, partition.index), partition.partition_epoch)
     yield from _absent(topic_config_path(topic.name), versions)
@@ -180,6 +193,7 @@ def _absent(path: str, versions: Versions) -> Iterator[Op]:
 
 def add_partitions(old: TopicImage, new: TopicImage, versions: Versions) -> Iterator[Op]:
     path = topic_path(new.name)
+    yield same_topic(new.id)
     yield Set(path, _topic_value(new), versions[path])
     for partition in new.partitions[len(old.partitions) :]:
         yield Create(state_path(new.name, partition.index), _state_value(partition))
@@ -197,10 +211,15 @@ def put_state(name: str, old: PartitionImage, new: PartitionImage) -> Op:
     return Set(state_path(name, new.index), _state_value(new), old.partition_epoch)
 
 
-def put_topic_configs(name: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
+def same_topic(topic_id: UUID) -> Op:
+    return Check(id_path(topic_id), ANY_VERSION)
+
+
+def put_topic_configs(topic: TopicImage, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
     """Of a topic that is there, and still is when this is stored."""
-    yield Check(topic_path(name), versions[topic_path(name)])
-    yield from _put_configs(topic_config_path(name), configs, versions)
+    yield same_topic(topic.id)
+    yield Check(topic_path(topic.name), versions[topic_path(topic.name)])
+    yield from _put_configs(topic_config_path(topic.name), configs, versions)
 
 
 def put_broker_configs(name: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:

@@ -49,7 +49,14 @@ from penstock.metadata.store import (
     WatchCallback,
 )
 from penstock.metadata.zookeeper_mirror import Mirror
-from penstock.metadata.zookeeper_names import DIRECTORIES, OLD_NODE, ROOT_NODES, there
+from penstock.metadata.zookeeper_names import (
+    DIRECTORIES,
+    OLD_NODE,
+    ROOT_NODES,
+    UNWATCHED,
+    directory_of,
+    there,
+)
 
 _RETRY_SECONDS = 0.2
 _ANYONE_READS = make_acl("world", "anyone", read=True)
@@ -151,7 +158,7 @@ class ZooKeeperStore:
                 "which this version does not read. Start the brokers with the version that wrote it, or "
                 "create a new cluster: empty log directories and another chroot in zookeeper.connect"
             )
-        for directory in DIRECTORIES:
+        for directory in (*DIRECTORIES, *UNWATCHED):
             self._client.ensure_path(directory)
         if self._acl:
             self._protect()
@@ -162,7 +169,7 @@ class ZooKeeperStore:
         Who may change a node's children may delete it, so the root is closed, too. Without a chroot others
         can still read it.
         """
-        for directory in (*DIRECTORIES, "/brokers"):
+        for directory in (*DIRECTORIES, *UNWATCHED, "/brokers"):
             acl, _ = self._client.get_acls(directory)
             if not any(one.id.scheme == "world" and one.perms != Permissions.READ for one in acl):
                 continue
@@ -273,7 +280,12 @@ class ZooKeeperStore:
                 result, (RolledBackError, RuntimeInconsistency)
             ):
                 raise self._unavailable(op.path, result)
-        for op, result in zip(ops, results, strict=True):
+        changed = [
+            (op, result)
+            for op, result in zip(ops, results, strict=True)
+            if not isinstance(op, Check) and directory_of(op.path) not in UNWATCHED
+        ]
+        for op, result in changed:
             match op:
                 case Create(path, value):
                     self._mirror.wrote(path, (value, 0))
@@ -281,7 +293,7 @@ class ZooKeeperStore:
                     self._mirror.wrote(path, (value, result.version))
                 case Delete(path):
                     self._mirror.wrote(path, None)
-        self._mirror.notify([op.path for op in ops if not isinstance(op, Check)])
+        self._mirror.notify([op.path for op, _ in changed])
 
     # Notification
 

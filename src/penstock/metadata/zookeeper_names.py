@@ -13,6 +13,9 @@ DIRECTORIES = (
 )  # fmt: skip
 """Made when the store is opened; they are never deleted."""
 
+UNWATCHED = (layout.TOPIC_IDS,)
+"""The same, of nodes whose coming and going nobody follows."""
+
 ROOT_NODES = frozenset({layout.CONTROLLER, layout.CONTROLLER_EPOCH})
 
 OLD_NODE = "/cluster/controller-epoch"

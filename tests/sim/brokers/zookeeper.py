@@ -28,7 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from penstock.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Op, Set, Versioned
-from penstock.metadata.zookeeper_names import DIRECTORIES, directory_of, here, is_below, there
+from penstock.metadata.zookeeper_names import DIRECTORIES, UNWATCHED, directory_of, here, is_below, there
 from tests.sim.brokers.loop import PROCESS, WORLD, SimLoop, in_process
 from tests.sim.cluster_store import Tree
 
@@ -229,7 +229,7 @@ class SimKazoo:
         self._connect()
 
     def ensure_path(self, path: str) -> None:
-        assert path in DIRECTORIES
+        assert path in (*DIRECTORIES, *UNWATCHED)
 
     def exists(self, path: str) -> None:
         """Of an older version there is nothing here."""

@@ -311,7 +311,9 @@ class Membership:
             chunk = changes[start : start + CHUNK]
             try:
                 await self.elected.write([*checks, *state_ops(change for change, _ in chunk)])
-            except (BadVersion, NoNode):
+            except (BadVersion, NoNode) as conflict:
+                if layout.is_id_path(conflict.path):
+                    await self.controller.replan(conflict)
                 # One of them, or a broker, was changed meanwhile: each leader looks again with the new image.
                 for _, result in chunk:
                     result.__dict__["error_code"] = InvalidUpdateVersion.code
