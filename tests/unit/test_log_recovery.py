@@ -170,6 +170,31 @@ def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     assert contents(log) == [(0, b"a")]
 
 
+@pytest.mark.promise(
+    "crashes",
+    "Batches that a producer has sent behind one that a full disk refused get the same retriable error, not "
+    "OUT_OF_ORDER_SEQUENCE_NUMBER, and are not taken before it",
+)
+@pytest.mark.parametrize("written", [0, 2], ids=["of an unknown producer", "of a known one"])
+def test_what_is_sent_behind_a_refused_batch_waits_for_it(tmp_path: Path, written: int) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    for sequence in range(written):
+        append(log, batch([b"before"], producer=(1, 0, sequence)))
+    fs.fail("write", ".log", errno.ENOSPC, times=1)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"a"], producer=(1, 0, written)))
+    for _ in range(2):  # there is space again
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, batch([b"b"], producer=(1, 0, written + 1)))
+    append(log, batch([b"other"], producer=(2, 0, 5)))
+    append(log, batch([b"a"], producer=(1, 0, written)))
+    append(log, batch([b"b"], producer=(1, 0, written + 1)))
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        append(log, batch([b"d"], producer=(1, 0, written + 3)))
+    assert [value for _, value in contents(log)][written:] == [b"other", b"a", b"b"]
+
+
 @pytest.mark.promise("crashes", "After an I/O error the partition takes no more writes")
 @pytest.mark.parametrize("op", ["write", "fsync"])
 def test_after_an_io_error_the_partition_takes_no_more_writes(tmp_path: Path, op: str) -> None:

@@ -134,6 +134,29 @@ def test_acks_all_needs_min_insync_replicas_and_acks_one_does_not(tmp_path: Path
     assert one.append(data, 0, len(data), 1).base_offset == 0
 
 
+@pytest.mark.promise(
+    "topics",
+    "Batches that a producer has sent behind one that NOT_ENOUGH_REPLICAS refused get that error, too, until "
+    "the first is appended",
+)
+def test_what_is_sent_behind_a_batch_without_enough_replicas_waits_for_it(tmp_path: Path) -> None:
+    one, _ = partition(tmp_path, min_insync_replicas="2")
+
+    def send(sequence: int, acks: int) -> int:
+        records = [Record(0, CLOCK.now_ms(), None, b"v")]
+        data = bytearray(build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence))
+        return one.append(data, 0, len(data), acks).base_offset
+
+    with pytest.raises(NotEnoughReplicas):
+        send(0, -1)
+    with pytest.raises(NotEnoughReplicas):
+        send(1, 1)  # as if the other replica had come back meanwhile
+    assert [send(0, 1), send(1, 1)] == [0, 1]
+    with pytest.raises(NotEnoughReplicas):
+        send(1, -1)  # a retry of what is there
+    assert [send(1, 1), send(2, 1)] == [1, 2]
+
+
 def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty(tmp_path: Path) -> None:
     one, _ = partition(tmp_path)
     data = batch(2)

@@ -265,7 +265,10 @@ class PartitionLog:
         except OSError as error:
             if error.errno not in _TRANSIENT or segment.file.torn:
                 self.failed = error
-            raise self._storage_error(error) from error
+            refusal = self._storage_error(error)
+            if not header.is_control:
+                self.producers.refuse(data, 0, len(data), refusal)
+            raise refusal from error
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
             self._note_producer(segment, header, marker)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import crc32c
 
 from penstock.errors import (
+    ApiError,
     ConcurrentTransactions,
     InvalidProducerEpoch,
     OutOfOrderSequenceNumber,
@@ -32,6 +33,11 @@ SNAPSHOT_SUFFIX = ".snapshot"
 _MAX_SEQUENCE = 0x7FFFFFFF
 _EPOCH_PER_TRANSACTION = 2
 """The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
+
+_PRODUCER_AT = 43
+_PRODUCER = struct.Struct(">qhi")
+"""Producer id, epoch and first sequence, where they are in a batch."""
+_MOST_REFUSED = 10_000
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
@@ -84,6 +90,14 @@ class FirstSeen(NamedTuple):
     time_ms: int
 
 
+class Refused(NamedTuple):
+    """A batch that was not appended for a reason that passes, and will be sent again."""
+
+    epoch: int
+    sequence: int
+    error: ApiError
+
+
 class SnapshotError(PenstockError):
     """A producer snapshot that is damaged."""
 
@@ -99,9 +113,26 @@ class ProducerStateManager:
         ] = {}  # first offset -> offset of the marker, above the high watermark
         self._guards: weakref.WeakValueDictionary[int, VerificationGuard] = weakref.WeakValueDictionary()
         self._first_seen: dict[int, FirstSeen] = {}
+        self._refused: dict[int, Refused] = {}
         self._snapshots: set[int] | None = None  # the offsets of those on disk, once they were listed
 
     # deciding
+
+    def refuse(self, buf: bytearray | memoryview, start: int, end: int, error: ApiError) -> None:
+        """A batch is not appended now, and its producer is to send it again. Batches after it may be under
+        way already: until it is there they get the same error. OUT_OF_ORDER_SEQUENCE_NUMBER would make some
+        clients begin a new epoch, in which they send again what other partitions have; and of a producer that
+        is not known yet, they would be taken for the first."""
+        if end - start < _PRODUCER_AT + _PRODUCER.size:
+            return
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(buf, start + _PRODUCER_AT)
+        known = self._refused.get(producer_id)
+        if producer_id < 0 or sequence < 0:
+            return
+        if known is None or known.epoch != epoch or sequence < known.sequence:
+            if len(self._refused) >= _MOST_REFUSED:
+                del self._refused[next(iter(self._refused))]
+            self._refused[producer_id] = Refused(epoch, sequence, error)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMark | None:
         entry = self.producers.get(header.producer_id)
@@ -114,17 +145,34 @@ class ProducerStateManager:
         return None
 
     def check(self, header: BatchHeader, transaction_version: int = 0) -> None:
-        """Raise the error Kafka gives unless the batch is the next one of its producer.
+        """Raise the error Kafka gives unless the batch is the next one of its producer, or that of the one
+        before it (`refuse`)."""
+        if not self._refused:
+            self._check(header, transaction_version)
+            return
+        refused = self._refused.get(header.producer_id)
+        if refused is not None and (
+            refused.epoch != header.producer_epoch or header.base_sequence <= refused.sequence
+        ):
+            refused = None
+        try:
+            self._check(header, transaction_version)
+        except OutOfOrderSequenceNumber:
+            if refused is not None:
+                raise refused.error.with_traceback(None) from None
+            raise
+        if refused is not None and self._is_unknown(header.producer_id):
+            raise refused.error.with_traceback(None)  # it would be the first
 
-        With transaction version 2 each transaction has an epoch of its own, so its first batch here has
+    def _check(self, header: BatchHeader, transaction_version: int) -> None:
+        """With transaction version 2 each transaction has an epoch of its own, so its first batch here has
         sequence 0, whatever is known of the producer. Before that version, a producer that is not known may
         begin with any sequence, but with none above that of a batch whose verification failed: the client
         sends that one again (KIP-890).
         """
-        entry = self.producers.get(header.producer_id)
         first = header.base_sequence
         starts_at_0 = transaction_version >= _EPOCH_PER_TRANSACTION
-        if entry is None or entry.epoch == NO_EPOCH:
+        if self._is_unknown(header.producer_id):
             seen = self._first_seen.get(header.producer_id)
             if starts_at_0:
                 highest = 0
@@ -139,6 +187,7 @@ class ProducerStateManager:
                 )
             return  # nothing is known (all its records were deleted): any sequence may start
         self.check_epoch(header)
+        entry = self.producers[header.producer_id]
         if header.producer_epoch != entry.epoch:
             if first != 0:
                 raise OutOfOrderSequenceNumber(
@@ -152,6 +201,10 @@ class ProducerStateManager:
             raise OutOfOrderSequenceNumber(
                 f"producer {header.producer_id}: sequence {first} after {last}, expected {expected}"
             )
+
+    def _is_unknown(self, producer_id: int) -> bool:
+        entry = self.producers.get(producer_id)
+        return entry is None or entry.epoch == NO_EPOCH
 
     def check_epoch(self, header: BatchHeader) -> None:
         entry = self.producers.get(header.producer_id)
@@ -222,6 +275,8 @@ class ProducerStateManager:
     def apply(self, header: BatchHeader) -> None:
         """Take note of a data batch that is in the log."""
         entry = self._entry(header.producer_id, header.producer_epoch)
+        if self._refused:
+            self._refused.pop(header.producer_id, None)
         if header.base_sequence >= 0:  # offsets that a coordinator commits in a transaction have none
             entry.batches.append(_mark(header))
         entry.last_timestamp = header.max_timestamp

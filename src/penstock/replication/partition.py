@@ -144,7 +144,11 @@ class Partition:
             raise InvalidTopicException(f"{log.topic} is written by brokers only")
         if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
             needed = log.config.min_insync_replicas
-            raise NotEnoughReplicas(f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}")
+            refusal = NotEnoughReplicas(
+                f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}"
+            )
+            log.producers.refuse(buf, start, end, refusal)
+            raise refusal
         try:
             info = log.append_as_leader(
                 buf,
