@@ -1,0 +1,190 @@
+"""Values of SQL in Python, both ways: what a row's JSON stands for, and literals of parameters."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.sql.dbapi.errors import ProgrammingError
+
+Read = Callable[[Any], Any]
+
+
+class TypeGroup:
+    """Types that PEP 249 has one name for: `cursor.description[0][1] == dbapi.NUMBER`."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and re.split(r"[<( ]", other, maxsplit=1)[0] in self._names
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+
+STRING = TypeGroup("STRING", "VARCHAR", "CHAR")
+BINARY = TypeGroup("BINARY")
+NUMBER = TypeGroup("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+DATETIME = TypeGroup("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "DATE", "TIME")
+ROWID = TypeGroup()
+
+# PEP 249's names for making values.
+Date, Time, Timestamp, Binary = dt.date, dt.time, dt.datetime, bytes
+
+
+def DateFromTicks(ticks: float) -> dt.date:
+    return dt.date.fromtimestamp(ticks)
+
+
+def TimeFromTicks(ticks: float) -> dt.time:
+    return dt.datetime.fromtimestamp(ticks).time()
+
+
+def TimestampFromTicks(ticks: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(ticks, dt.UTC)
+
+
+# From JSON
+
+
+def reader(kind: str) -> Read:
+    """What makes a Python value of the JSON of this type: `ARRAY<TIMESTAMP>` → a list of datetimes."""
+    read, rest = _type(kind.strip())
+    return read if not rest.strip() else _same
+
+
+def _type(text: str) -> tuple[Read, str]:
+    """The reader of the type that the text begins with, and what comes after it."""
+    found = re.match(r"[A-Z_]+", text)
+    if found is None:
+        return _same, ""
+    word, rest = found.group(), text[found.end() :]
+    if word == "ARRAY" and rest.startswith("<"):
+        inner, rest = _type(rest[1:])
+        return _absent(lambda value: [inner(each) for each in value]), rest.removeprefix(">")
+    if word == "MAP" and rest.startswith("<"):
+        key, rest = _type(rest[1:])
+        item, rest = _type(rest.removeprefix(",").lstrip())
+        return (
+            _absent(lambda value: {key(name): item(each) for name, each in value.items()}),
+            rest.removeprefix(">"),
+        )
+    if word == "STRUCT" and rest.startswith("<"):
+        return _struct(rest[1:])
+    if rest.startswith("("):
+        rest = rest.partition(")")[2]
+    return _absent(_READ.get(word, _same)), rest
+
+
+def _struct(text: str) -> tuple[Read, str]:
+    fields: dict[str, Read] = {}
+    while text and not text.startswith(">"):
+        if text.startswith("`"):
+            found = re.match(r"`((?:[^`]|``)*)`", text)
+            if found is None:
+                return _same, ""
+            name, text = found.group(1).replace("``", "`"), text[found.end() :]
+        else:
+            name, _, after = text.partition(":")
+            text = ":" + after
+        fields[name.strip()], text = _type(text.lstrip().removeprefix(":").lstrip())
+        text = re.sub(r"^\s*(NOT NULL)?\s*,?\s*", "", text)
+    return (
+        _absent(lambda value: {name: fields.get(name, _same)(each) for name, each in value.items()}),
+        text.removeprefix(">"),
+    )
+
+
+def _absent(read: Read) -> Read:
+    return lambda value: None if value is None else read(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _time(parse: Callable[[str], Any]) -> Read:
+    def read(text: Any) -> Any:
+        try:
+            return parse(text)
+        except ValueError:  # a year that Python does not have stays text
+            return text
+
+    return read
+
+
+_READ: dict[str, Read] = {
+    "DECIMAL": decimal.Decimal,
+    "BINARY": base64.b64decode,
+    "FLOAT": float,
+    "DOUBLE": float,
+    "DATE": _time(dt.date.fromisoformat),
+    "TIME": _time(dt.time.fromisoformat),
+    "TIMESTAMP": _time(dt.datetime.fromisoformat),
+    "TIMESTAMP_LTZ": _time(dt.datetime.fromisoformat),
+    "TIMESTAMP_NTZ": _time(dt.datetime.fromisoformat),
+    # Keys of maps are text in JSON.
+    "TINYINT": int,
+    "SMALLINT": int,
+    "INT": int,
+    "BIGINT": int,
+}
+
+
+# To SQL
+
+
+def bound(operation: str, parameters: Mapping[str, Any] | None) -> str:
+    """The statement with literals in place of `%(name)s`. A percent sign is written twice there; a statement
+    without parameters is left as it is."""
+    if parameters is None:
+        return operation
+    if not isinstance(parameters, Mapping):
+        raise ProgrammingError(
+            "parameters are a mapping: write %(name)s in the statement, and {'name': value}"
+        )
+    try:
+        return operation % {name: literal(value) for name, value in parameters.items()}
+    except KeyError as error:
+        raise ProgrammingError(f"no value for the parameter {error.args[0]}") from None
+    except (TypeError, ValueError) as error:
+        raise ProgrammingError(
+            f"{error}: write %(name)s for a parameter, and %% for a percent sign"
+        ) from None
+
+
+def literal(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value)
+        case float():
+            return f"{value!r}D" if math.isfinite(value) else f"CAST('{value}' AS DOUBLE)"
+        case decimal.Decimal():
+            return format(value, "f")
+        case str():
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case bytes() | bytearray() | memoryview():
+            return f"X'{bytes(value).hex()}'"
+        case dt.datetime():
+            if value.tzinfo is None:
+                return f"TIMESTAMP_NTZ '{value.isoformat(' ')}'"
+            return f"TIMESTAMP '{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ')}Z'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+        case dt.time():
+            return f"TIME '{value.isoformat()}'"
+        case tuple():
+            return f"({', '.join(map(literal, value))})"
+        case list():
+            return f"ARRAY({', '.join(map(literal, value))})"
+    raise ProgrammingError(f"a parameter of type {type(value).__name__} has no literal in SQL")
