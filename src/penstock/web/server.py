@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.access import ANYONE, Principal, Role, by_method
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
+from penstock.web.log_limit import limit_warnings
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,7 @@ class Server(uvicorn.Server):
                 ssl_keyfile=key,
             )
         )
+        limit_warnings(logging.getLogger("uvicorn.error"))
         self._listening = asyncio.Event()
         self._files = [path for path in (certificate, key) if path is not None]
         self._reloading: asyncio.Task[None] | None = None
