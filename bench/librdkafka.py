@@ -7,7 +7,8 @@ nothing, so that librdkafka hands over, counts and frees the records by itself. 
 python -m bench.librdkafka produce|consume PORT TOPIC PARTITIONS RECORDS SIZE
 
 prints, as JSON, the seconds from the first call to the last acknowledgement or record, and the processor
-time of all its threads meanwhile, and of the busiest one: librdkafka has one thread for each broker. Connections are made, and the first record passes, before the clock starts.
+time of all its threads meanwhile, and of the busiest one: librdkafka has one thread for each broker.
+Connections are made, and the first record passes, before the clock starts.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ def _measured(side: Side, records: int, rounds: int) -> dict[str, list[float]]:
 
 
 def _report(report: Report, side: Side, found: dict[str, list[float]], at_least: float | None) -> None:
-    # librdkafka encrypts in the one thread that it has for a broker. With a broker whose TLS costs nothing a GB
-    # still takes that thread's processor time; without TLS it takes that of the busier of broker and client.
+    # librdkafka encrypts in the one thread that it has for a broker. With a broker whose TLS costs nothing
+    # a GB still takes that thread's processor time; without TLS, that of the busier of broker and client.
     plain = max(median(found["produce plain cpu"]), median(found["produce plain thread"]))
     limit = plain / median(found["produce tls thread"])
     report.add(Result(f"{side.name}produce: TLS / without, were TLS free for the broker", limit, ""))
