@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from penstock.connect.rest.app import Api, is_not_leader, needed_role, render_refusal
 from penstock.connect.rest.errors import RestError
+from penstock.connect.rest.metrics import WorkerMetrics
 from penstock.connect.rest.resources import Resources
 from penstock.connect.rest.server_resources import ServerResources
 from penstock.connect.worker.cluster import Alone, Cluster, Distributed
@@ -42,6 +43,7 @@ from penstock.elected.process import (
 )
 from penstock.elected.store import Store
 from penstock.web.access import Access
+from penstock.web.operator import Operator
 from penstock.web.peers import authorization
 from penstock.web.server import Server
 
@@ -115,6 +117,7 @@ class _Worker:
                 needs=needed_role,
                 certificate=options.tls_certificate,
                 key=options.tls_key,
+                operator=Operator(herder.is_member, WorkerMetrics(herder).text, frozenset(("/health",))),
             )
             try:
                 await self._start(herder)
