@@ -14,9 +14,9 @@ from penstock.cli.options.shared import cluster_options, json_option
 
 @click.group()
 def doctor() -> None:
-    """Find out what is wrong with a cluster, a data directory or a Spark set-up, and what to do.
+    """Find out what is wrong with a cluster, data directory or Spark.
 
-    Nothing is changed. Exits with 1 when there is a problem; warnings do not count.
+    Each finding says what to do. Nothing is changed. Exits with 1 when there is a problem; warnings do not count.
     """
 
 
