@@ -26,8 +26,10 @@ class Authority:
         )
         self.pem = _pem(certificate.sign(self._key, hashes.SHA256()))
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, expired_days: int = 0
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(UTC) - timedelta(days=expired_days)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -43,7 +45,11 @@ class Authority:
         )
 
     def issue(
-        self, *hosts: str, password: str | None = None, subject: x509.Name | None = None
+        self,
+        *hosts: str,
+        password: str | None = None,
+        subject: x509.Name | None = None,
+        expired: bool = False,
     ) -> tuple[str, str]:
         """(certificate, key) in PEM for these host names or addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -51,7 +57,7 @@ class Authority:
             x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
             for host in hosts
         ]
-        builder = self._builder(subject or _name(hosts[0]), key).add_extension(
+        builder = self._builder(subject or _name(hosts[0]), key, 9 if expired else 0).add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )
         encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()

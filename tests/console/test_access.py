@@ -59,8 +59,8 @@ def test_pages_and_websockets_need_a_login(console: ConsoleProcess) -> None:
             answer = client.get(path, headers={"accept": "text/html"})
             assert (answer.status_code, answer.headers["location"]) == (303, "/login")
         assert client.get("/topics").status_code == 401
-        assert client.get("/health").json() == {"status": "up"}
-        assert client.get("/ready").json() == {"status": "up"}
+        assert client.get("/health").json() == {"status": "healthy"}
+        assert client.get("/ready").json() == {"status": "ready"}
         wrong = client.post("/login", data={"user": "ann", "password": "<script>x</script>"})
         assert wrong.status_code == 401 and "Wrong user or password" in wrong.text
         assert "<script>" not in wrong.text

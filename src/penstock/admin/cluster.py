@@ -28,6 +28,8 @@ EARLIEST = -2
 LATEST = -1
 MAX_TIMESTAMP = -3
 _CONNECT_TIMEOUT = 3.0
+_LOOK_SECONDS = 0.25
+"""How often one who waits looks whether the login has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +168,21 @@ class Cluster:
         return topics[name]
 
     def _metadata(self) -> Any:
+        return self.metadata(self.admin, "cannot list topics")
+
+    def metadata(self, client: AdminClient | Producer, doing: str, topic: str | None = None) -> Any:
+        """librdkafka's metadata, of a topic or of all."""
         from confluent_kafka import KafkaException
 
+        from penstock.client.errors import ClientError
+        from penstock.client.librdkafka import first_metadata
+
         try:
-            return self.admin.list_topics(timeout=self.timeout)
+            return first_metadata(client, self.timeout, lambda: self.last_error, self.bootstrap, topic)
+        except ClientError as error:
+            raise Unreachable(f"{doing}: {error} (--client-config).") from error
         except KafkaException as error:
-            raise self.failure(error, "cannot list topics") from error
+            raise self.failure(error, doing) from error
 
     def offsets(
         self, topic: str, partitions: Iterable[int], at: int, *, read_committed: bool = False
@@ -206,8 +217,17 @@ class Cluster:
 
     def wait(self, future: Future[Any], doing: str) -> Any:
         """The result of an admin call; `doing` begins the line that says why it failed."""
+        from concurrent.futures import wait
+
         from confluent_kafka import KafkaException
 
+        from penstock.client.librdkafka import refused_for_good
+
+        while not wait([future], _LOOK_SECONDS).done:
+            self.admin.poll(0)  # error_cb is only called from poll
+            refused = refused_for_good(self.last_error, self.bootstrap)
+            if refused is not None:
+                raise Unreachable(f"{doing}: {refused} (--client-config).")
         try:
             return future.result()
         except KafkaException as error:
@@ -217,10 +237,15 @@ class Cluster:
         """`error` as one line that begins with `doing`."""
         from confluent_kafka import KafkaError
 
+        from penstock.client.librdkafka import refusal
+
         detail: KafkaError = error if isinstance(error, KafkaError) else error.args[0]
         if detail.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
             if "admin" in self.__dict__:
                 self.admin.poll(0)  # error_cb is only called from poll
+            refused = refusal(self.last_error, self.bootstrap)
+            if refused is not None:
+                return Unreachable(f"{doing}: {refused} (--client-config).")
             cause = f" ({reason(self.last_error)})" if self.last_error is not None else ""
             return Unreachable(
                 f"{doing}: no answer from {self.bootstrap} in {self.timeout:g} s{cause}. "

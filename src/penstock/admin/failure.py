@@ -6,16 +6,13 @@ The errors are click's, so that a command that does not handle one prints its li
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+from penstock.client.librdkafka import own_words as reason
 
-_NOISE = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state .*\)$|ipv[46]#")
+__all__ = ["FAILED", "CommandFailed", "UnknownTopic", "Unreachable", "did_you_mean", "reason"]
 
 FAILED = 1
 
@@ -47,12 +44,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     by_fold = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=0.6)
     return f" Did you mean '{by_fold[near[0]]}'?" if near else ""
-
-
-def reason(error: KafkaError) -> str:
-    """The broker's or librdkafka's own words, without librdkafka's prefixes and states."""
-    text = _NOISE.sub("", error.str() or error.name())
-    for prefix in ("Local: ", "Broker: "):
-        text = text.removeprefix(prefix)
-    text = text.strip().rstrip(".")
-    return text[:1].lower() + text[1:] if text[:2].istitle() else text

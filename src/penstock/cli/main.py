@@ -88,6 +88,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "pipeline": ("penstock.cli.pipelines.commands", "pipeline", "Run Spark pipelines, once or continuously."),
     "sql": ("penstock.cli.sql", "sql", "Query topics in SQL, continuously or once."),
+    "doctor": (
+        "penstock.cli.doctor.commands",
+        "doctor",
+        "Find out what is wrong with a cluster, data directory or Spark.",
+    ),
     "log": ("penstock.cli.log", "log", "Show and check the files of a log."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
     "completion": ("penstock.cli.completion", "completion", "Print the completion script of a shell."),

@@ -1,13 +1,19 @@
 """Settings for confluent-kafka's clients, with a login that librdkafka does not have built in.
 
 librdkafka gets its OAUTHBEARER tokens from `penstock.client.oauth`, by a callback. All other settings pass.
+
+librdkafka tries again after a failed login or TLS handshake, and ends with a timeout that does not name it:
+`first_metadata` gives up on the first, and names it.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.client.errors import AuthenticationFailed, TlsFailed
 from penstock.client.oauth import (
     OAUTHBEARER,
     TOKEN_MECHANISMS,
@@ -17,8 +23,79 @@ from penstock.client.oauth import (
 )
 from penstock.client.security import jaas_options
 
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
+
 _MECHANISM = ("sasl.mechanisms", "sasl.mechanism")
 _OURS = ("sasl.oauthbearer.", "https.ca.")
+_LOGIN_SECONDS = 2.0
+_NOISE = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state .*\)$|ipv[46]#")
+
+
+def own_words(error: KafkaError) -> str:
+    """The broker's or librdkafka's own words, without librdkafka's prefixes and states."""
+    text = _NOISE.sub("", error.str() or error.name())
+    for prefix in ("Local: ", "Broker: "):
+        text = text.removeprefix(prefix)
+    text = text.strip().rstrip(".")
+    return text[:1].lower() + text[1:] if text[:2].istitle() else text
+
+
+def refusal(error: KafkaError | None, where: str) -> AuthenticationFailed | TlsFailed | None:
+    """A login or a handshake that failed, with what to look at; None for every other error."""
+    # A connection that a stopping broker closes in the middle of a login has this reason.
+    if error is None or "Broker transport failure" in error.str():
+        return None
+    if error.code() == error._AUTHENTICATION:
+        text = own_words(error).removeprefix("SASL authentication error: ")
+        return AuthenticationFailed(
+            f"login failed at {where}: {text}. Check the user, the password and sasl.mechanism"
+        )
+    if error.code() == error._SSL:
+        text = own_words(error).removeprefix("SSL handshake failed: ")
+        return TlsFailed(
+            f"the TLS handshake failed at {where}: {text}. Check security.protocol, ssl.ca.location and the "
+            "client's certificate"
+        )
+    return None
+
+
+def refused_for_good(error: KafkaError | None, where: str) -> AuthenticationFailed | None:
+    """A refused login: another attempt cannot help. Of a handshake one cannot know: a stopping broker ends
+    it, too."""
+    found = refusal(error, where)
+    return found if isinstance(found, AuthenticationFailed) else None
+
+
+def first_metadata(
+    client: AdminClient | Producer,
+    timeout: float,
+    last_error: Callable[[], KafkaError | None],
+    where: str,
+    topic: str | None = None,
+) -> Any:
+    """`list_topics`. AuthenticationFailed as soon as librdkafka knows; at the end of the time TlsFailed, or
+    KafkaException.
+
+    `last_error` returns what the client's error_cb was called with.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + timeout
+    patience = min(timeout, _LOGIN_SECONDS)
+    while True:
+        try:
+            return client.list_topics(topic, patience)  # None is every topic
+        except KafkaException as error:
+            client.poll(0)  # error_cb is only called from poll
+            patience = deadline - time.monotonic()
+            check = refused_for_good if patience > 0 else refusal
+            refused = check(last_error(), where)
+            if refused is not None:
+                raise refused from error
+            if patience <= 0:
+                raise
 
 
 def with_login(settings: Mapping[str, Any]) -> dict[str, Any]:

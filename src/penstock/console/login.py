@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock.admin.failure import CommandFailed
 from penstock.console.site import Site
 from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
 from penstock.web.guard import Refusal
+from penstock.web.operator import Operator
 
 PUBLIC = frozenset(("/login", "/health", "/ready"))
 _MOST_BYTES = 8192
@@ -69,15 +70,16 @@ def endpoints(site: Site) -> dict[str, Endpoint]:
         answer.delete_cookie(site.sessions.cookie)
         return answer
 
-    async def health(request: Request) -> Response:
-        return JSONResponse({"status": "up"})
+    return {"/login": login, "/logout": logout}
 
-    async def ready(request: Request) -> Response:
+
+def operator(site: Site) -> Operator:
+    async def ready() -> bool:
         """Whether the cluster responds."""
         try:
             await asyncio.to_thread(site.cluster.broker_ids)
         except CommandFailed:
-            return JSONResponse({"status": "down", "reason": "the cluster does not respond"}, 503)
-        return JSONResponse({"status": "up"})
+            return False
+        return True
 
-    return {"/login": login, "/logout": logout, "/health": health, "/ready": ready}
+    return Operator(ready)

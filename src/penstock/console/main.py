@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from nicegui import app as nicegui_app
 from nicegui import ui
 
-from penstock.console.login import PUBLIC, endpoints
+from penstock.console.login import PUBLIC, endpoints, operator
 from penstock.console.pages import register
 from penstock.console.settings import Settings
 from penstock.console.site import Site
@@ -89,6 +89,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             key=settings.tls_key,
             secure=_headers(),
             sockets=True,
+            operator=operator(site),
         )
         serving = loop.create_task(server.serve(sockets=[listener]))
         try:

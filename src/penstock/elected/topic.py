@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.librdkafka import with_login
+from penstock.client.errors import ClientError
+from penstock.client.librdkafka import first_metadata, own_words, with_login
 from penstock.elected.errors import CannotStart
 
 if TYPE_CHECKING:
@@ -22,16 +23,8 @@ def prepare(
 ) -> str:
     """Make or check the topic; the cluster's id. More partitions are for a topic that is made."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient(with_login({**settings, "log_level": 3}))
-    where = settings.get("bootstrap.servers", "")
-    try:
-        metadata = admin.list_topics(timeout=timeout)
-    except KafkaException as error:
-        raise CannotStart(
-            f"no broker answers at {where} ({error.args[0].str()}): see --bootstrap and its security settings"
-        ) from error
+    admin, metadata = reach(settings, timeout)
     try:
         if topic not in metadata.topics:
             _create(admin, topic, partitions, min(replication_factor, len(metadata.brokers)), timeout)
@@ -39,6 +32,31 @@ def prepare(
     except KafkaException as error:
         raise CannotStart(f"the topic {topic} cannot be made or checked: {error.args[0].str()}") from error
     return str(metadata.cluster_id or "")
+
+
+def reach(settings: dict[str, str], timeout: float) -> tuple[AdminClient, Any]:
+    """A client and the cluster's metadata. CannotStart where no broker answers, or refuses the login."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    errors: list[KafkaError] = []
+
+    def failed(error: KafkaError) -> None:
+        if not errors or error.code() != error._ALL_BROKERS_DOWN:  # which says less than the one before it
+            errors[:] = [error]
+
+    # Errors are raised here: librdkafka's own lines would repeat each attempt.
+    admin = AdminClient(with_login({**settings, "log_level": 0, "error_cb": failed}))
+    where = settings.get("bootstrap.servers", "")
+    try:
+        return admin, first_metadata(admin, timeout, lambda: errors[0] if errors else None, where)
+    except ClientError as error:
+        raise CannotStart(f"{error} (--client-config)") from error
+    except KafkaException as error:
+        why = own_words(errors[0] if errors else error.args[0])
+        raise CannotStart(
+            f"no broker answers at {where} ({why}): see --bootstrap and its security settings"
+        ) from error
 
 
 def _create(admin: AdminClient, topic: str, partitions: int, replication_factor: int, timeout: float) -> None:

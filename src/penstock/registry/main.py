@@ -32,6 +32,7 @@ from penstock.registry.http.call import TAKEN_TYPES
 from penstock.registry.service import Service
 from penstock.registry.state import DEFAULT_LEVEL, State
 from penstock.web.access import NOTHING_ASKED, Access, AccessSettings
+from penstock.web.operator import Operator
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,13 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         )
         failures: list[str] = []
         service.leadership.on_deposed = elector.rejoin
+
+        async def knows_leader() -> bool:
+            return service.leadership.leader is not None
+
+        async def metrics() -> bytes:
+            return api.metrics.text()
+
         server = Server(
             application(api),
             allowed,
@@ -158,6 +166,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             needs=api.needs,
             certificate=settings.tls_certificate,
             key=settings.tls_key,
+            operator=Operator(knows_leader, metrics),
         )
         try:
             # The group is joined while the topic is read: a leader reads to the end again anyway.

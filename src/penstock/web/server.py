@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.access import ANYONE, Principal, Role, by_method
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
+from penstock.web.log_limit import limit_warnings
+from penstock.web.operator import Operated, Operator
 
 log = logging.getLogger(__name__)
 
@@ -177,8 +179,11 @@ class Server(uvicorn.Server):
         key: str | None = None,
         secure: Headers = SECURE_HEADERS,
         sockets: bool = False,
+        operator: Operator | None = None,
     ) -> None:
         """With `sockets` websockets are served, and the application's lifespan is run."""
+        if operator is not None:
+            app = Operated(app, operator)
         guarded: Any = Guarded(app, guard, render, access, needs, secure, sockets)
         served: Literal["websockets-sansio", "none"] = "websockets-sansio" if sockets else "none"
         super().__init__(
@@ -197,6 +202,7 @@ class Server(uvicorn.Server):
                 ssl_keyfile=key,
             )
         )
+        limit_warnings(logging.getLogger("uvicorn.error"))
         self._listening = asyncio.Event()
         self._files = [path for path in (certificate, key) if path is not None]
         self._reloading: asyncio.Task[None] | None = None

@@ -94,7 +94,9 @@ class Running:
         self.api = Api(self.engine, self.leads, **self._options)
         with listen("127.0.0.1", 0) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            self._server = Server(self.api.application(), Guard(), access=self.access, needs=needs)
+            self._server = Server(
+                self.api.application(), Guard(), access=self.access, needs=needs, operator=self.api.operator()
+            )
             serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
             await self._server.listening()
             self._started.set()
@@ -308,9 +310,13 @@ def test_other_routes():
         assert http.get("/queries/q").json() == {"id": "q"}
         assert http.get("/queries/none").status_code == 404
         assert http.get("/relations").json() == {"relations": [], "topics": ["a"]}
-        assert http.get("/ready").status_code == 200
+        assert (http.get("/health").json(), http.get("/ready").json()) == (
+            {"status": "healthy"},
+            {"status": "ready"},
+        )
         assert http.get("/info").json()["leads"] is True
         assert "penstock_sql_leader 1.0" in http.get("/metrics").text
+        assert "process_resident_memory_bytes" in http.get("/metrics").text
         assert http.get("/sql").status_code == 405
         assert "POST /sql" in http.get("/nowhere").json()["message"]
 

@@ -224,12 +224,9 @@ def _check_target(cluster: Cluster, producer: Producer, topic: str, partition: i
 
     librdkafka alone would keep the records for a long time before it gives an unknown topic up.
     """
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
 
-    try:
-        metadata: Any = producer.list_topics(topic, timeout=cluster.timeout)
-    except KafkaException as error:
-        raise cluster.failure(error, f"cannot look up topic '{topic}'") from error
+    metadata = cluster.metadata(producer, f"cannot look up topic '{topic}'", topic)
     problem: KafkaError | None = metadata.topics[topic].error
     if problem is not None:
         if problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

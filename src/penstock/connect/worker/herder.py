@@ -77,6 +77,10 @@ class Herder:
     def start(self) -> None:
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
 
+    async def is_member(self) -> bool:
+        """Whether this worker is in its group, and takes requests."""
+        return self.members is not None
+
     def members_are(self, members: frozenset[str] | None) -> None:
         """What the group says: all workers by id; None if this one is not a member (any more)."""
         self.members = members

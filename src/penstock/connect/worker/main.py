@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from penstock.client.librdkafka import with_login
 from penstock.connect.rest.app import Api, is_not_leader, needed_role, render_refusal
 from penstock.connect.rest.errors import RestError
+from penstock.connect.rest.metrics import WorkerMetrics
 from penstock.connect.rest.resources import Resources
 from penstock.connect.rest.server_resources import ServerResources
 from penstock.connect.worker.cluster import Alone, Cluster, Distributed
@@ -43,6 +43,7 @@ from penstock.elected.process import (
 )
 from penstock.elected.store import Store
 from penstock.web.access import Access
+from penstock.web.operator import Operator
 from penstock.web.peers import authorization
 from penstock.web.server import Server
 
@@ -116,6 +117,7 @@ class _Worker:
                 needs=needed_role,
                 certificate=options.tls_certificate,
                 key=options.tls_key,
+                operator=Operator(herder.is_member, WorkerMetrics(herder).text, frozenset(("/health",))),
             )
             try:
                 await self._start(herder)
@@ -338,15 +340,5 @@ def _worker_id(url: str) -> str:
 
 
 def _cluster_id(client: dict[str, str], timeout: float) -> str:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    try:
-        return str(
-            AdminClient(with_login({**client, "log_level": 0})).list_topics(timeout=timeout).cluster_id or ""
-        )
-    except KafkaException as error:
-        raise CannotStart(
-            f"no broker answers at {client.get('bootstrap.servers', '')} ({error.args[0].str()}): "
-            "see --bootstrap"
-        ) from error
+    _, metadata = topic.reach(client, timeout)
+    return str(metadata.cluster_id or "")

@@ -178,9 +178,6 @@ class Api:
 def application(api: Api) -> Starlette:
     """The API with its pages."""
 
-    async def metrics(request: Request) -> Response:
-        return Response(api.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
     async def description(request: Request) -> Response:
         return JSONResponse(openapi())
 
@@ -189,7 +186,6 @@ def application(api: Api) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/metrics", metrics),
             Route("/openapi.json", description),
             Route("/docs", documentation),
         ]

@@ -34,6 +34,7 @@ from penstock.sql.server.pipe import Pipe
 from penstock.sql.server.script import Executes, Script, line, user_of
 from penstock.web.access import Role
 from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
+from penstock.web.operator import Operator
 from penstock.web.server import principal_of
 
 log = logging.getLogger(__name__)
@@ -124,8 +125,6 @@ class Api:
             routes=[
                 Route("/", self._info),
                 Route("/info", self._info),
-                Route("/ready", self._ready),
-                Route("/metrics", self._metrics),
                 Route("/queries", self._passed_on(self._queries)),
                 Route("/queries/{id}", self._passed_on(self._query)),
                 Route("/relations", self._passed_on(self._relations)),
@@ -138,7 +137,7 @@ class Api:
             if scope["type"] == "http" and scope["path"] == "/sql":
                 await self._sql(scope, receive, send)
             elif scope["type"] == "http":
-                paths = "POST /sql, GET /info, /ready, /metrics, /queries, /queries/ID, /relations"
+                paths = "POST /sql, GET /info, /health, /ready, /metrics, /queries, /queries/ID, /relations"
                 error = HttpError(404, "NotFound", f"no such path {scope['path']}: {paths}")
                 await _answer(send, error.status, error.body)
             else:
@@ -395,14 +394,16 @@ class Api:
             }
         )
 
-    async def _ready(self, request: Request) -> Response:
-        ready = not self._stopping and await self._leads.known(0.0)
-        return JSONResponse({"ready": ready, "leads": self._leads.runs}, 200 if ready else 503)
+    def operator(self) -> Operator:
+        return Operator(self._ready, self._metrics)
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _ready(self) -> bool:
+        return not self._stopping and await self._leads.known(0.0)
+
+    async def _metrics(self) -> bytes:
         self.metrics.leads = self._leads.runs
         queries = await _in_thread(self._engine.describe_queries) if self._leads.runs else []
-        return Response(self.metrics.text(queries), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return self.metrics.text(queries)
 
     async def _queries(self, request: Request) -> Response:
         user = user_of(principal_of(request.scope))

@@ -237,6 +237,7 @@ async def _serve(
                     needs=http.needs,
                     certificate=settings.tls_certificate,
                     key=settings.tls_key,
+                    operator=api.operator(),
                 )
                 serving = asyncio.ensure_future(server.serve(sockets=[listener]))
                 await server.listening()
