@@ -45,7 +45,7 @@ class Clients:
             thread.start()
 
     def _error(self, error: Any) -> None:
-        # A broker that restarts closes connections, which librdkafka reports and mends by itself. One that was
+        # A broker that restarts closes connections, which librdkafka reports and opens again. One that was
         # closed between a handshake and its answer it calls a failed login, with this reason.
         closed = "Broker transport failure" in error.str()
         if error.fatal() or (error.name() in ("_AUTHENTICATION", "_SSL") and not closed):
