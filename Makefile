@@ -76,10 +76,12 @@ checks: setup
 		types spark-classes lint layers browser postgresql mariadb messaging
 	@$(TOOK)
 
-lint: setup ## ruff: rules and format; the links of all pages, and the page of promises
+lint: setup ## ruff: rules and format; unused code; the links of all pages, and the page of promises
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@echo "== vulture: code that nothing uses"
+	@found=$$($(BIN)/vulture) || [ $$? -eq 3 ]; ! grep '^src/' <<< "$$found"
 	@echo "== links of README and docs, the page of promises"
 	@$(BIN)/python -m pytest -q -p no:cacheprovider -k "link or promise" tests/unit/test_docs.py tests/unit/test_promises.py
 

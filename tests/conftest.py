@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A SparkSession on local[2] that all tests share: none of them stops it or leaves a query running."""
     import penstock.spark
+    from tests.spark import class_archive
 
     scratch = tmp_path_factory.mktemp("spark")
     session = penstock.spark.session(
@@ -51,6 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
             # As the SQL server has it.
             "spark.scheduler.mode": "FAIR",
+            **class_archive.SHARED_CONF,
         },
     )
     yield session

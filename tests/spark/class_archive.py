@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 BUILD = Path(__file__).resolve().parents[2] / "build"
 # Tests are many short queries on few cores: compile quickly rather than well, and collect without threads.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# For the Spark and the SQL server that tests share. For each file of a checkpoint in a directory, Spark's
+# default starts eight `readlink` processes: 80 for a micro-batch of a query with state.
+# Sparks that are killed, and those of users' programs, keep the default.
+SHARED_CONF = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
 END_SECONDS = 300
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ class PipelineRun:
         self.database = f"t{uuid.uuid4().hex[:10]}"
         self.events: list[Event] = []
         self.runner: Runner | None = None
+        self._read: dict[str, tuple[frozenset[tuple[str, int]], list[Any]]] = {}
         (directory / "transformations").mkdir(parents=True, exist_ok=True)
         if not (directory / "spark-pipeline.yml").exists():
             (directory / "spark-pipeline.yml").write_text(
@@ -100,10 +102,27 @@ class PipelineRun:
             time.sleep(max(0.05, time.monotonic() - asked))
 
     def rows(self, table: str) -> list[Any]:
-        """The table as another reader would see it, sorted."""
-        name = f"{self.database}.{table}"
-        self.spark.catalog.refreshTable(name)
-        return sorted((tuple(row) for row in self.spark.table(name).collect()), key=str)
+        """The table as another reader would see it, sorted; read again only when a file of a table is new."""
+        files = self._files()
+        if table not in self._read or self._read[table][0] != files:
+            name = f"{self.database}.{table}"
+            self.spark.catalog.refreshTable(name)
+            found = sorted((tuple(row) for row in self.spark.table(name).collect()), key=str)
+            self._read[table] = (files, found)
+        return list(self._read[table][1])
+
+    def _files(self) -> frozenset[tuple[str, int]]:
+        """Of all tables and checkpoints: a Spark job at each look would take the cores from the flows."""
+        warehouse = str(self.spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:")
+        found = set()
+        for top in (self.directory / "storage", Path(warehouse) / f"{self.database}.db"):
+            for directory, _, names in os.walk(top):
+                for name in names:
+                    try:
+                        found.add((f"{directory}/{name}", os.stat(f"{directory}/{name}").st_mtime_ns))
+                    except FileNotFoundError:
+                        pass  # renamed or deleted meanwhile: the next look sees that
+        return frozenset(found)
 
     def flow(self, name: str) -> dict[str, Any]:
         assert self.runner is not None

@@ -46,8 +46,9 @@ def server(
     sql_broker: PenstockBroker, sql_registry: RegistryProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SqlServer]:
     # Half the state stores of `local[2]`; servers that tests start themselves have the default.
-    one = ("--conf", "spark.default.parallelism=1")
-    started = SqlServer(sql_broker.bootstrap, sql_registry.url, tmp_path_factory.mktemp("sql"), *one)
+    conf = {"spark.default.parallelism": "1", **class_archive.SHARED_CONF}
+    options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    started = SqlServer(sql_broker.bootstrap, sql_registry.url, tmp_path_factory.mktemp("sql"), *options)
     try:
         yield started.wait()
     finally:

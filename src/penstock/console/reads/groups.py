@@ -14,8 +14,6 @@ from penstock.admin.groups.state import committed_offsets, describe_groups, find
 from penstock.admin.positions import Position, parse_time
 from penstock.console.reads.samples import Sampler
 
-SORTS = ("group", "type", "state", "lag")
-
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:

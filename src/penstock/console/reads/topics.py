@@ -15,7 +15,6 @@ from penstock.config import TOPIC_CONFIGS
 from penstock.console.reads.samples import Sampler
 from penstock.errors import PenstockError
 
-SORTS = ("name", "partitions", "replication", "records", "size", "rate")
 _FROM_SAMPLES = ("records", "size", "rate")
 
 
