@@ -121,6 +121,10 @@ def until(
         time.sleep(0.02)
 
 
+# A group of one need not wait for others; the workers of the tests have short sessions.
+BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
+
+
 class Workers:
     """Starts workers and stops what is left of them."""
 
@@ -192,9 +196,7 @@ class Topics:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PenstockBroker]:
-    # A group of one need not wait for others.
-    settings = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
-    with PenstockBroker(settings) as broker:
+    with PenstockBroker(BROKER) as broker:
         yield broker
 
 

@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.client.errors import BadClientSetting
+from penstock.client.librdkafka_names import translate
 from penstock.spark.errors import BadOption, BadRow, BatchChanged, Fenced, NotDelivered
-from penstock.spark.librdkafka_names import translate
 from penstock.spark.sink import writers as sink
 from penstock.spark.sink.finish_batch import TaskDone, WhichBatch
 from penstock.spark.sink.producer import BY_KEY, Layout, ProducerSettings, Rows, TaskProducer, split
@@ -515,8 +516,10 @@ def test_java_names_become_librdkafkas() -> None:
     ],
 )  # fmt: skip
 def test_what_librdkafka_cannot_do_is_refused(settings: dict[str, str], says: str) -> None:
-    with pytest.raises(BadOption, match=says):
+    with pytest.raises(BadClientSetting, match=says):
         translate(settings)
+    with pytest.raises(BadOption, match=says):
+        ProducerSettings.from_kafka({"bootstrap.servers": "x:1", **settings}, transactional=False)
 
 
 def test_a_broker_that_goes_away_in_a_transaction_does_not_break_it(penstock: PenstockBroker) -> None:

@@ -15,8 +15,6 @@ from tests.tools import kafka_jars
 
 SOURCE = Path(__file__).with_name("MirrorFormats.java")
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture(scope="module")
 def jars() -> Path:
@@ -26,6 +24,11 @@ def jars() -> Path:
         pytest.skip(str(error))
 
 
+@pytest.mark.promise(
+    "mirror",
+    "Heartbeats, checkpoints and offset syncs have the bytes of Apache Kafka's MirrorMaker 2 4.1, and its "
+    "client (RemoteClusterUtils) translates offsets with them",
+)
 def test_records_are_those_of_mirrormaker_2(jars: Path) -> None:
     with PenstockBroker() as broker:
         broker.create_topic("east.checkpoints.internal")

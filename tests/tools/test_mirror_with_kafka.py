@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from penstock.testing import PenstockBroker
+from tests.clients.test_batch_producer import aborts_and_goes_on
 from tests.connect.mirror.conftest import BROKER, Pair, connect, partition, until_equal
 from tests.connect.mirror.task_process import TaskProcess
 from tests.connect.mirror.test_source import write
 from tests.connect.mirror.test_tasks import prepare, task_config
 from tests.tools.conftest import KafkaTools
 from tests.tools.kafka_broker import Kafka, apache_kafka
-
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +26,15 @@ def kafka(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         yield started
 
 
+def test_a_producer_of_batches_goes_on_after_an_error(kafka: Kafka) -> None:
+    with kafka.connect() as cluster:
+        cluster.create_topic("batches", 1)
+    aborts_and_goes_on(kafka.bootstrap, "batches")
+
+
+@pytest.mark.promise(
+    "mirror", "Exactly once also from and to Apache Kafka 4.1, with batches copied byte for byte"
+)
 @pytest.mark.parametrize("direction", ["from-kafka", "to-kafka"])
 def test_one_way_each(kafka: Kafka, tmp_path: Path, direction: str) -> None:
     with PenstockBroker(BROKER) as penstock:

@@ -256,8 +256,8 @@ class Cluster:
 
 def _librdkafka_names(settings: Mapping[str, str]) -> dict[str, str]:
     """Of a file for Kafka's Java tools (sasl.jaas.config, ssl.truststore.location) or for librdkafka."""
+    from penstock.client.librdkafka_names import translate
     from penstock.errors import PenstockError
-    from penstock.spark.librdkafka_names import translate
 
     protection = {name: value for name, value in settings.items() if name.startswith(("sasl.", "ssl."))}
     try:

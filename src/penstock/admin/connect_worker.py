@@ -8,6 +8,11 @@ from typing import Any
 from penstock.admin.failure import CommandFailed
 
 _TIMEOUT = 120.0
+_CONFLICT = 409
+
+
+class Conflict(CommandFailed):
+    """409: the workers share out their work just now, or a connector of this name exists."""
 
 
 class ConnectWorker:
@@ -60,7 +65,8 @@ class ConnectWorker:
             raise CommandFailed(f"{self.url} is not a Connect worker: its answer is not JSON") from None
         if answer.status_code >= 400:
             message = found.get("message") if isinstance(found, dict) else None
-            raise CommandFailed(message or f"the worker answered {answer.status_code}")
+            failed = Conflict if answer.status_code == _CONFLICT else CommandFailed
+            raise failed(message or f"the worker answered {answer.status_code}")
         return found
 
     def _trusted(self) -> ssl.SSLContext | bool:

@@ -63,7 +63,7 @@ class _Where:
     def check(self) -> None:
         """Said at once, and not after Spark has started: that there is no broker."""
         from penstock.admin.cluster import Cluster
-        from penstock.spark.librdkafka_names import translate
+        from penstock.client.librdkafka_names import translate
 
         Cluster(self._given["bootstrap"], translate(self._kafka), timeout=_REACH_SECONDS).topics()
 

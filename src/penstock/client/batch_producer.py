@@ -20,7 +20,7 @@ from penstock.client.cluster import Cluster, TopicPartition
 from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionFailed
 from penstock.client.settings import ClientSettings
-from penstock.errors import WireError
+from penstock.errors import InvalidTxnState, WireError
 from penstock.wire.api_keys import ApiKey, response_header_version
 from penstock.wire.batches.batch import read_header, set_producer
 from penstock.wire.codec import Message, decode_response, encode_request
@@ -101,6 +101,8 @@ class BatchProducer:
         self._sequences.clear()
         self._in_transaction.clear()
         named = self._transactional_id is not None
+        if named and self._producer_id != -1:
+            self._abort_own()
         request = Message(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,
@@ -117,6 +119,15 @@ class BatchProducer:
             return answer.producer_id, answer.producer_epoch
 
         self._producer_id, self._epoch = self._brokers.retry("getting a producer id", ask)
+
+    def _abort_own(self) -> None:
+        """What may be under way. The abort that InitProducerId makes would fence the epoch it is asked with,
+        which is ours: KIP-360 expects a client to end its transaction first."""
+        assert self._transactional_id is not None
+        try:
+            self.cluster.end_transaction(self._transactional_id, self._producer_id, self._epoch, commit=False)
+        except InvalidTxnState:
+            pass  # nothing is under way: no partition was added, or the commit whose answer was lost is done
 
     # Writing
 

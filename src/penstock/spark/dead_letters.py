@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client import Cluster
 from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka_names import translate
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.errors import ApiError
 from penstock.spark.errors import NotDelivered
-from penstock.spark.librdkafka_names import translate
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,6 +20,7 @@ BROKER = {
     "group.min.session.timeout.ms": 1000,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
+    "log.cleaner.backoff.ms": 200,
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
@@ -83,8 +84,7 @@ def partition(cluster: Cluster, topic: str, number: int) -> tuple[list[Record], 
         for data, _ in batches:
             payloads.append(bytes(data[61:]))
             records += list(iter_records(data))
-        assert following > offset
-        offset = following
+        offset = following  # a slow broker may answer without records: the same again
     return records, payloads
 
 

@@ -16,9 +16,10 @@ from penstock.connect.connectors.mirror.formats import Heartbeat
 from tests.connect.mirror.conftest import Pair, connect, partition, until, until_equal
 from tests.connect.mirror.test_source import write
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
+pytestmark = pytest.mark.timeout(400)
 
 
+@pytest.mark.long
 def test_both_ways_without_a_circle(clusters: Pair, tmp_path: Path) -> None:
     for broker in (clusters.source, clusters.target):
         broker.create_topic("common", partitions=1)

@@ -117,3 +117,52 @@ def test_a_task_that_comes_back_is_fenced(clusters: Pair, tmp_path: Path, name: 
     load()
     until_equal(clusters, name, remote, 3)
     assert new.stop() == 0
+
+
+@pytest.mark.repeated
+@pytest.mark.promise(
+    "mirror", "A target or source cluster that restarts is waited for: nothing is lost or repeated"
+)
+@pytest.mark.parametrize(
+    "once",
+    [
+        pytest.param(True, id="exactly-once"),
+        pytest.param(False, id="at-least-once", marks=pytest.mark.long),
+    ],
+)
+def test_clusters_that_go_away_are_waited_for(
+    clusters: Pair, tmp_path: Path, name: str, load: Any, once: bool
+) -> None:
+    """The target is killed in the middle of a transaction, which the task aborts itself when it is back."""
+    remote = f"w1.{name}"
+    prepare(clusters, remote)
+    config, log = task_config(clusters, "w1", name), tmp_path / "log"
+    # Long transactions: the kill meets one that is open.
+    config["transaction.boundary.interval.ms"] = 1000
+    task = TaskProcess(clusters.target.bootstrap, name, config, log, once=once)
+    count = grown(clusters, remote)
+    for _ in range(times(1, 5)):
+        clusters.target.kill()
+        clusters.target.start()
+        count = grown(clusters, remote, count)
+    clusters.source.kill()
+    clusters.source.start()
+    grown(clusters, remote, count)
+    load()
+    if once:
+        until_equal(clusters, name, remote, 3)
+    else:
+        until_all(clusters, name, remote)
+    assert task.stop() == 0, log.read_text()[-3000:]
+
+
+def until_all(clusters: Pair, topic: str, remote: str) -> None:
+    """At least once: nothing is missing."""
+    with connect(clusters.source.bootstrap) as source, connect(clusters.target.bootstrap) as target:
+        for number in range(3):
+            wanted = {each.value for each in partition(source, topic, number)[0]}
+
+            def all_there(number: int = number, wanted: set[bytes | None] = wanted) -> bool:
+                return {each.value for each in partition(target, remote, number)[0]} == wanted
+
+            until(all_there, f"{remote}-{number} has every record")

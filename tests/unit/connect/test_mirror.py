@@ -149,11 +149,16 @@ def test_a_batch_is_copied_as_it_is(codec: int) -> None:
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
 def test_the_header_of_another_producer_leaves_the_records_bytes(codec: int) -> None:
     batch = build_batch(records(20), codec=codec, producer_id=7, producer_epoch=1, base_sequence=5)
-    stamped = bytearray(batch)
+    stamped = bytearray(build_batch(records(20), base_offset=50, codec=codec, producer_id=7))
     set_producer(stamped, 0, 99, 3, 1234, transactional=True)
     header = check_batch(stamped, 0, len(stamped))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (99, 3, 1234)
-    assert header.is_transactional and header.codec == codec and header.max_timestamp == 1019
+    assert (
+        header.base_offset == 0
+        and header.is_transactional
+        and header.codec == codec
+        and header.max_timestamp == 1019
+    )
     assert stamped[HEADER_SIZE:] == batch[HEADER_SIZE:]
     set_producer(stamped, 0, 7, 1, 5, transactional=False)
     assert stamped == batch

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.client import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.fetched_batches import Scan, scan
 from penstock.errors import CorruptMessage, UnsupportedForMessageFormat
-from penstock.spark.source.batches import Scan, scan
 from penstock.wire.batches.records import Record, build_batch, control_marker
 
 END = 1 << 40

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client import READ_UNCOMMITTED
+from penstock.client.fetched_batches import scan
 from penstock.errors import InvalidRecord
 from penstock.spark.source import decode, decode_compiled, decode_plain
-from penstock.spark.source.batches import scan
 from penstock.spark.source.decode import BatchDecoder, Columns, gather
 from penstock.wire.batches import compression
 from penstock.wire.batches.batch import HEADER_SIZE

@@ -228,7 +228,7 @@ async def _run(
 
 def _worker(flow: Flow, host: str, directory: Path) -> Companion:
     from penstock.cli.up.companion import Companion
-    from penstock.spark.librdkafka_names import translate
+    from penstock.client.librdkafka_names import translate
 
     name = f"{flow.source}-{flow.target}"
     client, worker = directory / f"{name}.client", directory / f"{name}.worker"

@@ -11,6 +11,10 @@ import click
 from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json, note, table
+from penstock.cli.pipelines.connectors import COLUMNS as CONNECTOR_COLUMNS
+from penstock.cli.pipelines.connectors import is_well
+from penstock.cli.pipelines.connectors import row as connector_row
+from penstock.cli.pipelines.connectors import states as connector_states
 from penstock.cli.pipelines.projects import one_line, open_project, project_argument
 from penstock.cli.pipelines.run import run
 from penstock.cli.pipelines.view import COLUMNS, offsets, problems, row
@@ -47,18 +51,44 @@ pipeline.add_command(run)
 @click.option(
     "--sink", metavar="TOPIC", default="alerts", show_default=True, help="The topic that is written."
 )
+@click.option(
+    "--from",
+    "database",
+    type=click.Choice(["postgres", "mysql"]),
+    help="Read a table of a database: the project declares the connector, too.",
+)
 @json_option
-def init(name: str, bootstrap: str, source: str, sink: str, as_json: bool) -> None:
-    """Create a project that runs, with an example in Python and one in SQL."""
+def init(name: str, bootstrap: str, source: str, sink: str, database: str | None, as_json: bool) -> None:
+    """Create a project that runs, with an example in Python and one in SQL.
+
+    With --from the project has a connector that captures the changes of a table `orders`: edit
+    `connectors/NAME.json` and the columns in `transformations/` to fit your database.
+
+    \b
+      penstock pipeline init shop
+      penstock pipeline init shop --from postgres
+    """
+    from penstock.pipelines.project.database_template import make_database_project
     from penstock.pipelines.project.template import make_project
 
     with one_line():
-        files = make_project(Path.cwd(), name, source, sink)
+        if database:
+            files = make_database_project(Path.cwd(), name, database)
+        else:
+            files = make_project(Path.cwd(), name, source, sink)
     if as_json:
         emit_json({"name": name, "files": [str(file) for file in files]})
         return
     for file in files:
         click.echo(file.relative_to(Path.cwd()))
+    if database:
+        note(
+            f"Edit {name}/connectors/{name}.json, then:\n"
+            f"  penstock up                    # brokers and a Connect worker, in another terminal\n"
+            f"  penstock pipeline run {name}\n"
+            f"  penstock pipeline status {name}"
+        )
+        return
     where = "" if bootstrap == _BOOTSTRAP else f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
     note(
         f"Try it:\n{where}  penstock topics create {source}\n"
@@ -106,16 +136,19 @@ def list_(directory: Path, as_json: bool) -> None:
 @click.option("--offsets", "show_offsets", is_flag=True, help="Show the offsets of each source.")
 @json_option
 def status(project: Path, show_offsets: bool, as_json: bool) -> None:
-    """Show a pipeline's flows and what is wrong with them.
+    """Show a pipeline's flows and connectors, and what is wrong with them.
 
-    The exit code is 0 while all flows run, and 1 when the pipeline is stopped, or a flow has failed or has a
-    pending change.
+    The exit code is 0 while all flows and connectors run, and 1 when the pipeline is stopped, a flow has
+    failed or has a pending change, or a connector has failed.
     """
     with one_line():
         _, state = open_project(project)
         now = state.status()
     runner = state.runner()
+    worker, names = state.connectors()
+    connectors = connector_states(names, worker) if worker and names else []
     if as_json:
+        now["connectors"] = connectors
         emit_json({**now, **{key: runner.get(key) for key in ("pid", "master", "metrics_port", "once")}})
     else:
         where = (
@@ -126,12 +159,18 @@ def status(project: Path, show_offsets: bool, as_json: bool) -> None:
         table(
             COLUMNS, [row(flow) for flow in now["flows"]], title=f"{now['pipeline']}: {now['state']}{where}"
         )
+        if connectors:
+            rows = [connector_row(each) for each in connectors]
+            table(CONNECTOR_COLUMNS, rows, title=f"connectors at {worker}")
         for flow in now["flows"] if show_offsets else []:
             for source in offsets(flow):
                 click.echo(f"{flow['name']}: {source['source']} at {source['end']} of {source['latest']}")
         for line in problems(now):
             note(line)
-    if now["state"] != "running":
+        for each in connectors:
+            if each["error"]:
+                note(f"{each['name']}: {each['error']}")
+    if now["state"] != "running" or not all(map(is_well, connectors)):
         raise click.exceptions.Exit(FAILED)
 
 

@@ -17,6 +17,7 @@ import click
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import FILE, json_option
+from penstock.cli.pipelines.connectors import DEFAULT_URL, create, declared
 from penstock.cli.pipelines.projects import one_line, open_project, project_argument
 from penstock.cli.pipelines.view import LiveTable, event_lines
 from penstock.errors import PenstockError
@@ -87,6 +88,16 @@ _JVM_GONE_SECONDS = 30.0
     help="A PEM file with a certificate and its key: serve the metrics over HTTPS.",
 )
 @click.option(
+    "--connect",
+    "connect_url",
+    metavar="URL",
+    envvar="PENSTOCK_CONNECT",
+    show_envvar=True,
+    default=DEFAULT_URL,
+    show_default=True,
+    help="The Connect worker for the connectors of the project.",
+)
+@click.option(
     "--progress-to",
     metavar="HOST:PORT",
     help="Brokers whose topic __penstock_queries gets the progress, or none.  [default: the project's]",
@@ -112,11 +123,15 @@ def run(
     metrics_port: int | None,
     metrics_auth_file: str | None,
     metrics_tls_cert: str | None,
+    connect_url: str,
     progress_to: str | None,
     run_seconds: float | None,
     as_json: bool,
 ) -> None:
     """Keep the flows of a project running, until Ctrl-C or `penstock pipeline stop`.
+
+    Connectors that the project declares in `connectors/` are created at the Connect worker first, or
+    changed if their files have changed. They keep running when the pipeline stops.
 
     A failed flow restarts from its checkpoint, with increasing backoff. Changes of the files are shown and
     applied while it runs. A change that would discard state stays pending until `penstock pipeline apply`.
@@ -152,6 +167,13 @@ def run(
                     _run_once(opened, state, master, settings, arguments, stop, out, as_json)
                 else:
                     from penstock.pipelines.run.flow_state import RunOptions
+
+                    connectors = declared(opened)
+                    names = [each["name"] for each in connectors]
+                    create(connectors, connect_url)
+                    state.announce_connectors(connect_url, names)
+                    if names and not as_json:
+                        print(f"connectors at {connect_url}: {', '.join(names)}", file=out, flush=True)
 
                     options = RunOptions(
                         trigger=None if trigger.strip() == "0" else trigger,

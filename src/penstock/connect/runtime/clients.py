@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.errors import BadClientSetting
 from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka_names import translate
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.connect.errors import ConnectError
 from penstock.connect.transforms.chain import prefixed
-from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -54,11 +55,9 @@ class WorkerSettings:
 
 
 def _translated(settings: Mapping[str, str]) -> dict[str, str]:
-    from penstock.spark.librdkafka_names import translate
-
     try:
         return translate(settings)
-    except PenstockError as error:
+    except BadClientSetting as error:
         raise ConnectError(str(error).replace("kafka.", "", 1)) from error
 
 

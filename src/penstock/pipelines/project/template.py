@@ -6,12 +6,13 @@ It is a plain project of Spark's; only the format "penstock" of its source and s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.pipelines.errors import BadProject
 from penstock.pipelines.project.project import SPEC_NAMES
 
-_SPEC = """\
+SPEC = """\
 name: {name}
 # Checkpoints, tables and the catalog: beside this file, or any place that Spark can write to: hdfs:, s3a: …
 # `penstock pipeline` takes a relative one. For Spark's own spark-pipelines write file:///… in full.
@@ -85,21 +86,26 @@ GROUP BY customer;
 
 def make_project(directory: Path, name: str, source: str, sink: str) -> list[Path]:
     """Writes a project into a new directory; gives its files."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name):
-        raise BadProject(f"'{name}' cannot be a pipeline's name: letters, digits, - and _, a letter first")
     for topic in (source, sink):
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
             raise BadProject(f"'{topic}' cannot be a topic's name")
-    target = directory / name
-    if target.exists():
-        raise BadProject(f"{target} exists already: choose another name, or remove it")
-    (target / "transformations").mkdir(parents=True)
     files = {
-        SPEC_NAMES[0]: _SPEC.format(name=name),
+        SPEC_NAMES[0]: SPEC.format(name=name),
         "transformations/orders.py": _PYTHON.format(source=source, sink=sink),
         "transformations/customers.sql": _SQL,
         ".gitignore": "storage/\n",
     }
+    return write_project(directory, name, files)
+
+
+def write_project(directory: Path, name: str, files: Mapping[str, str]) -> list[Path]:
+    """The files of a new project, by their paths in it."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name):
+        raise BadProject(f"'{name}' cannot be a pipeline's name: letters, digits, - and _, a letter first")
+    target = directory / name
+    if target.exists():
+        raise BadProject(f"{target} exists already: choose another name, or remove it")
     for path, text in files.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text(text, encoding="utf-8")
     return [target / path for path in files]

@@ -4,6 +4,7 @@ _penstock/lock         held (flock) while the pipeline runs, so a dead process n
 _penstock/run.json     who runs it: pids, start, master
 _penstock/status.json  flows, progress, errors; replaced atomically
 _penstock/flows.json   the prints of the flows whose checkpoints are there
+_penstock/connectors.json  the connectors that the run has created, and at which worker
 _penstock/apply.json   a request to apply rebuilds, taken by the runner
 _penstock/run.log      the runner's and Spark's log
 """
@@ -77,6 +78,14 @@ class StateDirectory:
 
     def announce(self, about: Mapping[str, Any]) -> None:
         self._write("run.json", dict(about))
+
+    def announce_connectors(self, worker: str, names: list[str]) -> None:
+        self._write("connectors.json", {"worker": worker, "names": names})
+
+    def connectors(self) -> tuple[str | None, list[str]]:
+        """The worker and the connectors of the last run."""
+        found = self._read("connectors.json")
+        return found.get("worker"), list(found.get("names", ()))
 
     def wait_for_last_jvm(self, timeout: float, sleep: Callable[[float], None] = time.sleep) -> bool:
         """After a kill -9 the JVM lives for a moment, with the catalog open; True when it is gone."""

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from penstock.client.errors import BadClientSetting
 from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka_names import translate
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.spark.errors import BadOption, BadRow, Fenced, NotDelivered, SparkError
-from penstock.spark.librdkafka_names import translate
 
 BY_KEY = -1
 """No partition was asked for: the hash of the key decides, as in Kafka's Java clients, or else chance."""
@@ -191,7 +192,10 @@ class ProducerSettings:
         for name in ("queue.buffering.max.messages", "queue.buffering.max.kbytes"):
             if name in kafka:
                 raise BadOption(f"kafka.{name} is the sink's own: set kafka.buffer.memory (bytes)")
-        given = translate(kafka)
+        try:
+            given = translate(kafka)
+        except BadClientSetting as error:
+            raise BadOption(str(error)) from error
         memory = _number(kafka, "buffer.memory", _DEFAULT_MEMORY)
         transaction_ms = _number(kafka, "transaction.timeout.ms", _DEFAULT_TRANSACTION_MS)
         delivery_ms = _number(kafka, "delivery.timeout.ms", _DEFAULT_DELIVERY_MS)

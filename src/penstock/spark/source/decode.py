@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.client.fetched_batches import Batch
 from penstock.errors import InvalidRecord
 from penstock.spark.source import decode_plain
-from penstock.spark.source.batches import Batch
 from penstock.spark.source.decode_plain import Ints
 from penstock.wire.batches import compression
 from penstock.wire.batches.batch import MAX_UNPACKED_BYTES

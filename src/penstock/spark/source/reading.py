@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster, FetchedBytes, PendingFetch
+from penstock.client.fetched_batches import Batch, scan
 from penstock.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -21,7 +22,6 @@ from penstock.errors import (
     UnsupportedForMessageFormat,
 )
 from penstock.spark.errors import DataGone, LogCut, NotCommitted, SparkError
-from penstock.spark.source.batches import Batch, scan
 from penstock.spark.source.decode import HEADERS, BatchDecoder, Columns, gather
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")

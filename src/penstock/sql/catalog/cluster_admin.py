@@ -172,7 +172,7 @@ class Outside:
         from confluent_kafka.admin import AdminClient
 
         from penstock.client.librdkafka import with_login
-        from penstock.spark.librdkafka_names import translate
+        from penstock.client.librdkafka_names import translate
 
         return AdminClient(with_login({"log_level": "0", **translate(self._settings.client())}))
 

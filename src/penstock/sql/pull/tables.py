@@ -317,7 +317,7 @@ class FollowedTables:
     def _read(self) -> None:
         from confluent_kafka import Consumer
 
-        from penstock.spark.librdkafka_names import translate
+        from penstock.client.librdkafka_names import translate
 
         consumer = Consumer(
             with_login(

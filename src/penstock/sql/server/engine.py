@@ -120,7 +120,7 @@ class Engine:
         self._health.start()
 
     def _librdkafka(self) -> dict[str, str]:
-        from penstock.spark.librdkafka_names import translate
+        from penstock.client.librdkafka_names import translate
 
         return translate(dict(self.settings.kafka))
 

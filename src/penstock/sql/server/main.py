@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from penstock.client.librdkafka_names import translate
 from penstock.elected.membership import Identity
 from penstock.elected.process import guard, identify, listen, loop_factory, soon, trust, write_ready
 from penstock.errors import PenstockError
-from penstock.spark.librdkafka_names import translate
 from penstock.sql.catalog.log import CatalogLog, LogSettings
 from penstock.sql.pull.tables import FollowedTables
 from penstock.sql.server import http

@@ -231,7 +231,11 @@ def set_producer(
     *,
     transactional: bool,
 ) -> None:
-    """Make the batch one of this producer, in place: 16 bytes of the header and the CRC change, no record."""
+    """Make the batch one of this producer, in place: only the header changes, no record.
+
+    Its base offset becomes 0: Kafka takes no other one from a client.
+    """
+    _OFFSET.pack_into(buf, pos, 0)
     (length,) = _INT.unpack_from(buf, pos + 8)
     (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + ATTRIBUTES_POSITION)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.client import FetchedBytes
-from penstock.spark.source.batches import scan
+from penstock.client.fetched_batches import scan
 from penstock.wire.batches.records import HEADER_SIZE, build_batch, iter_records, read_header
 
 _NO_END = 1 << 62

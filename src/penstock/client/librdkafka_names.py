@@ -1,9 +1,9 @@
-"""A Java producer's settings in librdkafka's names.
+"""A Java client's settings in librdkafka's names.
 
-Scripts for Spark's own Kafka sink name settings as Kafka's Java clients do (`kafka.buffer.memory`,
-`kafka.sasl.jaas.config`); the sink's producer is librdkafka. Most names are the same there; what differs is
-translated, what has no counterpart is refused with its reason, and librdkafka's own names pass as they are:
-a name that neither knows is refused when the producer is made.
+Scripts for Spark's own Kafka sink, configurations of Connect and client files name settings as Kafka's Java
+clients do (`buffer.memory`, `sasl.jaas.config`); librdkafka is what runs here. Most names are the same there;
+what differs is translated, what has no counterpart is refused with its reason, and librdkafka's own names
+pass as they are: a name that neither knows is refused when the producer is made.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from penstock.client.errors import BadClientSetting
 from penstock.client.partitioning import KEY_PARTITIONER
-from penstock.spark.errors import BadOption
 
 Translated = dict[str, str]
 
@@ -77,11 +77,11 @@ _PEM_HELP = (
 
 
 def translate(settings: Mapping[str, str]) -> Translated:
-    """Java's names in, librdkafka's out; BadOption for what cannot be said to librdkafka."""
+    """Java's names in, librdkafka's out; BadClientSetting for what cannot be said to librdkafka."""
     out: Translated = {}
     for name, value in settings.items():
         if name in _REFUSED:
-            raise BadOption(f"kafka.{name} is not supported: {_REFUSED[name]}")
+            raise BadClientSetting(f"kafka.{name} is not supported: {_REFUSED[name]}")
         special = _SPECIAL.get(name)
         if special is not None:
             special(value, settings, out)
@@ -96,7 +96,7 @@ def _jaas(value: str, settings: Mapping[str, str], out: Translated) -> None:
         out["sasl.jaas.config"] = value  # for `penstock.client.librdkafka`, which has the tokens
         return
     if parsed is None or not parsed[1].endswith(_LOGIN_MODULES):
-        raise BadOption(
+        raise BadClientSetting(
             "kafka.sasl.jaas.config: give PlainLoginModule or ScramLoginModule with username and password,"
             " such as 'org.apache.kafka.common.security.scram.ScramLoginModule required"
             ' username="u" password="p";\''
@@ -106,9 +106,9 @@ def _jaas(value: str, settings: Mapping[str, str], out: Translated) -> None:
         for match in _JAAS_OPTION.finditer(parsed[2])
     }
     if not {"username", "password"} <= options.keys():
-        raise BadOption("kafka.sasl.jaas.config has no username or no password")
+        raise BadClientSetting("kafka.sasl.jaas.config has no username or no password")
     if "sasl.mechanism" not in settings and "sasl.mechanisms" not in settings:
-        raise BadOption(
+        raise BadClientSetting(
             "kafka.sasl.jaas.config needs kafka.sasl.mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
         )
     out["sasl.username"], out["sasl.password"] = options["username"], options["password"]
@@ -117,7 +117,7 @@ def _jaas(value: str, settings: Mapping[str, str], out: Translated) -> None:
 def _store_type(which: str, allowed: tuple[str, ...]) -> Callable[[str, Mapping[str, str], Translated], None]:
     def check(value: str, settings: Mapping[str, str], out: Translated) -> None:
         if value.strip().upper() not in allowed:
-            raise BadOption(f"kafka.ssl.{which}.type={value}: {_PEM_HELP}")
+            raise BadClientSetting(f"kafka.ssl.{which}.type={value}: {_PEM_HELP}")
 
     return check
 
@@ -139,7 +139,7 @@ def _key_store(value: str, settings: Mapping[str, str], out: Translated) -> None
 
 def _refuse_jks(value: str, which: str, settings: Mapping[str, str]) -> None:
     if not settings.get(f"ssl.{which}.type") and value.endswith((".jks", ".p12", ".pfx")):
-        raise BadOption(f"kafka.ssl.{which}.location={value}: {_PEM_HELP}")
+        raise BadClientSetting(f"kafka.ssl.{which}.location={value}: {_PEM_HELP}")
 
 
 def _host_check(value: str, settings: Mapping[str, str], out: Translated) -> None:
@@ -150,7 +150,7 @@ def _host_check(value: str, settings: Mapping[str, str], out: Translated) -> Non
 def _partitioner(value: str, settings: Mapping[str, str], out: Translated) -> None:
     known = _PARTITIONERS.get(value.strip().lower())
     if known is None:
-        raise BadOption(
+        raise BadClientSetting(
             f"kafka.partitioner.class={value} is a Java class: set the column partition instead, or"
             " kafka.partitioner to one of librdkafka's"
         )
@@ -160,7 +160,7 @@ def _partitioner(value: str, settings: Mapping[str, str], out: Translated) -> No
 def _callback_handler(name: str) -> Callable[[str, Mapping[str, str], Translated], None]:
     def check(value: str, settings: Mapping[str, str], out: Translated) -> None:
         if not value.strip().endswith(_TOKEN_HANDLERS):
-            raise BadOption(f"kafka.{name} is not supported: it is a Java class")
+            raise BadClientSetting(f"kafka.{name} is not supported: it is a Java class")
 
     return check
 
