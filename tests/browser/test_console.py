@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from penstock.testing import PenstockBroker
@@ -21,6 +21,8 @@ pytestmark = [
 ]
 PATIENCE_MS = 90_000
 expect.set_options(timeout=PATIENCE_MS)
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>{{7*7}}"
 
 
 class Platform:
@@ -124,3 +126,105 @@ def test_deleting_a_topic_asks_for_its_name(page: Page, platform: Platform) -> N
     dialog.get_by_label("Name").fill("doomed")
     dialog.get_by_role("button", name="Delete").click()
     page.wait_for_url("**/topics")
+
+
+@pytest.mark.promise(
+    "console", "The lag of a group falls on the page while it consumes, and a reset shows a preview"
+)
+def test_lag_falls_and_offsets_are_reset_with_a_preview(page: Page, platform: Platform) -> None:
+    producer = Producer({"bootstrap.servers": platform.bootstrap})
+    for number in range(20):
+        producer.produce("work", str(number).encode(), partition=0)
+    assert producer.flush(60) == 0
+    consumer = Consumer({"bootstrap.servers": platform.bootstrap, "group.id": "workers"})
+    consumer.commit(offsets=[TopicPartition("work", 0, 5)], asynchronous=False)
+    page.goto(f"{platform.url}/group?id=workers")
+    expect(page.get_by_text("15 records behind")).to_be_visible()
+    consumer.commit(offsets=[TopicPartition("work", 0, 18)], asynchronous=False)
+    consumer.close()
+    expect(page.get_by_text("2 records behind")).to_be_visible()
+    page.get_by_role("button", name="Reset offsets").click()
+    dialog = page.get_by_role("dialog")
+    move = dialog.get_by_role("button", name="Move offsets")
+    expect(move).to_be_disabled()
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("cell", name="-18")).to_be_visible()
+    expect(page.get_by_text("2 records behind")).to_be_visible()  # nothing was moved yet
+    move.click()
+    expect(page.get_by_text("20 records behind")).to_be_visible()
+
+
+@pytest.mark.promise("console", "An incompatible schema is rejected before it is registered, with the reason")
+def test_an_incompatible_schema_is_explained(page: Page, platform: Platform) -> None:
+    first = '{"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}'
+    second = (
+        '{"type": "record", "name": "P", "fields": '
+        '[{"name": "id", "type": "long"}, {"name": "weight", "type": "double"}]}'
+    )
+    for text, compatible in ((first, True), (second, False)):
+        page.goto(f"{platform.url}/schemas")
+        page.get_by_role("button", name="Register schema").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Subject").fill("parcels-value")
+        dialog.get_by_label("Schema", exact=True).fill(text)
+        dialog.get_by_role("button", name="Check").click()
+        register = dialog.get_by_role("button", name="Register")
+        if compatible:
+            expect(dialog.get_by_text("Compatible: it can be registered.")).to_be_visible()
+            register.click()
+            page.wait_for_url("**/subject?name=parcels-value")
+            expect(page.get_by_text("1 versions, compatibility BACKWARD")).to_be_visible()
+        else:
+            expect(dialog.get_by_text("Incompatible with parcels-value version 1")).to_be_visible()
+            expect(dialog.get_by_text("READER_FIELD_MISSING_DEFAULT_VALUE")).to_be_visible()
+            expect(register).to_be_disabled()
+
+
+@pytest.mark.promise("console", "Nothing of a message, a key, a header or a group's name runs in the browser")
+def test_hostile_content_is_shown_as_text(page: Page, platform: Platform) -> None:
+    producer = Producer({"bootstrap.servers": platform.bootstrap, "message.max.bytes": 1_040_000})
+    producer.produce("hostile", HOSTILE.encode(), HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
+    producer.produce("hostile", b"\xff\xfe" * 100, b"broken")
+    producer.produce("hostile", b"z" * 1_000_000, b"large")
+    assert producer.flush(60) == 0
+    consumer = Consumer({"bootstrap.servers": platform.bootstrap, "group.id": HOSTILE})
+    consumer.commit(offsets=[TopicPartition("hostile", 0, 1)], asynchronous=False)
+    consumer.close()
+    page.goto(f"{platform.url}/topics/hostile")
+    expect(page.get_by_role("cell", name="large")).to_be_visible()
+    expect(page.get_by_role("cell", name="ff fe ff fe")).to_be_visible()
+    page.get_by_role("cell", name="large").click()
+    expect(page.get_by_role("dialog")).to_contain_text("900,000 more characters")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("cell", name=HOSTILE).first.click()
+    expect(page.get_by_role("dialog").get_by_text(HOSTILE).first).to_be_visible()
+    page.keyboard.press("Escape")
+    page.goto(f"{platform.url}/groups")
+    page.get_by_role("link", name=HOSTILE).click()
+    expect(page.get_by_text("2 records behind")).to_be_visible()
+    page.goto(f"{platform.url}/")
+    expect(page.get_by_text("Slowest groups")).to_be_visible()
+    expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
+    assert page.title() == "Overview - Penstock"
+
+
+@pytest.mark.promise("console", "The console works on a phone's width, in light and dark, and by keyboard")
+def test_a_phone_in_the_dark(browser: Browser, platform: Platform) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(f"{platform.url}/topics")
+    expect(page.get_by_role("table")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("document.body.classList.contains('body--dark')")
+    navigation = page.get_by_role("button", name="Navigation")
+    navigation.focus()
+    page.keyboard.press("Enter")
+    groups = page.get_by_role("link", name="Groups")
+    expect(groups).to_be_in_viewport()
+    groups.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/groups**")
+    context.close()

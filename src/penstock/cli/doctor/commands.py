@@ -16,7 +16,8 @@ from penstock.cli.options.shared import cluster_options, json_option
 def doctor() -> None:
     """Find out what is wrong with a cluster, data directory or Spark.
 
-    Each finding says what to do. Nothing is changed. Exits with 1 if there is a problem, not for warnings.
+    Each finding says what to do. Nothing is changed. Exits with 1 when there is a problem; warnings do not
+    count.
     """
 
 
