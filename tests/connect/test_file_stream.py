@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
+from penstock.testing import PenstockBroker
 from tests.connect.conftest import Topics, Worker, until
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -40,6 +42,38 @@ def test_lines_of_a_file_are_records_and_records_are_lines(
     source.rename(tmp_path / "in.txt.1")
     source.write_text("four\n")
     until(lambda: sink.read_text() == "one\ntwo\nthree\nfour\n", "a rotated file is followed")
+
+
+@pytest.mark.promise(
+    "connect", "Topics that a source creates have the settings of their topic.creation group (KIP-158)"
+)
+def test_a_new_topic_has_the_settings_of_its_group(
+    worker: Worker, broker: PenstockBroker, topics: Topics, tmp_path: Path, name: str
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("one\n")
+    config: dict[str, object] = {
+        "connector.class": "FileStreamSource",
+        "file": str(source),
+        "topic": name,
+        "topic.creation.default.partitions": 2,
+        "topic.creation.default.replication.factor": 1,
+        "topic.creation.groups": "others,tests",
+        "topic.creation.others.include": "x",
+        "topic.creation.tests.include": "test-.*",
+        "topic.creation.tests.partitions": 5,
+        "topic.creation.tests.retention.ms": 12345,
+    }
+    bad = worker.http.put(f"/connectors/{name}/config", json={**config, "topic.creation.tests.include": "["})
+    assert bad.status_code == 400 and "topic.creation.tests.include" in bad.text
+    worker.put(name, {**config, "key.converter": STRING, "value.converter": STRING})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    until(lambda: name in admin.list_topics(timeout=30).topics, "the topic", lambda: str(worker.status(name)))
+    assert len(admin.list_topics(name, timeout=30).topics[name].partitions) == 5
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    found = admin.describe_configs([resource])[resource].result(30)
+    assert found["retention.ms"].value == "12345"
+    assert [each.value() for each in topics.read(name, 1)] == [b"one"]
 
 
 @pytest.mark.promise(

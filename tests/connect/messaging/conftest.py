@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.connect.messaging.servers import MosquittoServer, RabbitServer, RedisServer, Server, binary
+from tests.connect.messaging.servers import (
+    MosquittoServer,
+    OpenMosquittoServer,
+    RabbitServer,
+    RedisServer,
+    Server,
+    binary,
+)
 
 
 def _running(kind: type[Server]) -> Iterator[Server]:
@@ -28,6 +35,11 @@ def redis_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def mosquitto() -> Iterator[Server]:
     yield from _running(MosquittoServer)
+
+
+@pytest.fixture
+def open_mosquitto() -> Iterator[Server]:
+    yield from _running(OpenMosquittoServer)
 
 
 @pytest.fixture(scope="session")

@@ -125,6 +125,7 @@ class RedisServer(Server):
 
 class MosquittoServer(Server):
     program, package = "mosquitto", "mosquitto"
+    acls = True
 
     def _prepare(self) -> None:
         done = subprocess.run(
@@ -140,8 +141,9 @@ class MosquittoServer(Server):
             f"persistence true\npersistence_location {self.directory}/\nautosave_on_changes true\n"
             "autosave_interval 1\n"
             "max_queued_messages 0\nmax_packet_size 1000000\n"
-            f"allow_anonymous true\nacl_file {self.directory}/acl\npassword_file {self.directory}/users\n"
-            f"listener {self.port} 127.0.0.1\n"
+            f"allow_anonymous true\npassword_file {self.directory}/users\n"
+            + (f"acl_file {self.directory}/acl\n" if self.acls else "")
+            + f"listener {self.port} 127.0.0.1\n"
             f"listener {self.tls_port} 127.0.0.1\ncertfile {self.certificate}\nkeyfile {self.key}\n",
         )
 
@@ -152,6 +154,13 @@ class MosquittoServer(Server):
             if "user root" not in text:
                 self._write("configuration", f"user root\n{text}")
         return [self.binary, "-c", str(self.directory / "configuration")]
+
+
+class OpenMosquittoServer(MosquittoServer):
+    """Without ACLs: those of 2.0.11 drop what arrives for a session that it has read from disk, until the
+    client of that session is back."""
+
+    acls = False
 
 
 class RabbitServer(Server):

@@ -165,15 +165,20 @@ class Conversion:
         headers = [each.headers() for each in messages]
         if self._steps or any(headers):
             return None
-        kinds, times = zip(*[each.timestamp() for each in messages], strict=True)
-        kind = kinds[0]
-        if kinds.count(kind) != len(kinds):
+        stamps = [each.timestamp() for each in messages]
+        kind = stamps[0][0]
+        times = [time for each, time in stamps if each == kind]
+        if len(times) != len(stamps):
             return None
         topic, partition = messages[0].topic() or "", messages[0].partition() or 0
         raw_keys: list[Any] = [each.key() for each in messages]
         raw_values: list[Any] = [each.value() for each in messages]
         try:
-            keys = self.key.many_from_bytes(topic, raw_keys)
+            if raw_keys.count(None) == len(raw_keys):  # the usual topic without keys
+                schema, key = self.key.from_bytes(topic, None)
+                keys: tuple[Any, list[Any]] | None = (schema, [key] * len(raw_keys))
+            else:
+                keys = self.key.many_from_bytes(topic, raw_keys)
             values = self.value.many_from_bytes(topic, raw_values)
         except Exception as error:  # noqa: BLE001 - done again for each record, where errors are handled
             log.debug("converting a batch: %s", error)

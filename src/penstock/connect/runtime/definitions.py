@@ -10,6 +10,7 @@ from penstock.connect import plugins
 from penstock.connect.api import Connector, SinkConnector
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import Unresolved, resolve
+from penstock.connect.runtime.topic_creation import problems_of_groups
 from penstock.connect.settings import BadConfig, Field, Importance, prefixed_problems, problems_of
 from penstock.connect.transforms.chain import prefixed, steps
 
@@ -172,6 +173,16 @@ COMMON = (
 
 SOURCE = (
     Field(
+        "topic.creation.groups",
+        ConfigType.LIST,
+        (),
+        "Groups of topics that the connector creates, with settings topic.creation.GROUP.*: include and "
+        "exclude (regular expressions), partitions, replication.factor and topic settings.",
+        importance=_LOW,
+        group="Topic Creation",
+        display_name="Topic Creation Groups",
+    ),
+    Field(
         "topic.creation.default.partitions",
         ConfigType.INT,
         None,
@@ -276,7 +287,12 @@ def find_problems(plugin: type[Connector], config: Mapping[str, str]) -> dict[st
     except Unresolved as error:
         return {str(error).partition(":")[0]: [str(error)]}
     _add(problems, problems_of(fields_for(plugin), config))
-    if issubclass(plugin, SinkConnector):
+    if not issubclass(plugin, SinkConnector):
+        _add(
+            problems,
+            {name: texts for name, texts in problems_of_groups(config).items() if name not in problems},
+        )
+    else:
         topics, regex = split_list(config.get("topics") or ""), config.get("topics.regex")
         if not topics and not regex:
             _add(problems, {"topics": ["Must configure one of topics or topics.regex"]})

@@ -22,6 +22,7 @@ from penstock.connect.runtime.definitions import COMMON, SINK
 from penstock.connect.runtime.source import create_topic
 from penstock.connect.runtime.task import Backoff, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
+from penstock.connect.runtime.topic_creation import NewTopicSettings
 from penstock.connect.settings import parse
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class SinkRunner:
         if not topic:
             return None
         replicas = self._settings["errors.deadletterqueue.topic.replication.factor"]
-        create_topic(self._spec, topic, 1, replicas, at_most=True)
+        create_topic(self._spec, topic, NewTopicSettings(1, replicas, {}), at_most=True)
         return make_producer(
             self._spec.worker,
             self._config,
@@ -148,7 +149,7 @@ class SinkRunner:
             messages = [first, *self._consumer.consume(self._batch - 1, 0)]
         if self._spec.paused.is_set() and self._assigned:
             self._consumer.pause(self._consumer.assignment())  # also what was assigned since
-        runs = by_partition([each for each in messages if not self._failed(each)])
+        runs = by_partition([each for each in messages if each.error() is None or not self._failed(each)])
         runs = [(place, some) for place, some in runs if self._usable(place)]
         if not runs:
             return

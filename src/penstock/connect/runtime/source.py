@@ -32,6 +32,7 @@ from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.task import Backoff, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
+from penstock.connect.runtime.topic_creation import NewTopicSettings, settings_for
 from penstock.connect.settings import parse
 
 if TYPE_CHECKING:
@@ -207,12 +208,7 @@ class SourceRunner:
 
     def _new_topic(self, topic: str) -> None:
         self._topics.add(topic)
-        create_topic(
-            self._spec,
-            topic,
-            self._settings["topic.creation.default.partitions"],
-            self._settings["topic.creation.default.replication.factor"],
-        )
+        create_topic(self._spec, topic, settings_for(topic, self._config))
         self._spec.channel.send("topics", topics=[topic])
 
     def _delivered(self, error: Any, message: Any) -> None:
@@ -298,9 +294,7 @@ def _kafka(work: Any, doing: str) -> None:
         raise ConnectError(f"{doing}: {error.args[0].str()}") from error
 
 
-def create_topic(
-    spec: TaskSpec, topic: str, partitions: int | None, replicas: int | None, *, at_most: bool = False
-) -> None:
+def create_topic(spec: TaskSpec, topic: str, settings: NewTopicSettings, *, at_most: bool = False) -> None:
     """Create a topic that is missing, so that a cluster without automatic creation serves as well."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
@@ -311,9 +305,10 @@ def create_topic(
         metadata = admin.list_topics(timeout=30)
         if topic in metadata.topics:
             return
+        replicas = settings.replication_factor
         if at_most and replicas is not None:
             replicas = min(replicas, len(metadata.brokers))
-        new = NewTopic(topic, partitions or -1, replicas or -1)
+        new = NewTopic(topic, settings.partitions or -1, replicas or -1, config=settings.config)
         admin.create_topics([new])[topic].result(30)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
