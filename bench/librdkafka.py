@@ -7,8 +7,7 @@ nothing, so that librdkafka hands over, counts and frees the records by itself. 
 python -m bench.librdkafka produce|consume PORT TOPIC PARTITIONS RECORDS SIZE
 
 prints, as JSON, the seconds from the first call to the last acknowledgement or record, and the processor
-time of all its threads meanwhile, and of the busiest one: librdkafka has one thread for each broker.
-Connections are made, and the first record passes, before the clock starts.
+time of all its threads meanwhile. Connections are made, and the first record passes, before the clock starts.
 """
 
 from __future__ import annotations
@@ -56,8 +55,6 @@ _MALLOC = {-1: 2_000_000_000, -2: 64 << 20, -3: 32 << 20}
 class Run:
     seconds: float
     cpu_seconds: float
-    busiest_seconds: float = 0.0
-    """Of the thread that used the processor most: no broker makes the run shorter than this."""
 
 
 def run(
@@ -154,14 +151,6 @@ def _cpu_seconds() -> float:
     return used.user + used.system
 
 
-def _by_thread() -> dict[str, float]:
-    found = {}
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/schedstat") as file:
-            found[task] = int(file.read().split()[0]) / 1e9
-    return found
-
-
 def _produce(library: _Library, port: int, topic: str, partitions: int, records: int, size: int) -> Run:
     """One client for all partitions, which take turns."""
     client = _Client(library, _PRODUCER, port, topic)
@@ -187,14 +176,11 @@ def _produce(library: _Library, port: int, topic: str, partitions: int, records:
         for first in range(0, each - 1, _CALL_RECORDS)
         for partition in range(partitions)
     ]
-    threads = _by_thread()
     cpu, start = _cpu_seconds(), time.perf_counter()
     for partition, count in calls:
         send(partition, count)
     flush()
-    seconds, spent = time.perf_counter() - start, _cpu_seconds() - cpu
-    busiest = max(now - threads.get(task, 0.0) for task, now in _by_thread().items())
-    done = Run(seconds, spent, busiest)
+    done = Run(time.perf_counter() - start, _cpu_seconds() - cpu)
     client.close()
     return done
 

@@ -103,18 +103,12 @@ def _measured(side: Side, records: int, rounds: int) -> dict[str, list[float]]:
                     found.setdefault(f"{way} {name}", []).append(gigabytes / run.seconds)
                     found.setdefault(f"{way} {name} cpu", []).append(spent / gigabytes)
                     found.setdefault(f"{way} {name} client", []).append(run.cpu_seconds / gigabytes)
-                    found.setdefault(f"{way} {name} thread", []).append(run.busiest_seconds / gigabytes)
             wire.drop_topic(side.port, topic)
             side.await_deletion(topic)
     return found
 
 
 def _report(report: Report, side: Side, found: dict[str, list[float]], at_least: float | None) -> None:
-    # librdkafka encrypts in the one thread that it has for a broker. With a broker whose TLS costs nothing
-    # a GB still takes that thread's processor time; without TLS, that of the busier of broker and client.
-    plain = max(median(found["produce plain cpu"]), median(found["produce plain thread"]))
-    limit = plain / median(found["produce tls thread"])
-    report.add(Result(f"{side.name}produce: TLS / without, were TLS free for the broker", limit, ""))
     for way, word in _WAYS.items():
         what = f"{side.name}{word}"
         plain, tls = found[f"{way} plain"], found[f"{way} tls"]
