@@ -20,6 +20,18 @@ def findings(cluster: Cluster, topic: str) -> list[dict[str, Any]]:
     return [each for each in found if each["where"] == f"{topic}-0"]
 
 
+def finding(cluster: Cluster, topic: str, check: str) -> dict[str, Any]:
+    """The only one, once the broker that is asked has heard of what happened."""
+    found: list[dict[str, Any]] = []
+
+    def is_there() -> bool:
+        found[:] = findings(cluster, topic)
+        return [one["check"] for one in found] == [check]
+
+    wait_until(f"{topic} is {check}", is_there)
+    return found[0]
+
+
 @pytest.mark.promise(
     "commands",
     "`penstock doctor` finds faults of a cluster, a data directory or a Spark set-up, with a remedy",
@@ -29,19 +41,17 @@ def test_partitions_without_a_replica_or_a_leader_are_found(
 ) -> None:
     cluster.create_topic("doctored", partitions=1, replicas=2)
     cluster.wait_in_sync("doctored", 2)
-    assert findings(cluster, "doctored") == []
+    wait_until("nothing is found", lambda: not findings(cluster, "doctored"))
     leader = cluster.leader("doctored")
     (other,) = cluster.in_sync("doctored")[0] - {leader.id}
     follower = cluster.nodes[other]
     follower.kill()
-    wait_until("the ISR shrinks", lambda: cluster.in_sync("doctored")[0] == {leader.id})
-    (found,) = findings(cluster, "doctored")
-    assert found["check"] == "under-replicated" and f"missing on {other}" in found["what"]
+    found = finding(cluster, "doctored", "under-replicated")
+    assert f"missing on {other}" in found["what"]
     leader.kill()
-    wait_until("the partition is offline", lambda: cluster.leaders("doctored")[0] < 0)
-    (found,) = findings(cluster, "doctored")
-    assert found["check"] == "offline" and f"start one of the brokers {leader.id}" in found["remedy"]
+    found = finding(cluster, "doctored", "offline")
+    assert f"start one of the brokers {leader.id}" in found["remedy"]
     leader.start()
     follower.start()
     cluster.wait_in_sync("doctored", 2)
-    assert findings(cluster, "doctored") == []
+    wait_until("nothing is found", lambda: not findings(cluster, "doctored"))
