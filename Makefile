@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test checks lint types layers test-fast test-running test-servers test-streams test-brokers test-cluster test-spark test-sql \
+.PHONY: help setup run test checks lint types layers collect test-fast test-running test-servers test-streams test-brokers test-cluster test-spark test-sql \
 	test-long browser postgresql mariadb messaging spark-classes docs dist bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
@@ -30,8 +30,8 @@ PYTEST_RUN := $(BIN)/python -m pytest -q $(PYTEST)
 WAITING_JOBS := $(shell echo $$((2 * $(JOBS))))
 # One process for the tests with the SQL server, one for those with the shared Spark, and the others' one.
 STREAMS_JOBS := $(shell echo $$(($(JOBS) + 1)))
-# As many for tests that compute as there are cores, and those that wait beside them (tests/scheduling.py).
-ALL_JOBS := $(shell echo $$((2 * $(JOBS) + 1)))
+# One more for tests that compute than there are cores, and those that wait beside them (tests/scheduling.py).
+ALL_JOBS := $(shell echo $$((3 * $(JOBS))))
 # Tests that share something that takes long to start are a group, which one process runs: see tests/conftest.py.
 GROUPED := --dist loadgroup --no-loadscope-reorder
 # What fails beside others that take the cores is run once more, alone: a fault fails again and ends the run,
@@ -73,7 +73,7 @@ test: setup checks test-fast test-running ## Everything: style, types, layers, a
 # Side by side, as each of them uses one core; and what the tests need.
 checks: setup
 	@$(MAKE) --no-print-directory -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-		types spark-classes lint layers browser postgresql mariadb messaging
+		types spark-classes collect lint layers browser postgresql mariadb messaging
 	@$(TOOK)
 
 lint: setup ## ruff: rules and format; unused code; the links of all pages, and the page of promises
@@ -92,6 +92,11 @@ types: setup ## mypy --strict on src/
 layers: setup ## The layers of the design, as a contract
 	@echo "== import-linter"
 	@$(BIN)/lint-imports
+
+# Each process of pytest would compile all of them for itself.
+collect: setup ## Import all tests
+	@echo "== all tests can be imported"
+	@$(BIN)/python -m pytest -q -q --collect-only tests >/dev/null || $(BIN)/python -m pytest -q -q --collect-only tests | tail -60
 
 test-fast: setup ## The tests that start no broker process
 	@echo "== tests: $(FAST)"

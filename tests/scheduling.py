@@ -2,11 +2,12 @@
 
 Tests of a file stay together: they share the brokers and clusters of their module. Files whose tests share a
 Spark or a SQL server stay together, too: each takes longer to start than most tests, and gets quicker with
-use. The longest come first: begun last, one of them would run alone while the other cores idle.
+use. There are two Sparks, because one alone would still be at work when all others are done. The longest come
+first: begun last, one of them would run alone while the other cores idle.
 
-Tests with Spark compute all the time, those of brokers and clusters wait for most of it: for sessions that
-end, elections, clients that try again. So no more of the first run at once than there are cores, and the
-other processes run the second beside them.
+Tests with Spark compute for most of the time, those of brokers and clusters wait for most of it: for
+sessions that end, elections, clients that try again. So only one more of the first run at once than there are
+cores, and the other processes run the second beside them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
     from xdist.workermanage import WorkerController
 
-SPARK, SQL_SERVER = "Spark", "SQL server"
+SHARED = SPARK, SPARK_PIPELINES, SQL_SERVER = "Spark", "Spark of pipelines", "SQL server"
 # What tests/spark and tests/sql have beside the tests with a shared Spark or a shared server.
 _ALONE = {
     "spark": {"test_demo", "test_pipeline_process", "test_sink_kills", "test_standalone"}
     | {"test_sink_pieces", "test_source_reader"},
     "sql": {"test_engine", "test_kills", "test_leading", "test_log", "test_tables"},
 }
+# The files of tests/spark that share the second Spark: about half of the time of all.
+_PIPELINES = ("test_pipeline_", "test_state_", "test_streams_", "test_dead_", "test_delta", "test_sql_")
 # The groups, files and directories with long tests, the longest first.
 _FIRST = (
     SQL_SERVER,
     SPARK,
+    SPARK_PIPELINES,
     "test_engine",
     "test_kills",
     "test_sink_kills",
@@ -43,20 +47,22 @@ _FIRST = (
 )
 
 
-# Beside the two groups, what has a Spark.
+# Beside the groups, what has a Spark.
 _WITH_SPARK = {"test_demo", "test_pipeline_process", "test_sink_kills", "test_standalone"} | {
     "test_engine",
     "test_kills",
     "test_leading",
 }
-_MOST_SPARKS = 2
+_MOST_SPARKS = 3
 
 
 def group(path: Path) -> str:
     """What the tests of a file share with those of other files, or the file itself."""
     directory = path.parent.name if path.parent.parent.name == "tests" else ""
     if directory in _ALONE and path.stem not in _ALONE[directory]:
-        return SPARK if directory == "spark" else SQL_SERVER
+        if directory == "sql":
+            return SQL_SERVER
+        return SPARK_PIPELINES if path.stem.startswith(_PIPELINES) else SPARK
     return path.as_posix()
 
 
@@ -69,7 +75,7 @@ def rank(path: Path) -> int:
 def computes(name: str) -> bool:
     """Whether the tests of a group have a Spark."""
     path = Path(name)
-    return name in (SPARK, SQL_SERVER) or (path.parent.name in _ALONE and path.stem in _WITH_SPARK)
+    return name in SHARED or (path.parent.name in _ALONE and path.stem in _WITH_SPARK)
 
 
 def scheduler(config: pytest.Config, log: Producer) -> Scheduling:
