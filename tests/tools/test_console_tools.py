@@ -75,7 +75,11 @@ def test_kafka_configs_alters_and_describes_topics_and_brokers(
 
 
 @pytest.mark.promise("clients", "Kafka 4.1's console tools and Java client work unchanged")
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+# All codecs through librdkafka and kafka-python, which start in no time: tests/clients.
+@pytest.mark.parametrize(
+    "codec",
+    ["none", "zstd", *(pytest.param(each, marks=pytest.mark.long) for each in ("gzip", "snappy", "lz4"))],
+)
 def test_console_producer_and_consumer_round_trip(
     kafka_tools: KafkaTools, penstock: PenstockBroker, codec: str
 ) -> None:
@@ -171,9 +175,9 @@ def test_kafka_cluster_and_broker_api_versions_know_the_broker(
 @pytest.mark.parametrize(
     "properties",
     [
-        ["acks=all"],
+        pytest.param(["acks=all"], marks=pytest.mark.long),
         ["acks=1", "enable.idempotence=false", "compression.type=lz4"],
-        ["acks=0", "enable.idempotence=false"],
+        pytest.param(["acks=0", "enable.idempotence=false"], marks=pytest.mark.long),
         ["acks=all", "compression.type=zstd", "batch.size=200000", "linger.ms=20"],
     ],
     ids=" ".join,
