@@ -20,6 +20,7 @@ from penstock.errors import (
     ApiError,
     InvalidProducerEpoch,
     PeerUnavailable,
+    TransactionCoordinatorFenced,
     UnknownServerError,
     error_for_code,
 )
@@ -78,16 +79,30 @@ class Marker(NamedTuple):
 
 def write_marker(broker: MarkersParts, partition: Partition, marker: Marker) -> int:
     """End the producer's transaction in this partition. Returns the offset that must be replicated before it
-    has ended for good. Raises InvalidProducerEpoch where the partition is past this transaction."""
+    has ended for good. Raises InvalidProducerEpoch where the partition is past this transaction, and
+    TransactionCoordinatorFenced for a coordinator that another one has replaced since.
+
+    A verification under way is taken back only by what may end the transaction that is being verified. The
+    marker of a former coordinator does not, nor does a repeated one since version 2, where each transaction has
+    an epoch of its own. Before that version the same epoch goes on, and a repeated marker may be of the
+    transaction in which nothing has been written yet.
+    """
     partition.check_leader()
     producer_id, epoch = marker.producer
     producers = partition.log.producers
     entry = producers.producers.get(producer_id)
-    if marker.transaction_version >= TV_2 and entry is not None:
-        if entry.txn_first_offset is not None and entry.epoch >= epoch:
+    each_has_an_epoch = marker.transaction_version >= TV_2
+    if entry is not None:
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"the marker has coordinator epoch {marker.coordinator_epoch}, the last one"
+                f" {entry.coordinator_epoch}"
+            )
+        if each_has_an_epoch and entry.txn_first_offset is not None and entry.epoch >= epoch:
             raise InvalidProducerEpoch(f"the transaction has epoch {entry.epoch}, the marker {epoch}")
-    producers.stop_verifying(producer_id)
     if producers.has_marker(producer_id, epoch, marker.coordinator_epoch):
+        if not each_has_an_epoch:
+            producers.stop_verifying(producer_id)
         return partition.log.log_end_offset - 1  # a repeated request: what it wrote may not be replicated yet
     now = broker.clock.now_ms()
     batch = bytearray(
