@@ -84,7 +84,7 @@ def test_a_late_answer_of_a_former_coordinator_does_not_end_the_next_transaction
 
 @pytest.mark.promise(
     "transactions",
-    "A late marker of a former coordinator is refused, and takes back no verification of the next transaction",
+    "A late marker of a former coordinator is refused and does not abort the next transaction",
 )
 @pytest.mark.parametrize("version", [TV_0, TV_2])
 def test_a_late_marker_of_a_former_coordinator_leaves_the_next_transaction_alone(
@@ -110,5 +110,31 @@ def test_a_late_marker_of_a_former_coordinator_leaves_the_next_transaction_alone
             verified.set_result({})
             assert await verifying == {}
             assert partition.log.log_end_offset == written + 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "transactions",
+    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
+    "it, also across a new producer id",
+)
+def test_with_version_2_the_marker_of_the_last_transaction_does_not_abort_the_next(tmp_path: Path) -> None:
+    """Its produce came while the last one was ending, and waits for that inside the broker."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            producer = await init(broker)
+            partition = broker.partitions[KEY]
+            append(broker, producer, 0)
+            following = Producer(producer.producer_id, producer.epoch + 1)
+            verifier = broker.transactions.verifier
+            asked = Verification("x", following, [KEY], True, True)
+            verified: asyncio.Future[Refused] = broker.loop.create_future()
+            verifying = asyncio.ensure_future(verifier._guarded(asked, verifier._guards(asked), verified))
+            await asyncio.sleep(0)
+            write_marker(broker, partition, Marker(following, True, 0, TV_2))
+            verified.set_result({})
+            assert await verifying == {}
 
     asyncio.run(main())

@@ -228,6 +228,8 @@ class PartitionLog:
                 self._write_around_start(data, header, marker)
             else:
                 self._write(data, header, marker)
+            if marker is not None:
+                self.producers.stop_verifying(header.producer_id, header.producer_epoch)
             first = header.base_offset if first < 0 else first
             last = header.last_offset
             start += header.size

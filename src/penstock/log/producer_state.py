@@ -77,9 +77,13 @@ class ProducerEntry:
 
 
 class VerificationGuard:
-    """Held while a producer's transaction is being verified; a marker of the producer takes it back."""
+    """Held while a transaction of this producer and epoch is being verified; the marker that ends the
+    transaction takes it back."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "producer")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer = (producer_id, epoch)
 
 
 class FirstSeen(NamedTuple):
@@ -111,7 +115,9 @@ class ProducerStateManager:
         self._unreplicated: dict[
             int, int
         ] = {}  # first offset -> offset of the marker, above the high watermark
-        self._guards: weakref.WeakValueDictionary[int, VerificationGuard] = weakref.WeakValueDictionary()
+        self._guards: weakref.WeakValueDictionary[tuple[int, int], VerificationGuard] = (
+            weakref.WeakValueDictionary()
+        )
         self._first_seen: dict[int, FirstSeen] = {}
         self._refused: dict[int, Refused] = {}
         self._snapshots: set[int] | None = None  # the offsets of those on disk, once they were listed
@@ -247,12 +253,12 @@ class ProducerStateManager:
 
     # verifying
 
-    def start_verifying(self, producer_id: int) -> VerificationGuard:
+    def start_verifying(self, producer_id: int, epoch: int) -> VerificationGuard:
         """It is asked elsewhere whether the producer's transaction has this partition. The guard lives as
         long as somebody holds it."""
-        guard = self._guards.get(producer_id)
+        guard = self._guards.get((producer_id, epoch))
         if guard is None:
-            guard = self._guards[producer_id] = VerificationGuard()
+            guard = self._guards[producer_id, epoch] = VerificationGuard(producer_id, epoch)
         return guard
 
     def note_sequence(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> None:
@@ -263,12 +269,16 @@ class ProducerStateManager:
         if seen is None or (seen.epoch, -seen.sequence) < (epoch, -sequence):
             self._first_seen[producer_id] = FirstSeen(epoch, sequence, now_ms)
 
-    def is_verifying(self, producer_id: int, guard: VerificationGuard) -> bool:
-        """Whether nothing has ended the producer's transaction here since the guard was given."""
-        return self._guards.get(producer_id) is guard
+    def is_verifying(self, guard: VerificationGuard) -> bool:
+        """Whether nothing has ended that transaction here since the guard was given."""
+        return self._guards.get(guard.producer) is guard
 
-    def stop_verifying(self, producer_id: int) -> None:
-        self._guards.pop(producer_id, None)
+    def stop_verifying(self, producer_id: int, epoch: int, transaction_version: int = 0) -> None:
+        """A marker of this epoch was written. With transaction version 2 it ends a transaction of an earlier
+        epoch, and its own is that of the next one, which may be waiting for this marker already."""
+        before = epoch if transaction_version >= _EPOCH_PER_TRANSACTION else epoch + 1
+        for guarded in [one for one in self._guards if one[0] == producer_id and one[1] < before]:
+            self._guards.pop(guarded, None)
 
     # applying
 
@@ -286,7 +296,6 @@ class ProducerStateManager:
 
     def apply_marker(self, header: BatchHeader, kind: str, coordinator_epoch: int) -> AbortedTxn | None:
         """Take note of a transaction marker. Returns the aborted transaction, if it ended one."""
-        self.stop_verifying(header.producer_id)
         entry = self._entry(header.producer_id, header.producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp

@@ -172,8 +172,7 @@ class Verifier:
 
     def _guards(self, asked: Verification) -> Guards:
         partitions = [self._broker.partitions[key] for key in asked.partitions]
-        producer_id = asked.producer.producer_id
-        return {one.key: (one, one.log.producers.start_verifying(producer_id)) for one in partitions}
+        return {one.key: (one, one.log.producers.start_verifying(*asked.producer)) for one in partitions}
 
     def _note_sequences(self, asked: Verification) -> None:
         now = self._broker.clock.now_ms()
@@ -195,10 +194,7 @@ class Verifier:
         ended = {
             key: _as_known(TransactionAbortable("the transaction has ended meanwhile"), asked)
             for key, (partition, guard) in guards.items()
-            if not (
-                broker.partitions.get(key) is partition
-                and partition.log.producers.is_verifying(asked.producer.producer_id, guard)
-            )
+            if not (broker.partitions.get(key) is partition and partition.log.producers.is_verifying(guard))
             and not self._has_open(key, asked.producer)
         }
         return {**ended, **refused}
