@@ -34,9 +34,6 @@ _MAX_SEQUENCE = 0x7FFFFFFF
 _EPOCH_PER_TRANSACTION = 2
 """The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
 
-_PRODUCER_AT = 43
-_PRODUCER = struct.Struct(">qhi")
-"""Producer id, epoch and first sequence, where they are in a batch."""
 _MOST_REFUSED = 10_000
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -124,19 +121,20 @@ class ProducerStateManager:
 
     # deciding
 
-    def refuse(self, buf: bytearray | memoryview, start: int, end: int, error: ApiError) -> None:
+    def refuse(self, header: BatchHeader, error: ApiError) -> None:
         """A batch is not appended now, and its producer is to send it again. Batches after it may be under
         way already: until it is there they get the same error. OUT_OF_ORDER_SEQUENCE_NUMBER would make some
         clients begin a new epoch, in which they send again what other partitions have; and of a producer that
-        is not known yet, they would be taken for the first."""
-        if end - start < _PRODUCER_AT + _PRODUCER.size:
-            return
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(buf, start + _PRODUCER_AT)
-        known = self._refused.get(producer_id)
+        is not known yet, they would be taken for the first. A producer with an older epoch is fenced, and
+        what is sent by it changes nothing for the one that has its id now."""
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         if producer_id < 0 or sequence < 0:
             return
-        if known is None or known.epoch != epoch or sequence < known.sequence:
-            if len(self._refused) >= _MOST_REFUSED:
+        entry, known = self.producers.get(producer_id), self._refused.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            return
+        if known is None or epoch > known.epoch or (epoch == known.epoch and sequence < known.sequence):
+            if known is None and len(self._refused) >= _MOST_REFUSED:
                 del self._refused[next(iter(self._refused))]
             self._refused[producer_id] = Refused(epoch, sequence, error)
 
