@@ -44,8 +44,8 @@ def run(tools: KafkaTools, brokers: Place, scenario: str, producers: int, transa
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
-    "across a new producer id",
+    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
+    "it, also across a new producer id",
 )
 def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
     kafka_tools: KafkaTools, brokers: Place

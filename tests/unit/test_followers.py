@@ -23,6 +23,7 @@ from penstock.replication.fetching import failed
 from penstock.replication.followers import Followed, Followers, LeaderFetcher
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
+from penstock.replication.truncations import Truncations
 from penstock.wire import replica_fetch
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
@@ -125,7 +126,7 @@ def fetcher(
             follower_throttle=Throttle(2, lambda: 1 << 40, lambda config: (), clock.monotonic)
         ),
     )
-    return LeaderFetcher(broker, 1)
+    return LeaderFetcher(broker, 1, Truncations(broker))
 
 
 async def until(condition: Any) -> None:
@@ -340,6 +341,7 @@ def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path
             one.remove((TOPIC, 0))
             newer = image_of((1, 2), (1,), epoch=7)
             leader.partitions[0].log.truncate_to(0)
+            leader.partitions[0].log.settle()
             leader.partitions[0].update(newer)
             append(leader.partitions[0], 3)
             mine.update(image_of((3, 1, 2), (3,), epoch=6))
@@ -492,8 +494,8 @@ def test_recovery_does_not_trust_what_replaced_records_that_a_follower_has_cut(
         def in_thread(work: Callable[..., None], *args: object) -> asyncio.Future[None]:
             return loop.run_in_executor(None, work, *args)
 
-        broker: Any = SimpleNamespace(id=2, logs=logs, with_logs=in_thread, in_thread=in_thread)
-        one._broker, one.leader = broker, 1
+        broker: Any = SimpleNamespace(id=2, logs=logs, with_logs=in_thread, in_thread=in_thread, loop=loop)
+        one._broker, one.leader, one._truncations = broker, 1, Truncations(broker)
         followed = Followed(Partition(image_of((1, 2), (1, 2), epoch=10), log, 2, lambda key: None), TOPIC)
         if cut == "diverged":
             result = replica_fetch.ReplicaResult(TOPIC, 0, 0, 0, 0, (0, 10), None, 0, 0)

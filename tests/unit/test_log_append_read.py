@@ -202,6 +202,7 @@ def test_a_follower_that_is_empty_takes_the_batch_that_its_start_lies_in(tmp_pat
     append(leader, batch([b"x"], producer=(4, 0, 10)), epoch=3)
     data = bytearray(b"".join(piece.read() for piece in leader.read(0, 1 << 20, 11)))
     follower.truncate_fully_and_start_at(6)
+    follower.settle()
     follower.append_as_follower(data, 0, len(data))
     assert (follower.log_start_offset, follower.high_watermark, follower.log_end_offset) == (6, 6, 11)
     assert follower.segments[0].base_offset == 0 and follower.recovery_point == 0

@@ -43,6 +43,7 @@ def test_a_log_that_was_written_cut_and_opened_again_is_sound(tmp_path: Path) ->
     log.flush()
     log.truncate_fully_and_start_at(100)
     log.check()
+    log.settle()
     assert log.high_watermark == 100
     append(log, batch([b"next"], producer=(1, 1, 0)), epoch=2)
     log.close()

@@ -256,6 +256,7 @@ def test_truncation_takes_producer_state_back(tmp_path: Path) -> None:
     for i in range(20):
         send(log, i)
     log.truncate_to(11)
+    log.settle()
     assert send(log, 11) == 11
     assert [offset for offset, _ in contents(log)] == list(range(12))
     assert REAL_FS.exists(log.producers.snapshot_path(log.active.base_offset)) or len(log.segments) == 1
@@ -317,7 +318,7 @@ def state_of(log: PartitionLog) -> object:
 
 @pytest.mark.promise(
     "log",
-    "After a truncation the state of producers is read back in a thread; what needs it earlier waits for it",
+    "After a truncation the state of producers is read back in a thread; until then the log refuses records",
 )
 @pytest.mark.parametrize("offset", range(1, 11))
 def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be_at_once(
@@ -326,6 +327,7 @@ def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be
     log, other = with_transactions(tmp_path / "a"), with_transactions(tmp_path / "b")
     log.truncate_to(offset)
     other.truncate_to(offset)
+    other.settle()
     rebuild = log.producer_rebuild()
     assert rebuild is not None
     stable = log.last_stable_offset
@@ -341,21 +343,31 @@ def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be
 
 @pytest.mark.promise(
     "log",
-    "After a truncation the state of producers is read back in a thread; what needs it earlier waits for it",
+    "After a truncation the state of producers is read back in a thread; until then the log refuses records",
 )
-def test_an_append_before_producers_are_read_back_waits_for_them(tmp_path: Path) -> None:
+def test_until_producers_are_read_back_batches_are_refused_and_keep_their_order(tmp_path: Path) -> None:
     log = with_transactions(tmp_path)
     log.truncate_to(3)
     rebuild = log.producer_rebuild()
     assert rebuild is not None
-    with pytest.raises(errors.OutOfOrderSequenceNumber):
+    for refused in (batch([b"v"], producer=(1, 0, 3)), batch([b"plain"])):
+        with pytest.raises(errors.NotLeaderOrFollower):
+            append(log, refused)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        _ = log.producers
+    log.take_producers(rebuild)
+    with pytest.raises(errors.NotLeaderOrFollower):  # was under way with the first one, and overtakes it
         append(log, batch([b"v"], producer=(1, 0, 4)))
     assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 3
-    log.take_producers(rebuild)  # late: what was appended since stays known
-    assert log.producers.producers[1].last_sequence == 3
+    assert append(log, batch([b"v"], producer=(1, 0, 4))).base_offset == 4
+    log.check()
 
 
-def test_who_needs_producers_at_once_does_not_wait_for_the_thread_that_reads_them(
+@pytest.mark.promise(
+    "log",
+    "After a truncation the state of producers is read back in a thread; until then the log refuses records",
+)
+def test_nobody_waits_for_the_thread_that_reads_producers_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = with_transactions(tmp_path)
@@ -366,20 +378,22 @@ def test_who_needs_producers_at_once_does_not_wait_for_the_thread_that_reads_the
     original = producer_rebuild.replay_producers
 
     def held_up(*args: Any, **more: Any) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            reading.set()
-            assert go_on.wait(60)
+        assert threading.current_thread() is not threading.main_thread()
+        reading.set()
+        assert go_on.wait(60)
         original(*args, **more)
 
     monkeypatch.setattr(producer_rebuild, "replay_producers", held_up)
     with ThreadPoolExecutor(1) as pool:
         thread = pool.submit(rebuild.run)
         assert reading.wait(60)
-        assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 3
+        with pytest.raises(errors.NotLeaderOrFollower):
+            append(log, batch([b"v"], producer=(1, 0, 3)))
+        log.check()
         go_on.set()
         thread.result()
     log.take_producers(rebuild)
-    assert log.producers.producers[1].last_sequence == 3
+    assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 3
     log.check()
 
 
@@ -391,6 +405,8 @@ def test_producers_of_an_earlier_truncation_are_not_taken_over(tmp_path: Path) -
     rebuild.run()
     log.truncate_to(3)
     log.take_producers(rebuild)
+    assert not log.is_settled
+    log.settle()
     assert log.producers.producers.keys() == {1}
     log.check()
 
@@ -398,6 +414,32 @@ def test_producers_of_an_earlier_truncation_are_not_taken_over(tmp_path: Path) -
 def test_a_follower_that_appends_after_a_truncation_knows_each_batch_once(tmp_path: Path) -> None:
     log = with_transactions(tmp_path)
     log.truncate_to(3)
+    log.settle()
     data = batch([b"v"], producer=(1, 0, 3), base_offset=3)
     log.append_as_follower(data, 0, len(data))
     assert [mark.last_offset for mark in log.producers.producers[1].batches] == [0, 1, 2, 3]
+
+
+@pytest.mark.promise(
+    "log",
+    "A batch that is refused for a while counts for its producer only if it is whole and of the latest epoch",
+)
+def test_a_refused_batch_of_a_zombie_does_not_replace_that_of_the_producer(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    append(log, batch([b"v"], producer=(1, 5, 0)))
+    for refused in (batch([b"v"], producer=(1, 5, 1)), batch([b"v"], producer=(1, 4, 7))):
+        log.refuse(refused, 0, len(refused), errors.NotEnoughReplicas())
+    with pytest.raises(errors.NotEnoughReplicas):
+        append(log, batch([b"v"], producer=(1, 5, 2)))
+
+
+@pytest.mark.promise(
+    "log",
+    "A batch that is refused for a while counts for its producer only if it is whole and of the latest epoch",
+)
+def test_a_refused_batch_that_is_damaged_says_nothing_of_its_producer(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    damaged = batch([b"v"], producer=(1, 0, 0))
+    damaged[-1] ^= 1
+    log.refuse(damaged, 0, len(damaged), errors.NotEnoughReplicas())
+    assert append(log, batch([b"v"], producer=(1, 0, 3))).base_offset == 0

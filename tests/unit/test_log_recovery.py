@@ -451,6 +451,7 @@ def test_a_flush_that_a_truncation_overtakes_vouches_for_no_more_than_was_left(
 
     def truncated() -> None:
         log.truncate_to(4)
+        log.settle()
         for _ in range(regrown):
             append(log, batch([b"new"]))
 

@@ -112,6 +112,7 @@ def test_what_was_truncated_during_a_rewrite_does_not_come_back(tmp_path: Path, 
 
             def change() -> None:
                 log.truncate_to(1)
+                log.settle()
                 for i in range(1, 8):
                     if i % 2 == 0:
                         log.roll()
@@ -263,6 +264,7 @@ def test_what_happens_to_the_log_between_the_steps_of_a_swap_wins_also_after_a_c
 
             async def cut() -> None:
                 getattr(log, change)(5)
+                log.settle()
                 for i in range(5):
                     write(log, b"n%d" % i, b"new%d" % i)
 

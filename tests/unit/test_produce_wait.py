@@ -200,6 +200,7 @@ def test_a_record_that_was_cut_is_not_acknowledged_for_another_at_its_offset(tmp
             image = partition.image
             partition.update(replace(image, leader=2, leader_epoch=image.leader_epoch + 1))
             partition.log.truncate_to(0)
+            partition.log.settle()
             other = bytearray(
                 build_batch([Record(0, 1, None, b"other")], leader_epoch=image.leader_epoch + 1)
             )

@@ -213,6 +213,7 @@ def test_a_commit_whose_record_was_cut_is_not_answered_with_success(tmp_path: Pa
             # Broker 2 never had the record; what it has instead comes to lie at the same offset.
             partition.update(replace(image, leader=2, leader_epoch=image.leader_epoch + 1, isr=(2,)))
             partition.log.truncate_to(end_offset - 1)
+            partition.log.settle()
             other = bytearray(
                 build_batch(
                     [Record(0, 1, b"\0\2\0\1z", None)],

@@ -179,8 +179,8 @@ def test_while_a_transaction_ends_everybody_waits() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
-    "across a new producer id",
+    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
+    "it, also across a new producer id",
 )
 @pytest.mark.parametrize("commit", [True, False])
 def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commit: bool) -> None:
@@ -202,8 +202,8 @@ def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commi
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
-    "across a new producer id",
+    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
+    "it, also across a new producer id",
 )
 def test_the_first_transaction_of_a_new_producer_id_waits_for_the_last_of_the_old() -> None:
     host, markers = deferred()

@@ -10,9 +10,11 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.transactions.markers import Marker, MarkerWriter, write_marker
+from penstock.broker.transactions.verification import Refused, Verification
 from penstock.coordinator import Producer
+from penstock.errors import TransactionCoordinatorFenced
 from penstock.transactions.shard import WriteMarkers
-from penstock.transactions.state import State
+from penstock.transactions.state import TV_0, TV_2, State
 from penstock.wire.codec import Message
 from tests.unit.test_transactions_broker import KEY, init, is_open, running, state
 from tests.unit.test_transactions_shells import append
@@ -76,5 +78,63 @@ def test_a_late_answer_of_a_former_coordinator_does_not_end_the_next_transaction
             broker.transactions._report(former, {KEY})
             assert is_open(broker)  # no marker of the second transaction was written yet
             assert state(broker) == State.PREPARE_COMMIT
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "transactions",
+    "A late marker of a former coordinator is refused and does not abort the next transaction",
+)
+@pytest.mark.parametrize("version", [TV_0, TV_2])
+def test_a_late_marker_of_a_former_coordinator_leaves_the_next_transaction_alone(
+    tmp_path: Path, version: int
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            producer = await init(broker)
+            partition = broker.partitions[KEY]
+            append(broker, producer, 0, version)
+            following = Producer(producer.producer_id, producer.epoch + (version >= TV_2))
+            former = Marker(following, True, 3, version)
+            written = write_marker(broker, partition, former._replace(coordinator_epoch=4))
+            verifier = broker.transactions.verifier
+            asked = Verification("x", following, [KEY], version >= TV_2, True)
+            verified: asyncio.Future[Refused] = broker.loop.create_future()
+            verifying = asyncio.ensure_future(verifier._guarded(asked, verifier._guards(asked), verified))
+            await asyncio.sleep(0)
+            with pytest.raises(TransactionCoordinatorFenced):
+                write_marker(broker, partition, former)
+            if version >= TV_2:  # the last marker once more ends nothing, either: this has another epoch
+                assert write_marker(broker, partition, former._replace(coordinator_epoch=4)) == written
+            verified.set_result({})
+            assert await verifying == {}
+            assert partition.log.log_end_offset == written + 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "transactions",
+    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
+    "it, also across a new producer id",
+)
+def test_with_version_2_the_marker_of_the_last_transaction_does_not_abort_the_next(tmp_path: Path) -> None:
+    """Its produce came while the last one was ending, and waits for that inside the broker."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            producer = await init(broker)
+            partition = broker.partitions[KEY]
+            append(broker, producer, 0)
+            following = Producer(producer.producer_id, producer.epoch + 1)
+            verifier = broker.transactions.verifier
+            asked = Verification("x", following, [KEY], True, True)
+            verified: asyncio.Future[Refused] = broker.loop.create_future()
+            verifying = asyncio.ensure_future(verifier._guarded(asked, verifier._guards(asked), verified))
+            await asyncio.sleep(0)
+            write_marker(broker, partition, Marker(following, True, 0, TV_2))
+            verified.set_result({})
+            assert await verifying == {}
 
     asyncio.run(main())

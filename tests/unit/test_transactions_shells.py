@@ -241,7 +241,7 @@ def test_a_guard_lasts_while_nothing_ends_and_is_not_kept_longer(tmp_path: Path)
             waiting = asyncio.ensure_future(verifier._guarded(asked, verifier._guards(asked), verified))
             await asyncio.sleep(0)
             producers = broker.partitions[KEY].log.producers
-            assert producer.producer_id in producers._guards
+            assert producer in producers._guards
             write_marker(broker, broker.partitions[KEY], Marker(Producer(77, 0), False, 0, TV_0))
             verified.set_result({})
             assert await waiting == {}
@@ -317,8 +317,8 @@ def test_with_version_2_the_first_sequence_of_an_epoch_is_0(tmp_path: Path) -> N
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced for it, also "
-    "across a new producer id",
+    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
+    "it, also across a new producer id",
 )
 def test_a_transaction_does_not_begin_where_the_last_one_has_not_ended(tmp_path: Path) -> None:
     async def main() -> None:

@@ -127,6 +127,8 @@ class _Check:
 
     def _producers(self) -> None:
         log = self.log
+        if not log.is_settled:
+            return
         producers = log.producers
         open_at = {
             entry.txn_first_offset: producer_id

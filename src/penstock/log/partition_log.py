@@ -20,7 +20,13 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.config import LogConfig
-from penstock.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+from penstock.errors import (
+    ApiError,
+    CorruptMessage,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+)
 from penstock.fs import Fs
 from penstock.log.check import check_log
 from penstock.log.delayed_delete import DelayedDeletes
@@ -126,11 +132,26 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerStateManager:
-        """What is known of producers. After a truncation it is read back first, which may take long; see
-        `producer_rebuild` for how not to wait for it here."""
-        if self._rebuild is not None:
-            self.take_producers(self._rebuild)
+        """What is known of producers. Raises NotLeaderOrFollower while a truncation is not settled."""
+        self._check_settled()
         return self._producers
+
+    @property
+    def verifying(self) -> ProducerStateManager:
+        """For what is not read from the log, and so is known at any time: verifications under way."""
+        return self._producers
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that follows from the last truncation is done, and records may be appended again: see
+        `producer_rebuild`. The event loop never does that itself, it may take long."""
+        return self._rebuild is None
+
+    def _check_settled(self) -> None:
+        if self._rebuild is not None:
+            raise NotLeaderOrFollower(
+                f"{self.topic}-{self.partition} was truncated, and reads back what it knows of producers"
+            )
 
     @property
     def last_stable_offset(self) -> int:
@@ -181,6 +202,12 @@ class PartitionLog:
         else:
             admitted = Admitted(buf, start, end, check_batch(buf, start, end), -1)
         buf, start, end, header, append_time = admitted
+        try:
+            self._check_settled()
+        except NotLeaderOrFollower as refusal:
+            if origin != "coordinator":
+                self._producers.refuse(header, refusal)
+            raise
         marker = None
         if header.is_control:
             marker = marker_of(buf, start)
@@ -214,6 +241,7 @@ class PartitionLog:
         """Append batches as the leader wrote them; offsets and epochs are the leader's."""
         if self.failed is not None:
             raise self._storage_error(self.failed)
+        self._check_settled()
         first, last = -1, -1
         while start < end:
             header = check_batch(buf, start, end, stored=True)
@@ -228,6 +256,8 @@ class PartitionLog:
                 self._write_around_start(data, header, marker)
             else:
                 self._write(data, header, marker)
+            if marker is not None:
+                self.producers.stop_verifying(header.producer_id, header.producer_epoch)
             first = header.base_offset if first < 0 else first
             last = header.last_offset
             start += header.size
@@ -244,6 +274,7 @@ class PartitionLog:
         """The segment begins with the batch, the log still inside it."""
         start, high_watermark = self.log_start_offset, self.high_watermark
         self.truncate_fully_and_start_at(header.base_offset)
+        self.settle()  # there is nothing to read
         self._write(data, header, marker)
         self.log_start_offset = start
         self.high_watermark = max(high_watermark, start)
@@ -253,8 +284,6 @@ class PartitionLog:
 
     def _write(self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None) -> None:
         last_offset = header.last_offset
-        if self._rebuild is not None and header.producer_id >= 0:
-            self.take_producers(self._rebuild)  # before the batch is there, which would count twice
         try:
             segment = self.segments[-1]
             if self._must_roll(segment, len(data), header, last_offset):
@@ -267,7 +296,7 @@ class PartitionLog:
                 self.failed = error
             refusal = self._storage_error(error)
             if not header.is_control:
-                self.producers.refuse(data, 0, len(data), refusal)
+                self._producers.refuse(header, refusal)
             raise refusal from error
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
@@ -318,7 +347,8 @@ class PartitionLog:
             return old
         if old is not None:
             old.seal()
-            self.producers.take_snapshot(base)
+            if self.is_settled:
+                self._producers.take_snapshot(base)
         # The new file comes last: whatever failed before it, the old segment is still the active one.
         new = self._create_segment(base)
         self.segments.append(new)
@@ -528,16 +558,31 @@ class PartitionLog:
         )
 
     def producer_rebuild(self) -> ProducerRebuild | None:
-        """What is to be read back after a truncation, if anything. Its `run` may be called in a thread;
-        `take_producers` then makes use of it, on the loop."""
+        """What is to be read back after a truncation, if anything. Its `run` is called in a thread; when no
+        checkpoint claims what was cut any more, `take_producers` settles the truncation, on the loop."""
         return self._rebuild
 
     def take_producers(self, rebuild: ProducerRebuild) -> None:
-        """Take over what `rebuild` has read, or reads now; of an earlier truncation it is of no use."""
+        """Take over what `rebuild` has read; of an earlier truncation it is of no use."""
         if self._rebuild is rebuild:
             self._producers.take_over(rebuild.run())
             self._producers.on_high_watermark(self.high_watermark)
             self._rebuild = None
+
+    def settle(self) -> None:
+        """Read back now what is to be read back. Blocking: not for the event loop, but where it is little."""
+        if self._rebuild is not None:
+            self.take_producers(self._rebuild)
+
+    def refuse(self, buf: bytearray | memoryview, start: int, end: int, error: ApiError) -> None:
+        """A batch is not looked at now, and its producer is to send it again: see `ProducerStateManager`.
+        What is no whole batch says nothing of any producer."""
+        try:
+            header = check_batch(buf, start, end)
+        except ApiError:
+            return
+        if not header.is_control:
+            self._producers.refuse(header, error)
 
     def rebuild_producer_state(self, snapshot_at_most: int | None = None) -> None:
         """Read back what the log says of its producers, when it is opened.
@@ -694,6 +739,7 @@ class PartitionLog:
     def close(self) -> None:
         """Close in order: indexes complete, producer state saved, everything synced."""
         if self.failed is None and self.segments:
+            self.settle()
             self.active.seal()
             self.producers.take_snapshot(self.log_end_offset)
             self._remove_old_snapshots(self.log_end_offset)

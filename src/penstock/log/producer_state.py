@@ -34,9 +34,6 @@ _MAX_SEQUENCE = 0x7FFFFFFF
 _EPOCH_PER_TRANSACTION = 2
 """The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
 
-_PRODUCER_AT = 43
-_PRODUCER = struct.Struct(">qhi")
-"""Producer id, epoch and first sequence, where they are in a batch."""
 _MOST_REFUSED = 10_000
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -77,9 +74,13 @@ class ProducerEntry:
 
 
 class VerificationGuard:
-    """Held while a producer's transaction is being verified; a marker of the producer takes it back."""
+    """Held while a transaction of this producer and epoch is being verified; the marker that ends the
+    transaction takes it back."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "producer")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer = (producer_id, epoch)
 
 
 class FirstSeen(NamedTuple):
@@ -111,26 +112,29 @@ class ProducerStateManager:
         self._unreplicated: dict[
             int, int
         ] = {}  # first offset -> offset of the marker, above the high watermark
-        self._guards: weakref.WeakValueDictionary[int, VerificationGuard] = weakref.WeakValueDictionary()
+        self._guards: weakref.WeakValueDictionary[tuple[int, int], VerificationGuard] = (
+            weakref.WeakValueDictionary()
+        )
         self._first_seen: dict[int, FirstSeen] = {}
         self._refused: dict[int, Refused] = {}
         self._snapshots: set[int] | None = None  # the offsets of those on disk, once they were listed
 
     # deciding
 
-    def refuse(self, buf: bytearray | memoryview, start: int, end: int, error: ApiError) -> None:
+    def refuse(self, header: BatchHeader, error: ApiError) -> None:
         """A batch is not appended now, and its producer is to send it again. Batches after it may be under
         way already: until it is there they get the same error. OUT_OF_ORDER_SEQUENCE_NUMBER would make some
         clients begin a new epoch, in which they send again what other partitions have; and of a producer that
-        is not known yet, they would be taken for the first."""
-        if end - start < _PRODUCER_AT + _PRODUCER.size:
-            return
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(buf, start + _PRODUCER_AT)
-        known = self._refused.get(producer_id)
+        is not known yet, they would be taken for the first. A producer with an older epoch is fenced, and
+        what is sent by it changes nothing for the one that has its id now."""
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         if producer_id < 0 or sequence < 0:
             return
-        if known is None or known.epoch != epoch or sequence < known.sequence:
-            if len(self._refused) >= _MOST_REFUSED:
+        entry, known = self.producers.get(producer_id), self._refused.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            return
+        if known is None or epoch > known.epoch or (epoch == known.epoch and sequence < known.sequence):
+            if known is None and len(self._refused) >= _MOST_REFUSED:
                 del self._refused[next(iter(self._refused))]
             self._refused[producer_id] = Refused(epoch, sequence, error)
 
@@ -247,12 +251,12 @@ class ProducerStateManager:
 
     # verifying
 
-    def start_verifying(self, producer_id: int) -> VerificationGuard:
+    def start_verifying(self, producer_id: int, epoch: int) -> VerificationGuard:
         """It is asked elsewhere whether the producer's transaction has this partition. The guard lives as
         long as somebody holds it."""
-        guard = self._guards.get(producer_id)
+        guard = self._guards.get((producer_id, epoch))
         if guard is None:
-            guard = self._guards[producer_id] = VerificationGuard()
+            guard = self._guards[producer_id, epoch] = VerificationGuard(producer_id, epoch)
         return guard
 
     def note_sequence(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> None:
@@ -263,12 +267,16 @@ class ProducerStateManager:
         if seen is None or (seen.epoch, -seen.sequence) < (epoch, -sequence):
             self._first_seen[producer_id] = FirstSeen(epoch, sequence, now_ms)
 
-    def is_verifying(self, producer_id: int, guard: VerificationGuard) -> bool:
-        """Whether nothing has ended the producer's transaction here since the guard was given."""
-        return self._guards.get(producer_id) is guard
+    def is_verifying(self, guard: VerificationGuard) -> bool:
+        """Whether nothing has ended that transaction here since the guard was given."""
+        return self._guards.get(guard.producer) is guard
 
-    def stop_verifying(self, producer_id: int) -> None:
-        self._guards.pop(producer_id, None)
+    def stop_verifying(self, producer_id: int, epoch: int, transaction_version: int = 0) -> None:
+        """A marker of this epoch was written. With transaction version 2 it ends a transaction of an earlier
+        epoch, and its own is that of the next one, which may be waiting for this marker already."""
+        before = epoch if transaction_version >= _EPOCH_PER_TRANSACTION else epoch + 1
+        for guarded in [one for one in self._guards if one[0] == producer_id and one[1] < before]:
+            self._guards.pop(guarded, None)
 
     # applying
 
@@ -286,7 +294,6 @@ class ProducerStateManager:
 
     def apply_marker(self, header: BatchHeader, kind: str, coordinator_epoch: int) -> AbortedTxn | None:
         """Take note of a transaction marker. Returns the aborted transaction, if it ended one."""
-        self.stop_verifying(header.producer_id)
         entry = self._entry(header.producer_id, header.producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp

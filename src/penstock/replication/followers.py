@@ -30,6 +30,7 @@ from penstock.replication.ahead import next_wanted
 from penstock.replication.delayed import Key
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
+from penstock.replication.truncations import Truncations
 from penstock.wire import replica_fetch
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -102,9 +103,10 @@ class Followed:
 class LeaderFetcher:
     """Fetches all that one other broker leads and this one follows."""
 
-    def __init__(self, broker: FollowersParts, leader: int) -> None:
+    def __init__(self, broker: FollowersParts, leader: int, truncations: Truncations) -> None:
         self._broker = broker
         self.leader = leader
+        self._truncations = truncations
         self.followed: dict[Id, Followed] = {}
         self._session_id = 0
         self._session_epoch = 0
@@ -293,6 +295,9 @@ class LeaderFetcher:
         throttle = self._throttle
         for key in dirty:
             one = self.followed.get(key)
+            if one is not None and not one.partition.log.is_settled:
+                # It was cut for another leader, or at another epoch.
+                one.due = max(one.due, now + _FIRST_PAUSE_MS / 1000)
             if one is not None and one.due <= now and not throttle.holds_back(one.partition, self._broker.id):
                 wanted = one.wanted(max_bytes)
                 if self._asked.get(key) != wanted:
@@ -377,16 +382,7 @@ class LeaderFetcher:
                 offset,
                 self.leader,
             )
-            await self._checkpoint(one, offset)
-
-    async def _checkpoint(self, one: Followed, offset: int) -> None:
-        """Before anything is appended: a recovery point on disk above the cut would vouch for it."""
-        own = one.partition.log
-        await self._broker.with_logs(self._broker.logs.truncated, own, offset)
-        rebuild = own.producer_rebuild()
-        if rebuild is not None:
-            await self._broker.in_thread(rebuild.run)
-            own.take_producers(rebuild)
+            await self._truncations.settle(one.partition.log)
 
     async def _failed(self, one: Followed, code: int) -> None:
         if code == OffsetOutOfRange.code:
@@ -425,7 +421,7 @@ class LeaderFetcher:
                 start,
             )
             following.start_at(start)
-            await self._checkpoint(one, start)
+            await self._truncations.settle(own)
 
     async def _leader_offset(self, one: Followed, timestamp: int) -> int:
         topic, index = one.partition.key
@@ -461,6 +457,7 @@ class Followers:
     def __init__(self, broker: FollowersParts) -> None:
         self._broker = broker
         self._fetchers: dict[int, LeaderFetcher] = {}
+        self._truncations = Truncations(broker)
         self._where: dict[Key, tuple[int, Followed]] = {}
         self._closed = False
 
@@ -487,7 +484,7 @@ class Followers:
         self._where[key] = (leader, one)
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = LeaderFetcher(self._broker, leader)
+            fetcher = self._fetchers[leader] = LeaderFetcher(self._broker, leader, self._truncations)
         fetcher.add(one)
 
     def forget(self, key: Key) -> None:
@@ -500,5 +497,6 @@ class Followers:
         self._closed = True
         for fetcher in self._fetchers.values():
             await fetcher.stop()
+        await self._truncations.close()
         self._fetchers.clear()
         self._where.clear()

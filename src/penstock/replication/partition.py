@@ -147,7 +147,7 @@ class Partition:
             refusal = NotEnoughReplicas(
                 f"{len(image.isr)} replicas are in sync, min.insync.replicas is {needed}"
             )
-            log.producers.refuse(buf, start, end, refusal)
+            log.refuse(buf, start, end, refusal)
             raise refusal
         try:
             info = log.append_as_leader(

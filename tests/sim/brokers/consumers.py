@@ -452,7 +452,8 @@ class Chain(TransactionalProducer, Reader):
         code = _commit_code(answer)
         if code in (INVALID_EPOCH, FENCED):
             raise Fenced(f"TxnOffsetCommit: {error_name(code)}")
-        if code and code != ABORTABLE and code not in RETRY_PARTITION:
+        is_over = code == ABORTABLE and self.may_be_over
+        if code and not is_over and code not in RETRY_PARTITION:
             self.world.history.violation(f"{self.name}: TxnOffsetCommit is answered {error_name(code)}")
         if code:
             raise Abortable(f"TxnOffsetCommit: {error_name(code)}")

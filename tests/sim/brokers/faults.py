@@ -34,6 +34,7 @@ class Faults:
             (self._stop, 3),
             (self._cut, 6),
             (self._slow_connection, 5),
+            (self._strand, 3),
             (self._slow_verification, 1),
             (self._part, 2),
             (self._no_zookeeper, 2),
@@ -179,6 +180,13 @@ class Faults:
         side = self._connection()
         if side is not None:
             self.world.network.slow(side, self.rng.random() * 4)  # type: ignore[arg-type]
+
+    def _strand(self) -> None:
+        """Requests arrive after their sender has lost the connection and sent them again by another."""
+        side = self._connection()
+        if side is not None:
+            late = self.rng.random() * self.rng.choice((0.1, 2, 8))
+            self.world.network.strand(side, self.rng.random() * late, late)  # type: ignore[arg-type]
 
     def _slow_verification(self) -> None:
         """What a broker asks coordinators of transactions takes long, and their markers do not."""

@@ -18,6 +18,7 @@ from unittest.mock import PropertyMock, patch
 
 from kazoo.exceptions import KazooException
 
+from penstock.broker.api import write_txn_markers
 from penstock.broker.coordinators.shard_answers import Answers
 from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.coordinators.store_check import StoreCheck
@@ -94,6 +95,18 @@ def _old_markers_sent_twice() -> list[Patch]:
     return [(MarkerWriter, "__init__", forgetful), (Server, "is_replaced", lambda self, context: False)]
 
 
+def _late_markers() -> list[Patch]:
+    """A marker takes back the verification of the next transaction before anybody looks whose it is."""
+    write = markers.write_marker
+
+    def careless(broker: Any, partition: Partition, marker: markers.Marker) -> int:
+        partition.check_leader()
+        partition.log.producers.stop_verifying(*marker.producer)
+        return write(broker, partition, marker)
+
+    return [(markers, "write_marker", careless), (write_txn_markers, "write_marker", careless)]
+
+
 def _early_answers() -> list[Patch]:
     """An outcome without records is answered before what it rests on is replicated."""
     put = Answers.put
@@ -108,7 +121,7 @@ def _early_answers() -> list[Patch]:
 
 def _no_guard() -> list[Patch]:
     """A transaction that ends while a produce is verified does not take the verification back."""
-    return [(ProducerStateManager, "is_verifying", lambda self, producer_id, guard: True)]
+    return [(ProducerStateManager, "is_verifying", lambda self, guard: True)]
 
 
 def _answers_of_others() -> list[Patch]:
@@ -245,6 +258,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_overtaking, "hasty", "cut slow_connection stop"),
         _mutant(_markers_sent_twice, "tv2", "cut slow_connection stop"),
         _mutant(_old_markers_sent_twice, "tv0", "cut slow_connection stop"),
+        _mutant(_late_markers, "tv0 tv2 hasty", "strand kill exile slow_verification"),
         _mutant(_early_answers, "plain tv0 committer", "doom"),
         _mutant(_no_guard, "impatient", "slow_verification"),
         _mutant(_answers_of_others, "plain committer", "exile"),

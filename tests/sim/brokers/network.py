@@ -321,6 +321,15 @@ class Network:
         for one in (side, side.other):
             one.last_arrival = max(one.last_arrival, self.loop.now + seconds)
 
+    def strand(self, side: SimTransport, after: float, late: float) -> None:
+        """What this side sends from now on arrives late, and it loses the connection before that: it sends
+        the same again by another one, and the first arrives all the same. No answer comes back."""
+        self.note(f"strand {side.process}-{side.other.process} for {late:.2f} s")
+        there = side.other
+        there.last_arrival = max(there.last_arrival, self.loop.now + late)
+        self._deliver(side, None, after)
+        self.loop.call_later(late, self._deliver, there, None, 0.0)
+
     def part(self, one: str, other: str, seconds: float) -> None:
         self._apart[frozenset((one, other))] = self.loop.now + seconds
 

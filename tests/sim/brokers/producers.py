@@ -38,6 +38,7 @@ class Producer(Client):
 
     transactional_id: str | None = None
     produce_version = 9
+    may_be_over = False
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -193,6 +194,11 @@ class Producer(Client):
         if code in (INVALID_EPOCH, FENCED):
             raise Fenced(f"Produce: {error_name(code)}")
         if code == ABORTABLE:
+            if not self.may_be_over:
+                self.world.history.violation(
+                    f"{self.name} ({self.producer_id}, {self.epoch}): its transaction in {key} is aborted"
+                    " without a reason"
+                )
             raise Abortable(error_name(code))
         self.world.history.violation(f"{self.name}: produce to {key} is answered {error_name(code)}")
         raise Abortable(error_name(code))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
+from penstock.errors import NotLeaderOrFollower
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -29,6 +30,9 @@ def handle(broker: DescribeProducersParts, context: RequestContext, request: Mes
             if partition is None:
                 error = broker.topics.missing((topic.name, index))
                 partitions.append(_failed(index, error.code, error.message))
+                continue
+            if not partition.log.is_settled:
+                partitions.append(_failed(index, NotLeaderOrFollower.code, "it was truncated just now"))
                 continue
             producers = [
                 Message(

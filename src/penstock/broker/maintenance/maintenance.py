@@ -146,7 +146,8 @@ class Maintenance:
         broker = self._broker
         now, age = broker.clock.now_ms(), broker.config.producer_id_expiration_ms
         for i, partition in enumerate(list(broker.partitions.values())):
-            partition.log.producers.expire(now, age)
+            if partition.log.is_settled:
+                partition.log.producers.expire(now, age)
             if i % _STRIDE == 0:
                 await asyncio.sleep(0)
 
@@ -201,7 +202,7 @@ class Maintenance:
         async with self._rewriting:
             for _ in range(2):
                 await self._know_times([one])
-                if not self._is_open(one):
+                if not self._is_open(one) or not one.is_settled:
                     return
                 truncations, known = self._oldest.get(one, (0, {}))
                 if truncations != one.truncations:
@@ -229,7 +230,11 @@ class Maintenance:
                 await self._know_times(self._compacted().values())
                 offsets = broker.logs.cleaner_offsets
                 job = plan_cleaning(
-                    [facts_of(one, offsets.get(key)) for key, one in self._compacted().items()],
+                    [
+                        facts_of(one, offsets.get(key))
+                        for key, one in self._compacted().items()
+                        if one.is_settled
+                    ],
                     broker.clock.now_ms(),
                     dedupe_buffer_bytes=broker.config.log_cleaner_dedupe_buffer_size,
                 )

@@ -20,6 +20,7 @@ from penstock.errors import (
     ApiError,
     InvalidProducerEpoch,
     PeerUnavailable,
+    TransactionCoordinatorFenced,
     UnknownServerError,
     error_for_code,
 )
@@ -78,21 +79,39 @@ class Marker(NamedTuple):
 
 def write_marker(broker: MarkersParts, partition: Partition, marker: Marker) -> int:
     """End the producer's transaction in this partition. Returns the offset that must be replicated before it
-    has ended for good. Raises InvalidProducerEpoch where the partition is past this transaction."""
+    has ended for good. Raises InvalidProducerEpoch where the partition is past this transaction, and
+    TransactionCoordinatorFenced for a coordinator that another one has replaced since.
+
+    Verifications of the transaction that ends are taken back, and no others.
+    """
     partition.check_leader()
     producer_id, epoch = marker.producer
     producers = partition.log.producers
     entry = producers.producers.get(producer_id)
-    if marker.transaction_version >= TV_2 and entry is not None:
-        if entry.txn_first_offset is not None and entry.epoch >= epoch:
+    if entry is not None:
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"the marker has coordinator epoch {marker.coordinator_epoch}, the last one"
+                f" {entry.coordinator_epoch}"
+            )
+        if marker.transaction_version >= TV_2 and entry.txn_first_offset is not None and entry.epoch >= epoch:
             raise InvalidProducerEpoch(f"the transaction has epoch {entry.epoch}, the marker {epoch}")
-    producers.stop_verifying(producer_id)
     if producers.has_marker(producer_id, epoch, marker.coordinator_epoch):
-        return partition.log.log_end_offset - 1  # a repeated request: what it wrote may not be replicated yet
-    now = broker.clock.now_ms()
+        # A repeated request. What it wrote may not be replicated yet.
+        last_offset = partition.log.log_end_offset - 1
+    else:
+        last_offset = _append_marker(broker, partition, marker)
+    producers.stop_verifying(producer_id, epoch, marker.transaction_version)
+    return last_offset
+
+
+def _append_marker(broker: MarkersParts, partition: Partition, marker: Marker) -> int:
     batch = bytearray(
         control_marker(
-            "commit" if marker.commit else "abort", marker.coordinator_epoch, producer_id, epoch, now
+            "commit" if marker.commit else "abort",
+            marker.coordinator_epoch,
+            *marker.producer,
+            broker.clock.now_ms(),
         )
     )
     info = partition.append(batch, 0, len(batch), -1, origin="coordinator")

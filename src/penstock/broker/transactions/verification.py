@@ -172,13 +172,12 @@ class Verifier:
 
     def _guards(self, asked: Verification) -> Guards:
         partitions = [self._broker.partitions[key] for key in asked.partitions]
-        producer_id = asked.producer.producer_id
-        return {one.key: (one, one.log.producers.start_verifying(producer_id)) for one in partitions}
+        return {one.key: (one, one.log.verifying.start_verifying(*asked.producer)) for one in partitions}
 
     def _note_sequences(self, asked: Verification) -> None:
         now = self._broker.clock.now_ms()
         for key, sequence in asked.sequences.items():
-            self._broker.partitions[key].log.producers.note_sequence(*asked.producer, sequence, now)
+            self._broker.partitions[key].log.verifying.note_sequence(*asked.producer, sequence, now)
 
     async def _guarded(
         self, asked: Verification, guards: Guards, found: Refused | asyncio.Future[Refused]
@@ -195,10 +194,7 @@ class Verifier:
         ended = {
             key: _as_known(TransactionAbortable("the transaction has ended meanwhile"), asked)
             for key, (partition, guard) in guards.items()
-            if not (
-                broker.partitions.get(key) is partition
-                and partition.log.producers.is_verifying(asked.producer.producer_id, guard)
-            )
+            if not (broker.partitions.get(key) is partition and partition.log.verifying.is_verifying(guard))
             and not self._has_open(key, asked.producer)
         }
         return {**ended, **refused}
@@ -254,7 +250,9 @@ class Verifier:
 
     def _entry(self, key: Key, producer: Producer) -> ProducerEntry | None:
         partition = self._broker.partitions.get(key)
-        return None if partition is None else partition.log.producers.producers.get(producer.producer_id)
+        if partition is None or not partition.log.is_settled:
+            return None
+        return partition.log.producers.producers.get(producer.producer_id)
 
     def _has_open(self, key: Key, producer: Producer) -> bool:
         """Whether the partition has records of the producer's transaction already."""

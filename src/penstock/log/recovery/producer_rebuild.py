@@ -1,7 +1,7 @@
 """The state of producers, read back when a log is opened or cut: a snapshot and the batches after it.
 
-That may be a whole segment of headers. A truncation therefore only says what is to be read; who truncates
-reads it in a thread, and whoever needs the state earlier waits for it.
+That may be a whole segment of headers. A truncation therefore only says what is to be read, and it is read in
+a thread. Whoever needs the state earlier is asked to try again.
 """
 
 from __future__ import annotations
@@ -43,21 +43,11 @@ class ProducerRebuild:
         self._done = False
 
     def run(self) -> ProducerStateManager:
-        """Read it, unless that is done. Blocking, in any thread; batches of producers come after it.
-
-        While another thread reads it, who needs it at once reads it too: the loop must not wait for a thread,
-        which waits for processor and disk in its turn.
-        """
-        if not self._lock.acquire(blocking=False):
-            producers = self._producers.empty()
-            self._read(producers)
-            return producers
-        try:
+        """Read it, unless that is done. Blocking, in any thread; batches of producers come after it."""
+        with self._lock:
             if not self._done:
                 self._read(self._producers)
                 self._done = True
-        finally:
-            self._lock.release()
         return self._producers
 
     def _read(self, producers: ProducerStateManager) -> None:
