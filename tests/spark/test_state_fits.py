@@ -101,6 +101,11 @@ def test_a_python_function_beneath_the_state_counts_with_what_it_does(spark: Spa
         print_of(spark, counted("# the make\n    return car[:1]"), python="2"),
     )
     assert same.action == "keep"
+    # Where its code does not show what it uses, the files of its project stand for that.
+    dynamic = counted("return __import__('penstock_' + car).RATE")
+    first, again = print_of(spark, dynamic, python="1"), print_of(spark, dynamic, python="1")
+    assert decision(first, again).action == "keep"
+    assert decision(first, print_of(spark, dynamic, python="2")).action == "rebuild"
 
 
 @pytest.mark.promise(
