@@ -146,7 +146,7 @@ def _above(rows: DataFrame, spec: Spec, value: str) -> DataFrame:
 
 def print_of(spark: SparkSession, frame: DataFrame, *, python: str = "") -> FlowPrint:
     """The print of a flow with this query; `python` stands for the files of its project."""
-    read = read_query(spark, frame, opaque=python)
+    read = read_query(spark, frame, opaque=lambda: python)
     return FlowPrint(
         "t", "streaming table", sources_of(read.plan), read.state, tuple(frame.columns),
         plan_hash(read.plan), query=read.query, lineage=read.lineage,

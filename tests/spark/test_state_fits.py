@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.pipelines.plans.reruns import rerun_check
 from tests.repetitions import times
 from tests.spark.state_plans import SCHEMA, Spec, changed, decision, feed, generated, print_of, query, run
 
@@ -101,6 +102,11 @@ def test_a_python_function_beneath_the_state_counts_with_what_it_does(spark: Spa
         print_of(spark, counted("# the make\n    return car[:1]"), python="2"),
     )
     assert same.action == "keep"
+    # Where its code does not show what it uses, the files of its project stand for that.
+    dynamic = counted("return __import__('penstock_' + car).RATE")
+    first, again = print_of(spark, dynamic, python="1"), print_of(spark, dynamic, python="1")
+    assert decision(first, again).action == "keep"
+    assert decision(first, print_of(spark, dynamic, python="2")).action == "rebuild"
 
 
 @pytest.mark.promise(
@@ -229,3 +235,32 @@ def test_settings_that_change_what_expressions_give_count_and_others_do_not(
     finally:
         for name, value in before.items():
             spark.conf.set(name, str(value))
+
+
+@pytest.mark.promise(
+    "spark sinks",
+    "A batch that was written in part and has other values now fails, so that no batch is half of one "
+    "version of a query and half of another",
+)
+@pytest.mark.parametrize(
+    ("aggregate", "check"),
+    [
+        ("count(1)", "on"), ("sum(speed)", "on"), ("sum(CAST(speed AS DECIMAL(9, 2)))", "on"),
+        ("max(car)", "on"),
+        ("round(count(DISTINCT car) / max(id), 1)", "on"), ("sum(CAST(speed AS DOUBLE))", "keys"),
+        ("round(1 + avg(speed), 1)", "keys"), ("stddev(speed)", "keys"), ("max_by(car, speed)", "keys"),
+        ("collect_list(car)", "keys"), ("first(car)", "keys"),
+    ],
+)  # fmt: skip
+def test_what_an_aggregate_gives_again_decides_what_the_sink_compares(
+    spark: SparkSession, rides: DataFrame, aggregate: str, check: str
+):
+    counted = rides.withWatermark("ended", "1 hour").groupBy(F.window("ended", "1 hour"))
+    assert rerun_check(counted.agg(F.expr(aggregate).alias("n")).select(F.to_json(F.struct("n")))) == check
+
+
+def test_what_operators_give_again_decides_what_the_sink_compares(spark: SparkSession, rides: DataFrame):
+    assert rerun_check(rides.where("speed > 1").select("id", F.explode("tags"))) == "on"
+    assert rerun_check(rides.select("car").distinct()) == "on"
+    assert rerun_check(rides.dropDuplicates(["car"])) == "keys"
+    assert rerun_check(rides.where(F.rand() > 0.5)) == "off"

@@ -129,6 +129,36 @@ def test_each_source_has_the_grace_of_what_reads_it_and_of_several_the_longest()
     assert planned(inner.format(window.format("30 SECONDS"))).watermarks == {"views": "30 SECONDS"}
 
 
+COUNTS = "SELECT page, COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR{}) GROUP BY page"
+
+
+@pytest.mark.promise(
+    "sql",
+    "Windows of a table end, so that their state does not grow for ever: 24 hours after their end if no "
+    "grace period is given; of several grace periods each source has the longest of its own",
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE t AS SELECT * FROM ({}) x PARTITION BY page",
+        "CREATE TABLE t AS SELECT page, n AS m FROM (SELECT * FROM ({}) x WHERE n > 1) y PARTITION BY page",
+        "CREATE TABLE t AS WITH x AS ({}) SELECT * FROM x PARTITION BY page",
+        "CREATE STREAM t AS SELECT * FROM ({}) x PARTITION BY page",
+        "CREATE STREAM t AS WITH x AS ({}) SELECT * FROM x PARTITION BY page",
+        "SELECT * FROM ({}) x EMIT CHANGES",
+    ],
+)
+def test_windows_of_subqueries_end_too(text: str) -> None:
+    assert planned(text.format(COUNTS.format(""))).watermarks == {"clicks": "24 hours"}
+    grace = planned(text.format(COUNTS.format(", GRACE PERIOD 10 SECONDS")))
+    assert grace.watermarks == {"clicks": "10 SECONDS"}
+
+
+def test_a_stream_that_is_joined_with_itself_forgets_what_is_no_longer_near() -> None:
+    joined = "CREATE STREAM s AS SELECT a.n FROM clicks a JOIN clicks b WITHIN 1 HOUR ON a.page = b.page"
+    assert planned(joined).watermarks == {"clicks": "24 hours"}
+
+
 def test_having_is_a_column_where_rows_can_go() -> None:
     table = "CREATE TABLE t AS SELECT page, COUNT(*) AS n FROM clicks GROUP BY page HAVING COUNT(*) < 5"
     found = planned(table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,9 @@ _OF_LEAVES = frozenset(
 _COLUMN = re.compile(r"(.*)#(\d+)L?(?:-T\d+ms)?", re.DOTALL)
 
 
-def read_plan(spark: SparkSession, frame: Any, opaque: str = "") -> tuple[PlanNode, PlanNode | None]:
+def read_plan(
+    spark: SparkSession, frame: Any, opaque: Callable[[], str] = str
+) -> tuple[PlanNode, PlanNode | None]:
     """The analysed plan of a DataFrame, and the optimised one, which has only the columns that are used.
 
     The latter is None for an operator that only a running stream can optimise. `opaque` stands for what no
@@ -77,7 +79,7 @@ class ReadQuery:
 
 
 def read_query(
-    spark: SparkSession, frame: Any, *, opaque: str = "", more: Mapping[str, str] | None = None
+    spark: SparkSession, frame: Any, *, opaque: Callable[[], str] = str, more: Mapping[str, str] | None = None
 ) -> ReadQuery:
     """The query of a DataFrame, in a session with the settings that it runs with. `more` are things beside
     them that change what it gives."""
@@ -92,7 +94,7 @@ def read_query(
 
 
 class _Reader:
-    def __init__(self, spark: Any, opaque: str) -> None:
+    def __init__(self, spark: Any, opaque: Callable[[], str]) -> None:
         self._spark = spark
         self._opaque = opaque
 
@@ -138,7 +140,7 @@ class _Reader:
                 where = relation.location().rootPaths().mkString(", ")
                 return f"{where} {relation.toString()} {relation.options().toString()}"
             except Exception:  # noqa: BLE001 - no relation of files; its class has other fields
-                return known or self._opaque
+                return known or self._opaque()
         if name in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
             read = plan if name == "DataSourceV2Relation" else plan.relation()
             options = dict(read.options().asCaseSensitiveMap())
@@ -149,7 +151,7 @@ class _Reader:
         if name == "LocalRelation":
             return f"rows {plan.data().mkString(', ')}"
         if name in ("LogicalRDD", "ExternalRDD", "InMemoryRelation"):
-            return known or f"rows that Python code gives {self._opaque}"
+            return known or f"rows that Python code gives {self._opaque()}"
         return known or name
 
     # -- fields
@@ -216,9 +218,10 @@ class _Reader:
         try:
             signed_bytes = str(at.func().command().mkString(","))
             command = cloudpickle.loads(bytes(int(each) & 0xFF for each in signed_bytes.split(",")))
-            return python_code.digest(command)
+            found = python_code.described(command)
         except Exception:  # noqa: BLE001 - unpickling runs code of others, and a large function is elsewhere
-            return f"unknown {self._opaque}"
+            return f"unknown {self._opaque()}"
+        return f"{found.digest} unknown {self._opaque()}" if found.unknown else found.digest
 
 
 def _has_null(value: Any) -> bool:

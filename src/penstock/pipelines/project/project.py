@@ -6,6 +6,7 @@ checkpoints, tables, the catalog, and in `_penstock` what Penstock keeps about t
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -23,6 +24,7 @@ REQUIRED = ("name", "storage")
 ALLOWED = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
 DEFAULT_CATALOG = "spark_catalog"
 DEFAULT_DATABASE = "default"
+_CODE = frozenset((".py", ".sql", ".yml", ".yaml", ".toml", ".ini", ".cfg"))
 _DEEPEST = 4
 """How many directories down `find_projects` looks."""
 
@@ -77,6 +79,29 @@ class Project:
                 continue  # an editor that replaces a file removes it for a moment
             hashes[self.relative(path)] = hashlib.sha256(data).hexdigest()
         return hashes
+
+    def everything(self) -> str:
+        """A hash of all code and settings in the project's directory, also of modules that no glob names. Not
+        of its storage, of hidden files and of virtual environments."""
+        found = hashlib.sha256()
+        storage = self.local_storage.resolve() if self.local_storage else None
+        for directory, names, files in os.walk(self.root):
+            here = Path(directory)
+            names[:] = sorted(
+                name
+                for name in names
+                if not name.startswith(".")
+                and name not in ("__pycache__", "node_modules")
+                and (here / name).resolve() != storage
+                and not (here / name / "pyvenv.cfg").exists()
+            )
+            for path in sorted(
+                here / name for name in files if Path(name).suffix in _CODE and name[0] != "."
+            ):
+                found.update(f"{self.relative(path)}\0".encode())
+                with contextlib.suppress(OSError), path.open("rb") as file:
+                    found.update(hashlib.file_digest(file, "sha256").digest())
+        return found.hexdigest()[:16]
 
     def relative(self, path: Path | str) -> str:
         try:

@@ -6,9 +6,10 @@ further; what is left then is wrong, or waits for itself.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,7 @@ class Resolver:
         self._views.clear()
         resolution = Resolution(graph)
         content, clusters = self.project.content(), Clusters()
+        everything = functools.cache(self.project.everything)
         settled: set[tuple[str, ...]] = set()
         pending = dict(graph.flows)
         waiting: dict[str, BadDefinition | set[str]] = {}
@@ -82,7 +84,7 @@ class Resolver:
         while pending and going:
             going = False
             for name, flow in list(pending.items()):
-                outcome = self._try(graph, flow, settled, content, clusters)
+                outcome = self._try(graph, flow, settled, content, everything, clusters)
                 if not isinstance(outcome, ResolvedFlow):
                     waiting[name] = outcome
                     continue
@@ -107,6 +109,7 @@ class Resolver:
         flow: FlowDefinition,
         settled: set[tuple[str, ...]],
         content: Mapping[str, str],
+        everything: Callable[[], str],
         clusters: Clusters,
     ) -> ResolvedFlow | BadDefinition | set[str]:
         """The resolved flow; or the tables it waits for; or what is wrong with it, as things stand."""
@@ -114,7 +117,7 @@ class Resolver:
             frame = self.evaluate(flow)
             analysed: Any = frame
             with self.settings(flow):
-                read = read_query(self.spark, analysed, opaque=digest_of(sorted(content.items())))
+                read = read_query(self.spark, analysed, opaque=everything)
             plan = read.plan
             streams, static = tables_read(self.spark, analysed)
         except BadDefinition as error:

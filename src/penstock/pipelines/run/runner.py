@@ -148,7 +148,7 @@ class Runner:
     def _start(self, flow: FlowState, now: float) -> None:
         name = flow.resolved.definition.name
         try:
-            flow.query = self.writer.start(flow.graph, flow.resolved.definition)
+            flow.query = self.writer.start(flow.graph, flow.resolved.definition, flow.resolved.print.query)
         except Exception as error:  # noqa: BLE001 - Spark and user code may raise anything; the flow fails, not the run
             self._failed(flow, cause(error), str(error), now)
             return

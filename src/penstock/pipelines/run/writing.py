@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.errors import BadDefinition
+from penstock.pipelines.plans.reruns import rerun_check
 from penstock.pipelines.project.graph import Dataset, FlowDefinition, Graph, Kind
 from penstock.pipelines.run.resolving import Resolver
 from penstock.pipelines.run.storage import Storage, latest_checkpoint, next_checkpoint
@@ -56,11 +57,12 @@ class Writer:
         """Begins a new checkpoint: the flow will read its sources from the start."""
         next_checkpoint(self.storage, self.checkpoint_root(flow))
 
-    def start(self, graph: Graph, flow: FlowDefinition) -> StreamingQuery:
-        """The running query of a streaming flow, from its newest checkpoint."""
+    def start(self, graph: Graph, flow: FlowDefinition, version: str) -> StreamingQuery:
+        """The running query of a streaming flow, from its newest checkpoint. `version`: of its query."""
         dataset = graph.target_of(flow)
         with self.resolver.settings(flow):
-            stream = self.resolver.evaluate(flow).writeStream
+            frame = self.resolver.evaluate(flow)
+            stream = frame.writeStream
             stream = stream.queryName(self.query_name(flow)).outputMode("append")
             stream = stream.option("checkpointLocation", self.checkpoint(flow))
             if self.trigger:
@@ -72,7 +74,8 @@ class Writer:
             ):
                 return stream.foreachBatch(_delta_writer(dataset)).start()
             if dataset.kind is Kind.SINK:
-                return stream.format(dataset.format or "").options(**dataset.options).start()
+                options = {**_rerun_options(dataset, frame, version), **dataset.options}
+                return stream.format(dataset.format or "").options(**options).start()
             if len(graph.flows_into(dataset.name)) > 1:
                 return stream.foreachBatch(self._appender(dataset, flow)).start()
             if dataset.partition_by:
@@ -119,6 +122,16 @@ class Writer:
                 self.tables.put(dataset, frame)
         else:
             self.tables.put(dataset, frame)
+
+
+def _rerun_options(dataset: Dataset, frame: DataFrame, version: str) -> dict[str, str]:
+    """What the sink for topics compares of a batch that is run again, unless the project says it."""
+    if (dataset.format or "").lower() != "penstock" or "reruncheck" in map(str.lower, dataset.options):
+        return {}
+    check = rerun_check(frame)
+    if check == "off":
+        return {}  # that rows may be others, the project has to say
+    return {"rerunCheck": check, "queryVersion": version}
 
 
 def _delta_writer(dataset: Dataset) -> Any:

@@ -115,9 +115,10 @@ def _end(
 
 def batch_changed(which: WhichBatch, how: str) -> BatchChanged:
     return BatchChanged(
-        f"batch {which.batch} of query {which.query} was written in part before the query was restarted, and"
-        f" is cut into other tasks now: {how}. To continue without loss or duplicates, run it with"
-        " what it had then (the same code, and source options such as minPartitions), and change that after"
-        " this batch. If"
-        " nothing was changed, and rows differ on each run (rand() or uuid() as key), set rerunCheck=off"
+        f"batch {which.batch} of query {which.query} was written in part before the query was restarted,"
+        f" and is something else now: {how}. To continue without loss or duplicates, run it with what it had"
+        " then (the same code, and source options such as minPartitions), and change that after this batch."
+        " If nothing was changed,"
+        " and values differ on each run (sums of floating-point numbers, collect_list), set rerunCheck=keys;"
+        " if rows do (rand() or uuid() as key), set rerunCheck=off"
     )

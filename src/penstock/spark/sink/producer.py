@@ -8,10 +8,10 @@ decided by the caller (`writers.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -58,6 +58,15 @@ class Layout:
     fixed_topic: str | None = None
 
 
+class Identity(NamedTuple):
+    """Of rows: numbers that can be added."""
+
+    by_key: int
+    """By topic, partition and key, and where there is no key by value."""
+    whole: int
+    """By all that they have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of one topic and partition, in their order."""
@@ -73,17 +82,34 @@ class Rows:
     """No record takes more bytes than this."""
     key_bytes: int
 
-    def identity(self) -> int:
-        """Tells these rows from others, in whatever order they come: by topic, partition and key, and where
-        there is no key by value. Values of rows with a key may differ in their last digits when they are
-        computed again, as sums of floating-point numbers do."""
+    def identity(self) -> Identity:
+        """Tells these rows from others, in whatever order they come."""
         seed = crc32(f"{self.topic}/{self.partition}".encode())
-        if self.keys is None:
-            return sum(crc32(value or b"", seed) for value in self.values)
-        return sum(
-            crc32(value or b"", seed) if key is None else crc32(key, ~seed & 0xFFFFFFFF)
-            for key, value in zip(self.keys, self.values, strict=True)
-        )
+        values = keys = _hashes(self.values, seed)
+        if self.keys is not None:
+            keys = _hashes(self.keys, ~seed & 0xFFFFFFFF)
+            keys = np.where(keys == _NULL, values, keys)
+        # A CRC is linear, so that sums of them alone come out the same for rows that have only swapped parts
+        # of their values. Products of odd numbers do not.
+        whole = (2 * keys + 1) * (2 * values + 1) * (2 * values + 1)
+        if self.headers is not None:
+            whole *= 2 * _hashes([repr(each).encode() for each in self.headers], seed) + 1
+        if self.timestamps is not None:
+            moments = (0 if each is None else 2 * each + 2 for each in self.timestamps)
+            whole *= np.fromiter(moments, np.int64, len(values)).view(np.uint64) + 1
+        return Identity(int(keys.sum()), int(whole.sum()) * (seed | 1) & _64_BITS)
+
+
+_NULL = 1 << 32
+_64_BITS = (1 << 64) - 1
+
+
+def _hashes(items: Sequence[bytes | None], seed: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    try:
+        return np.fromiter(map(crc32, items, repeat(seed)), np.uint64, len(items))  # type: ignore[arg-type]
+    except TypeError:
+        each_one = (_NULL if each is None else crc32(each, seed) for each in items)
+        return np.fromiter(each_one, np.uint64, len(items))
 
 
 def split(batch: pa.RecordBatch, layout: Layout) -> Iterator[Rows]:

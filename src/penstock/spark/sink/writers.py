@@ -55,17 +55,21 @@ from penstock.spark.sink.finish_batch import (
     transactional_id,
     written_by_others,
 )
-from penstock.spark.sink.producer import Layout, ProducerSettings, Rows, TaskProducer, split
+from penstock.spark.sink.producer import Identity, Layout, ProducerSettings, Rows, TaskProducer, split
 from penstock.spark.sink.value_formats import Encoding, encoded, encodings
 from penstock.spark.source.options import SOURCE_OPTIONS, refuse_slip, resolved
 
 if TYPE_CHECKING:
     from penstock.spark.sink.written_tasks import Mark, QueryMarks
 
+RerunCheck = Literal["on", "keys", "off"]
+"""What of a batch that is run again is compared with what was written of it: all of each row; topic,
+partition and key (a value only where there is no key); nothing."""
+_RERUN_CHECKS: Mapping[str, RerunCheck] = {"on": "on", "keys": "keys", "off": "off"}
 DELIVERIES = ("exactly_once", "at_least_once")
 SINK_OPTIONS = (
-    "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "timestampColumn",
-    "txnAppId", "txnVersion",
+    "topic", "delivery", "transactionalIdPrefix", "marksTopic", "rerunCheck", "queryVersion",
+    "timestampColumn", "txnAppId", "txnVersion",
     *(f"{part}.{name}" for part in ("key", "value")
       for name in ("format", "subject", "schema", "schema.version", "message")),
 )  # fmt: skip
@@ -86,7 +90,8 @@ class SinkOptions:
     delivery: Literal["exactly_once", "at_least_once"]
     prefix: str
     marks_topic: str
-    rerun_check: bool
+    rerun_check: RerunCheck
+    query_version: str | None
     app_id: str | None
     app_version: int | None
     producer: ProducerSettings
@@ -199,8 +204,8 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
     if delivery not in DELIVERIES:
         raise BadOption(f"delivery={given['delivery']}: must be {' or '.join(DELIVERIES)}")
     check = given.get("reruncheck", "on").strip().lower()
-    if check not in ("on", "off"):
-        raise BadOption(f"rerunCheck={given['reruncheck']}: must be on or off")
+    if check not in _RERUN_CHECKS:
+        raise BadOption(f"rerunCheck={given['reruncheck']}: must be on, keys or off")
     app_id, app_version = _application(given, delivery, streaming)
     kafka = resolved({name[6:]: value for name, value in given.items() if name.startswith("kafka.")})
     typed = frozenset(part for part in ("key", "value") if f"{part}.format" in given)
@@ -211,7 +216,8 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
         delivery="exactly_once" if delivery == "exactly_once" else "at_least_once",
         prefix=given.get("transactionalidprefix", "penstock"),
         marks_topic=given.get("markstopic", marks.DEFAULT_TOPIC),
-        rerun_check=check == "on",
+        rerun_check=_RERUN_CHECKS[check],
+        query_version=given.get("queryversion"),
         app_id=app_id,
         app_version=app_version,
         producer=ProducerSettings.from_kafka(kafka, transactional=delivery == "exactly_once"),
@@ -356,7 +362,7 @@ class _Task:
         self._reader = marks.marks_reader(options.kafka, options.marks_topic)
         self._rows = 0
         self._key_bytes = 0
-        self._identity = 0
+        self._identity = Identity(0, 0)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> State:
         filled = (batch for batch in batches if batch.num_rows)
@@ -403,7 +409,18 @@ class _Task:
                 " or the checkpoint is older than what was written. To write those batches again, begin with"
                 " a new checkpoint, or set another marksTopic"
             )
+        self._check_version(found)
         return found
+
+    def _check_version(self, found: QueryMarks) -> None:
+        """Where values are not compared, they may only be those of one version of the query."""
+        version = self._options.query_version
+        if self._options.rerun_check == "on" or version is None:
+            return
+        everyone = [*found.settled.items(), *((task, pending.mark) for task, pending in found.open.items())]
+        for task, mark in everyone:
+            if mark.batch == self._which.batch and mark.version not in (None, version):
+                raise batch_changed(self._which, f"another version of the query wrote task {task}")
 
     def _compare(self, mine: Mark, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
         # All rows are read in any case: operators before the sink save their state when they reach the end.
@@ -411,9 +428,12 @@ class _Task:
             for rows in split(batch, self._options.layout):
                 self._count(rows)
         now = self._mark()
-        if self._options.rerun_check and not mine.same_rows(now):
+        check = self._options.rerun_check
+        if check != "off" and not mine.same_rows(now, by_key=check == "keys"):
             how = f"task {self._index} wrote {mine.rows} rows, and has {now.rows} now"
-            if mine.rows == now.rows:
+            if mine.same_rows(now, by_key=True):
+                how = f"the {now.rows} rows of task {self._index} have other values than those that it wrote"
+            elif mine.rows == now.rows:
                 how = f"the {now.rows} rows of task {self._index} are not those that it wrote"
             raise batch_changed(self._which, how)
 
@@ -424,7 +444,7 @@ class _Task:
             for rows in split(batch, self._options.layout):
                 producer.send(rows)
                 self._count(rows)
-        resumed = self._options.rerun_check and bool(written_by_others(found, self._which))
+        resumed = self._options.rerun_check != "off" and bool(written_by_others(found, self._which))
         if resumed:
             producer.flush()  # whoever sees the mark may commit: all rows must be there before it
         query = self._which.query
@@ -443,7 +463,11 @@ class _Task:
     def _count(self, rows: Rows) -> None:
         self._rows += len(rows.values)
         self._key_bytes += rows.key_bytes
-        self._identity += rows.identity()
+        more = rows.identity()
+        self._identity = Identity(
+            self._identity.by_key + more.by_key, self._identity.whole + more.whole & 0xFFFFFFFFFFFFFFFF
+        )
 
     def _mark(self) -> Mark:
-        return marks.Mark(self._which.batch, self._which.run, self._rows, self._key_bytes, self._identity)
+        which, version = self._which, self._options.query_version
+        return marks.Mark(which.batch, which.run, self._rows, self._key_bytes, *self._identity, version)

@@ -26,6 +26,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.client import LATEST, READ_UNCOMMITTED, ClientSettings, Cluster
 from penstock.client.brokers import TopicInfo
@@ -69,21 +70,35 @@ class Mark:
     rows: int
     key_bytes: int
     identity: int | None = None
-    """Of the rows (`Rows.identity`); None in a mark of a version that did not write it."""
+    """Of the rows by their keys (`Identity.by_key`); None in a mark of a version that did not write it."""
+    whole: int | None = None
+    """Of the rows by all that they have (`Identity.whole`); likewise."""
+    version: str | None = None
+    """Of the query, if it has said one (`queryVersion`)."""
 
     def encode(self) -> bytes:
-        fields = {"batch": self.batch, "run": self.run, "rows": self.rows, "keyBytes": self.key_bytes}
-        if self.identity is not None:
-            fields["identity"] = self.identity
+        fields: dict[str, Any] = {
+            "batch": self.batch,
+            "run": self.run,
+            "rows": self.rows,
+            "keyBytes": self.key_bytes,
+        }
+        more = {"identity": self.identity, "whole": self.whole, "version": self.version}
+        fields.update((name, value) for name, value in more.items() if value is not None)
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> Mark:
         fields = json.loads(value)
-        return cls(fields["batch"], fields["run"], fields["rows"], fields["keyBytes"], fields.get("identity"))
+        more = (fields.get(name) for name in ("identity", "whole", "version"))
+        return cls(fields["batch"], fields["run"], fields["rows"], fields["keyBytes"], *more)
 
-    def same_rows(self, other: Mark) -> bool:
-        if self.identity is not None and other.identity is not None and self.identity != other.identity:
+    def same_rows(self, other: Mark, *, by_key: bool = False) -> bool:
+        """As far as both say. `by_key`: values of rows that have keys may differ."""
+        pairs = [(self.identity, other.identity)]
+        if not by_key:
+            pairs.append((self.whole, other.whole))
+        if any(one is not None and another is not None and one != another for one, another in pairs):
             return False
         return (self.batch, self.rows, self.key_bytes) == (other.batch, other.rows, other.key_bytes)
 

@@ -372,7 +372,10 @@ def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> Fl
     target = definition.target
     # Rows of a table in files are given by Python code: which table it is says what they are.
     files = sorted((each.name, each.path, each.columns) for each in definition.sources.values() if each.path)
-    read = read_query(prepared.session, rows, opaque=str(files), more={"output mode": definition.mode})
+    code = "".join(each.body for each in definition.functions)
+    read = read_query(
+        prepared.session, rows, opaque=lambda: f"{files} {code}", more={"output mode": definition.mode}
+    )
     plan, state = read.plan, read.state
     kinds = {"refresh": FlowKind.MATERIALIZED_VIEW}
     kind = kinds.get(definition.mode, FlowKind.STREAMING_TABLE if target.kind == "table" else FlowKind.SINK)
@@ -380,7 +383,6 @@ def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> Fl
         f"topic {node.source[1].get('subscribe', '')}" for node in plan.walk() if node.source is not None
     ]
     keyed = f" by {', '.join(target.key_columns)}" if target.kind == "table" else ""
-    code = "".join(each.body for each in definition.functions)
     return FlowPrint(
         target=f"{target.topic or target.path}{keyed}",
         kind=str(kind),

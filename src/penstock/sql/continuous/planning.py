@@ -89,7 +89,7 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
     return Shape(
         mode,
         streams,
-        _watermarks(query, sources, streams, mode, windowed),
+        _watermarks(query, sources, streams, mode),
         tuple(extra),
         tuple(f"{KEY_PREFIX}{at}" for at in range(len(key))),
         drop_having,
@@ -118,7 +118,7 @@ def _mode(query: Query, kind: Kind | None, push: bool) -> Mode:
 
 
 def _watermarks(
-    query: Query, sources: Mapping[str, Relation], streams: tuple[str, ...], mode: Mode, windowed: bool
+    query: Query, sources: Mapping[str, Relation], streams: tuple[str, ...], mode: Mode
 ) -> dict[str, str]:
     """How late records may be: GRACE PERIOD, or the relation's own, or where it has to be known a day.
 
@@ -127,7 +127,14 @@ def _watermarks(
     """
     graces = _graces(query)
     # Without one Spark keeps windows, and what may still be joined, for ever.
-    needed = len(streams) > 1 or (mode != "complete" and windowed) or (mode == "append" and query.aggregates)
+    selects = query.selects  # those of subqueries, CTEs and of a UNION are among them
+    windowed = _calls_window(query) or any(each.window is not None for each in selects)
+    aggregates = query.aggregates or any(each.aggregates for each in selects)
+    needed = (
+        len([each for each in query.sources if each.name in streams]) > 1  # also of one stream with itself
+        or (mode != "complete" and windowed)
+        or (mode == "append" and aggregates)
+    )
     found: dict[str, str] = {}
     for name in streams:
         aliases = {each.alias for each in query.sources if each.name == name}

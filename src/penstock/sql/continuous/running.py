@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.pipelines.plans.reruns import rerun_check
 from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import Outside
@@ -192,8 +193,7 @@ class Launcher:
             writer = records.writeStream.format("penstock").options(**sink_options(target, self._settings))
             if "timestamp" in records.columns:
                 writer = writer.option("timestampColumn", "timestamp")
-            if not repeatable(definition, rows):
-                writer = writer.option("rerunCheck", "off")
+            writer = writer.options(**rerun_options(definition, rows))
             writer = writer.outputMode("append")
         elif definition.mode == "complete":
             difference = self.difference(definition)
@@ -202,7 +202,7 @@ class Launcher:
             )
         else:
             mode = "append" if definition.mode == "append" else "update"
-            write = changed_rows(definition, self._settings, repeatable=repeatable(definition, rows))
+            write = changed_rows(definition, self._settings, rerun_options(definition, rows))
             writer = rows.writeStream.outputMode(mode).foreachBatch(write)
         interval = definition.properties.get("trigger.interval")
         if interval is not None:
@@ -293,11 +293,12 @@ def fitted(rows: DataFrame, target: Relation) -> DataFrame:
     return rows.select(*chosen, *added)
 
 
-def repeatable(definition: QueryDef, rows: DataFrame) -> bool:
-    """Whether a batch that is run again has the same rows: a table that it reads may have changed."""
+def rerun_options(definition: QueryDef, rows: DataFrame) -> dict[str, str]:
+    """What the sink compares of a batch that is run again: a table that it reads may have changed."""
     tables = any(each.kind == "table" for each in definition.sources.values())
-    plan: Any = rows._jdf.queryExecution().analyzed()
-    return not tables and bool(plan.deterministic())
+    version = str((definition.fingerprint or {}).get("query", ""))
+    options: dict[str, str] = {"rerunCheck": "off" if tables else rerun_check(rows)}
+    return {**options, "queryVersion": version} if version else options
 
 
 class Streaming:
@@ -345,11 +346,13 @@ class Streaming:
         Without `settle` at once: another server continues with the batch, or there is no cluster to end it.
         """
         deadline = time.monotonic() + (_IDLE_SECONDS if settle else 0.0)
-        cut_off = True
+        cut_off, batch = True, self._batch()
         while self._query.isActive and time.monotonic() < deadline:
             if not self._query.status["isTriggerActive"]:
                 cut_off = False
                 break
+            if self._batch() != batch:
+                break  # a busy query is never idle: the next batch has begun, and has hardly written
             time.sleep(0.005)
         try:
             self._query.stop()
@@ -357,6 +360,11 @@ class Streaming:
             self._tell()
         if cut_off and settle:
             self._settle(str(self._query.id))
+
+    def _batch(self) -> int | None:
+        """The last batch that has ended."""
+        progress = self._query.lastProgress
+        return None if progress is None else int(progress["batchId"])
 
     def _tell(self) -> None:
         ended, self._ended = self._ended, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.identifiers import quoted
@@ -112,15 +112,15 @@ def settle(settings: EngineSettings, name: str, tasks: int) -> None:
 
 
 def changed_rows(
-    definition: QueryDef, settings: EngineSettings, *, repeatable: bool
+    definition: QueryDef, settings: EngineSettings, rerun: Mapping[str, str]
 ) -> Callable[[DataFrame, int], None]:
     """For foreachBatch: rows that have changed go to the target, once however often the batch is run."""
     target = definition.target
     if target.topic is None:
         return _to_delta(target, app_id(definition))
-    options = {**sink_options(target, settings), "delivery": "exactly_once", "txnAppId": app_id(definition)}
-    if not repeatable:
-        options["rerunCheck"] = "off"
+    options = {
+        **sink_options(target, settings), **rerun, "delivery": "exactly_once", "txnAppId": app_id(definition),
+    }  # fmt: skip
 
     def write(batch: DataFrame, batch_id: int) -> None:
         records = table_records(batch, target)
