@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,11 +20,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from websockets.sync.server import serve as serve_sockets
 
+from penstock.spark.progress import Watch, _serve_metrics
 from penstock.testing import PenstockBroker
-from penstock.web.metrics import MetricsSettings, serve_metrics
+from penstock.testing.ports import free_port
+from penstock.web.metrics import MetricsSettings
 from tests.connect.conftest import Worker
+from tests.console.conftest import ConsoleProcess
 from tests.registry.conftest import Registries, wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -35,6 +39,7 @@ PAGE = """
 <!doctype html><meta charset="utf-8"><title>A prize for you</title>
 <script>
 const targets = TARGETS;
+const sockets = SOCKETS;
 async function attempt(run) {
   try { const answer = await run(); return answer.type + " " + answer.status; }
   catch (error) { return "failed"; }
@@ -64,8 +69,16 @@ function fromSandbox(url, body) {
     document.body.append(frame);
   });
 }
+function opened(url) {
+  return new Promise(resolve => {
+    const socket = new WebSocket(url);
+    socket.onopen = () => { resolve("open"); socket.close(); };
+    socket.onerror = () => resolve("failed");
+  });
+}
 async function main() {
-  const told = {};
+  const told = {sockets: {}};
+  for (const [name, url] of Object.entries(sockets)) told.sockets[name] = await opened(url);
   for (const {name, url, method, body} of targets) {
     const typed = (kind, mode) => attempt(() => fetch(url, {method: "POST", mode, body,
       headers: kind ? {"Content-Type": kind} : {}}));
@@ -147,21 +160,28 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The registry, the SQL server, Connect and a metrics port, and the file of statements run."""
+    """All servers, the metrics ports of a broker and of a pipeline, and the file of statements run."""
     directory = tmp_path_factory.mktemp("endpoints")
     ready_file, executed = directory / "ready.json", directory / "executed"
     registries = Registries(directory)
-    metrics = CollectorRegistry()
-    Gauge("secret", "A gauge.", registry=metrics).set(7)
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
+    users = directory / "users"
+    users.write_text("ann: pear, admin\n")
+    users.chmod(0o600)
+    of_broker = f"127.0.0.1:{free_port()}"
+    settings = {"group.initial.rebalance.delay.ms": 0, "penstock.metrics.listener": of_broker}
+    with PenstockBroker(settings) as broker:
         with (directory / "sql.log").open("wb") as log:
             sql = subprocess.Popen(
                 [sys.executable, "-m", "tests.browser.sql_process", broker.bootstrap, ready_file, executed],
                 stdout=log,
                 stderr=log,
             )
-        port = serve_metrics(metrics, MetricsSettings(0))
+        port = _serve_metrics(Watch("secret", None), MetricsSettings(0))
         connect = Worker(broker.bootstrap, directory)
+        # One login is all that it allows.
+        console = ConsoleProcess(
+            broker.bootstrap, directory, "--auth-file", str(users), "--max-request-rate", "0.00001"
+        )
         try:
             connect.wait()
             registry = registries.start(broker.bootstrap)
@@ -170,11 +190,14 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
             yield {
                 "registry": registry.url,
                 "sql": json.loads(ready_file.read_text())["sql"],
-                "metrics": f"http://127.0.0.1:{port.server_port}",
+                "broker": f"http://{of_broker}",
+                "pipeline": f"http://127.0.0.1:{port.server_port}",
                 "connect": connect.url,
+                "console": console.url,
                 "executed": str(executed),
             }
         finally:
+            console.stop()
             connect.stop()
             port.shutdown()
             port.server_close()
@@ -213,6 +236,8 @@ STATEMENT = json.dumps({"sql": "CREATE FUNCTION f (x INT) RETURNS INT LANGUAGE P
 SCHEMA = json.dumps({"schema": '"int"'})
 CONNECTOR = json.dumps({"name": "c", "config": {"connector.class": "FileStreamSource", "topic": "t"}})
 LOGGER = json.dumps({"level": "DEBUG"})
+LOGIN = "user=ann&password=pear"
+SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 LEVEL = json.dumps({"compatibility": "NONE"})
 WAYS = {
     "plain",
@@ -230,31 +255,51 @@ WAYS = {
 
 @pytest.mark.promise(
     "http",
-    "A page of another origin, in a real browser, can use neither the SQL server, the registry nor a "
-    "metrics port",
+    "A page of another origin, in a real browser, can use neither the SQL server, the registry, Connect, the "
+    "console nor the metrics port of a broker or a pipeline",
 )
 def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path):
-    registry, sql, metrics = endpoints["registry"], endpoints["sql"], endpoints["metrics"]
-    connect = endpoints["connect"]
+    registry, sql, connect = endpoints["registry"], endpoints["sql"], endpoints["connect"]
+    console, broker, pipeline = endpoints["console"], endpoints["broker"], endpoints["pipeline"]
     targets = [
         {"name": "control", "url": f"http://127.0.0.1:{site.port}/control", "method": "PUT", "body": LEVEL},
         {"name": "sql", "url": f"{sql}/sql", "method": "PUT", "body": STATEMENT},
         {"name": "register", "url": f"{registry}/subjects/s/versions", "method": "POST", "body": SCHEMA},
         {"name": "config", "url": f"{registry}/config", "method": "PUT", "body": LEVEL},
         {"name": "delete", "url": f"{registry}/subjects/kept", "method": "DELETE", "body": SCHEMA},
-        {"name": "metrics", "url": f"{metrics}/metrics", "method": "PUT", "body": LEVEL},
+        {"name": "pipeline", "url": f"{pipeline}/admin/loggers/root", "method": "PUT", "body": LOGGER},
+        {"name": "broker", "url": f"{broker}/admin/loggers/root", "method": "PUT", "body": LOGGER},
+        {"name": "login", "url": f"{console}/login", "method": "PUT", "body": LOGIN},
+        {"name": "logout", "url": f"{console}/logout", "method": "PUT", "body": LOGIN},
+        {"name": "pages", "url": f"{console}/_nicegui/x", "method": "PUT", "body": LOGIN},
+        {
+            "name": "polling",
+            "url": f"{console}{SOCKET}".replace("=websocket", "=polling"),
+            "method": "PUT",
+            "body": LOGIN,
+        },
         {"name": "create", "url": f"{connect}/connectors", "method": "POST", "body": CONNECTOR},
         {"name": "configure", "url": f"{connect}/connectors/c/config", "method": "PUT", "body": CONNECTOR},
         {"name": "remove", "url": f"{connect}/connectors/c", "method": "DELETE", "body": CONNECTOR},
         {"name": "logger", "url": f"{connect}/admin/loggers/root", "method": "PUT", "body": LOGGER},
     ]
-    site.page = PAGE.replace("TARGETS", json.dumps(targets))
+    control = serve_sockets(lambda socket: None, "127.0.0.1", 0)
+    threading.Thread(target=control.serve_forever, daemon=True).start()
+    sockets = {
+        "control": f"ws://127.0.0.1:{control.socket.getsockname()[1]}/",
+        "console": f"{console}{SOCKET}".replace("http", "ws", 1),
+        "sql": f"{sql}/sql".replace("http", "ws", 1),
+    }
+    site.page = PAGE.replace("TARGETS", json.dumps(targets)).replace("SOCKETS", json.dumps(sockets))
     with httpx.Client(base_url=registry, trust_env=False) as http:
         assert http.post("/subjects/kept/versions", json={"schema": '"long"'}).status_code == 200
         before = [http.get(path).json() for path in ("/subjects", "/config")]
         with Browser(tmp_path, f"http://evil.example:{site.port}/"):
-            assert site.reported.wait(120), "the page did not report"
-        assert site.report is not None and site.report.keys() == {each["name"] for each in targets}
+            assert site.reported.wait(240), "the page did not report"
+        control.shutdown()
+        assert site.report is not None
+        assert site.report.pop("sockets") == {"control": "open", "console": "failed", "sql": "failed"}
+        assert site.report.keys() == {each["name"] for each in targets}
         assert all(each.keys() == WAYS for each in site.report.values())
         # The page does what it says: a server without a guard got each of them but the two it asks leave for.
         assert site.report["control"].pop("read") == "failed", "of another origin, so not to be read"
@@ -270,6 +315,13 @@ def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path)
     with httpx.Client(base_url=connect, trust_env=False) as http:
         assert http.get("/connectors").json() == []
         assert http.get("/admin/loggers/root").json()["level"] != "DEBUG"
+    for url in (broker, pipeline):
+        level = httpx.get(f"{url}/admin/loggers/root", trust_env=False).json()["level"]
+        assert level != "DEBUG" and httpx.get(f"{url}/metrics", trust_env=False).status_code == 200
+    # The login that the page could not use up.
+    with httpx.Client(base_url=console, trust_env=False) as http:
+        form = {"user": "ann", "password": "pear"}
+        assert [http.post("/login", data=form).status_code for _ in range(2)] == [303, 429]
     assert not Path(endpoints["executed"]).exists(), "a statement was run"
     answer = httpx.post(f"{sql}/sql", json=json.loads(STATEMENT), trust_env=False)
     assert answer.status_code == 200 and Path(endpoints["executed"]).read_text() == "CreateFunction\n"
@@ -282,8 +334,10 @@ def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path)
     [
         ("registry", "/v1/metadata/version", "version"),
         ("sql", "/info", "version"),
-        ("metrics", "/metrics", "secret"),
+        ("broker", "/metrics", "process_resident_memory_bytes"),
+        ("pipeline", "/admin/loggers", "root"),
         ("connect", "/", "version"),
+        ("console", "/login", "Penstock console|TooManyRequests"),  # its one login may have been taken
     ],
 )
 def test_a_page_under_a_rebound_name_is_shown_nothing(endpoints, tmp_path, endpoint, path, secret):
@@ -296,4 +350,4 @@ def test_a_page_under_a_rebound_name_is_shown_nothing(endpoints, tmp_path, endpo
 
     refused = shown("rebound.example")
     assert "rebound.example" in refused and "does not go by the name" in refused
-    assert secret in shown("localhost")
+    assert re.search(secret, shown("localhost"))

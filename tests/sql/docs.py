@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.sql.language.lexer.keywords import OPTIONS, STATEMENTS
-from penstock.sql.language.properties import PROPERTIES
+from penstock.sql.language.properties import PROPERTIES, SPARK_SETTINGS
 from tests.sql import golden
 from tests.sql.golden import Golden, Step
 
@@ -39,8 +39,15 @@ def page() -> str:
     parts.append(
         "## Properties\n\n`SET 'name' = 'value'`, for statements that follow; a query keeps those with which"
     )
-    parts.append("it was made. All settings of Spark SQL (`spark.sql.…`) are properties too.\n")
+    parts.append("it was made.\n")
     parts.append(table("property", PROPERTIES))
+    listed = ", ".join(f"`{each}`" for each in sorted(SPARK_SETTINGS))
+    parts.append(f"Settings of Spark that change how a query is computed are properties, too: {listed}.\n")
+    parts.append(
+        "All others of Spark's (`spark.…`) need the role `admin`, a server that was started with "
+        "`--allow-python-functions`, and Alter on the cluster where [ACLs](sql-server.md#users-and-acls) "
+        "count: some have Spark load a class, open a connection or read a file.\n"
+    )
     for title, names in SECTIONS:
         parts.append(f"## {title}\n")
         parts.extend(section(golden.read(golden.DIRECTORY / f"{name}.test")) for name in names)

@@ -12,8 +12,7 @@ from starlette.requests import Request
 
 from penstock.admin.failure import CommandFailed
 from penstock.console.site import Site
-from penstock.web.access import Principal, Role, allows
-from penstock.web.server import principal_of
+from penstock.web.access import Principal, Role, allows, principal_of
 
 
 class NotAllowed(CommandFailed):

@@ -31,7 +31,7 @@ from penstock.registry.http.app import Api, application, render_refusal
 from penstock.registry.http.call import TAKEN_TYPES
 from penstock.registry.service import Service
 from penstock.registry.state import DEFAULT_LEVEL, State
-from penstock.web.access import NOTHING_ASKED, Access, AccessSettings
+from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Principal
 from penstock.web.operator import Operator
 from penstock.web.server import Server
 
@@ -155,7 +155,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         async def knows_leader() -> bool:
             return service.leadership.leader is not None
 
-        async def metrics() -> bytes:
+        async def metrics(principal: Principal) -> bytes:
             return api.metrics.text()
 
         server = Server(

@@ -14,7 +14,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,16 @@ class Principal:
 ANYONE = Principal("anonymous", Role.ADMIN)
 """Who uses a server that asks for no login."""
 PEER = Principal("another server of the group", Role.PEER)
+
+
+PRINCIPAL = "penstock.principal"
+"""Where the scope of a request (ASGI) has it, once it is admitted."""
+
+
+def principal_of(scope: MutableMapping[str, Any]) -> Principal:
+    """Who sends a request."""
+    found: Principal = scope.get(PRINCIPAL, ANYONE)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +148,23 @@ class Access:
             if isinstance(found, Refusal):
                 return found
             principal = found
-        if self._rate is not None and principal.role is not Role.PEER:
-            key = f"user {principal.name}" if self._login else f"address {address}"
-            wait = self._rate.wait(key, self._now())
-            if wait:
-                return _too_often("Too many requests", wait)
-            self._rate.take(key, self._now())
+        refused = self.over_rate(principal if self._login else None, address)
+        if refused is not None:
+            return refused
         if not self._login and needed is Role.PEER:
             return principal  # where nobody logs in, servers do not, either
         return principal if allows(principal, needed) else forbidden(principal, needed)
+
+    def over_rate(self, principal: Principal | None, address: str) -> Refusal | None:
+        """Why a request is one too many; if it is not, it counts. None: of nobody who has logged in."""
+        if self._rate is None or (principal is not None and principal.role is Role.PEER):
+            return None
+        key = f"address {address}" if principal is None else f"user {principal.name}"
+        wait = self._rate.wait(key, self._now())
+        if wait:
+            return _too_often("Too many requests", wait)
+        self._rate.take(key, self._now())
+        return None
 
     def close(self) -> None:
         if self._users is not None:

@@ -53,7 +53,11 @@ class Loggers:
         return self._level(name)
 
     def set(self, name: str, level: str) -> list[str]:
-        """The loggers whose level this changes: it, and those below it. UnknownLevel"""
+        """The loggers whose level this changes: it, and those below it. UnknownLogger, UnknownLevel
+
+        A name that no code logs under gets no logger: it would stay, and each request could make another.
+        """
+        self.one(name)
         wanted = _LEVELS.get(level.upper())
         if wanted is None:
             raise UnknownLevel(level)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import ssl
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http.client import responses
@@ -23,8 +26,11 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from penstock.errors import ConfigError
 from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Role
+from penstock.web.certificates import LOOK_SECONDS, Certificate
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
 from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
+
+log = logging.getLogger(__name__)
 
 _LOGGERS = "/admin/loggers/"
 _MOST_BODY = 4096
@@ -58,7 +64,9 @@ def serve_metrics(
 
     ConfigError where the users, the keys or the certificate cannot be used, or the port is taken.
     """
-    tls = _tls(settings)
+    files = [path for path in (settings.certificate, settings.key) if path is not None]
+    certificate = Certificate(files) if settings.certificate is not None else None
+    context = None if certificate is None else certificate.context()
     logins = None if settings.access == NOTHING_ASKED else _Logins(settings.access)
     guard = Guard(bound=settings.host, adjustable=False)
     app = _guarded(_Pages(registry, is_ready), guard, logins)
@@ -67,26 +75,77 @@ def serve_metrics(
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
         raise ConfigError(f"cannot serve metrics on {where}: {error.strerror or error}") from error
-    if tls is not None:
-        # The handshake is done by the thread of the connection, when it reads.
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    assert isinstance(server, _Port)
+    if certificate is not None and context is not None:
+        server.use(certificate, context)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 
 
-def _tls(settings: MetricsSettings) -> ssl.SSLContext | None:
-    if settings.certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+class _Port(ThreadingWSGIServer):
+    """At most so many connections, each of which has a thread: a new one takes the place of the oldest.
+
+    An answer takes milliseconds, and a connection has one request, so the oldest is one that says nothing.
+    """
+
+    certificate_seconds = LOOK_SECONDS
+    most_connections = 32
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        self._certificate: Certificate | None = None
+        self._context: ssl.SSLContext | None = None
+        self._look_at = 0.0
+        super().__init__(*arguments, **more)
+
+    def use(self, certificate: Certificate, context: ssl.SSLContext) -> None:
+        self._certificate, self._context = certificate, context
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        if self._certificate is not None and self._context is not None:
+            if time.monotonic() >= self._look_at:
+                self._certificate.renew(self._context)
+                self._look_at = time.monotonic() + self.certificate_seconds
+            # The handshake is done by the thread of the connection, when it reads.
+            connection = self._context.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            oldest = next(iter(self._open)) if len(self._open) >= self.most_connections else None
+            if oldest is not None:
+                del self._open[oldest]
+            self._open[request] = None
+        if oldest is not None:
+            _cut_off(oldest)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that breaks off is no event; anything else is logged, without a traceback for each."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.warning("a request to the metrics port failed: %r", error)
+
+
+def _cut_off(connection: socket.socket) -> None:
+    """Its thread reads the end, and closes it."""
     try:
-        context.load_cert_chain(settings.certificate, settings.key, password=lambda: "")
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the certificate {settings.certificate} cannot be used: {error}") from error
-    return context
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it has ended meanwhile
 
 
 def _server_class(host: str) -> type[WSGIServer]:
-    class Server(ThreadingWSGIServer):
+    class Server(_Port):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     return Server
@@ -138,7 +197,10 @@ def _level(environ: dict[str, Any]) -> str:
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isdigit() or int(length) > _MOST_BODY:
         raise ValueError(f"the body may have {_MOST_BODY} bytes, not {length}")
-    body = json.loads(environ["wsgi.input"].read(int(length)) or b"null")
+    try:
+        body = json.loads(environ["wsgi.input"].read(int(length)) or b"null")
+    except RecursionError:
+        raise ValueError("the body has too many brackets inside each other") from None
     level = body.get("level") if isinstance(body, dict) else None
     if not isinstance(level, str):
         raise ValueError('the body must be {"level": "DEBUG"}, or another level')
@@ -194,7 +256,7 @@ def _guarded(
 
 
 class _Silent(WSGIRequestHandler):
-    timeout = 30  # of a client that stops in the middle of a request: it holds a thread
+    timeout = 10  # of a client that stops in the middle of a request: it holds a thread
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

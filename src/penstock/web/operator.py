@@ -17,10 +17,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from penstock.web.access import Principal, principal_of
+
 PATHS = frozenset(("/health", "/ready", "/metrics"))
 
 
-async def _nothing() -> bytes:
+async def _nothing(principal: Principal) -> bytes:
     return b""
 
 
@@ -29,12 +31,12 @@ class Operator:
     """What a server says about itself.
 
     ready    whether it serves its clients now
-    metrics  its metrics in Prometheus' text format, without those of the process
+    metrics  its metrics in Prometheus' text format, without those of the process: what the user may see
     left     paths that the application itself answers
     """
 
     ready: Callable[[], Awaitable[bool]]
-    metrics: Callable[[], Awaitable[bytes]] = _nothing
+    metrics: Callable[[Principal], Awaitable[bytes]] = _nothing
     left: frozenset[str] = frozenset()
 
 
@@ -56,7 +58,7 @@ class Operated:
         status, kind = 200, "application/json"
         if scope["path"] == "/metrics":
             body, kind = (
-                await self._operator.metrics() + generate_latest(self._process),
+                await self._operator.metrics(principal_of(scope)) + generate_latest(self._process),
                 CONTENT_TYPE_PLAIN_0_0_4,
             )
         elif scope["path"] == "/ready":

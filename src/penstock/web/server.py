@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
@@ -15,12 +13,11 @@ from typing import Any, Literal, Protocol
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.web.access import ANYONE, Principal, Role, by_method
+from penstock.web.access import PRINCIPAL, Principal, Role, by_method
+from penstock.web.certificates import LOOK_SECONDS, Certificate
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
 from penstock.web.log_limit import limit_warnings
 from penstock.web.operator import Operated, Operator
-
-log = logging.getLogger(__name__)
 
 Render = Callable[[Refusal], tuple[bytes, str]]
 """The body of a refusal and its type, in the shape of the server's other errors."""
@@ -31,14 +28,7 @@ def render_json(refusal: Refusal) -> tuple[bytes, str]:
     return json.dumps(body, ensure_ascii=False).encode() + b"\n", "application/json"
 
 
-_PRINCIPAL = "penstock.principal"
 NOT_STORED = (b"cache-control", b"no-store")
-
-
-def principal_of(scope: Scope) -> Principal:
-    """Who sends this request."""
-    found: Principal = scope.get(_PRINCIPAL, ANYONE)
-    return found
 
 
 class Admission(Protocol):
@@ -99,7 +89,7 @@ class Guarded:
             if isinstance(admitted, Refusal):
                 await self._refuse(send, method, admitted, more)
                 return
-            scope[_PRINCIPAL] = admitted
+            scope[PRINCIPAL] = admitted
         more = [*self._headers, *more]
 
         async def send_readable(message: Message) -> None:
@@ -118,7 +108,7 @@ class Guarded:
             await send({"type": "websocket.close", "code": 1008, "reason": refused.reason})
             return
         if refused is not None:
-            scope[_PRINCIPAL] = refused
+            scope[PRINCIPAL] = refused
         await self._app(scope, receive, send)
 
     async def _admit(self, access: Admission, scope: Scope, method: str) -> Principal | Refusal:
@@ -145,27 +135,10 @@ async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[byte
     await send({"type": "http.response.body", "body": body})
 
 
-def _marks(paths: list[str]) -> list[tuple[int, int, int] | None]:
-    found: list[tuple[int, int, int] | None] = []
-    for path in paths:
-        try:
-            state = os.stat(path)
-        except OSError:
-            found.append(None)
-        else:
-            found.append((state.st_mtime_ns, state.st_size, state.st_ino))
-    return found
-
-
-def _load(context: ssl.SSLContext, paths: list[str]) -> None:
-    context.load_cert_chain(paths[0], paths[-1], password=lambda: "")
-
-
 class Server(uvicorn.Server):
     """uvicorn without its signal handlers: it can be waited for, and reloads a changed certificate."""
 
-    certificate_seconds = 2.0
-    """How often the files of the certificate are looked at."""
+    certificate_seconds = LOOK_SECONDS
 
     def __init__(
         self,
@@ -204,7 +177,8 @@ class Server(uvicorn.Server):
         )
         limit_warnings(logging.getLogger("uvicorn.error"))
         self._listening = asyncio.Event()
-        self._files = [path for path in (certificate, key) if path is not None]
+        files = [path for path in (certificate, key) if path is not None]
+        self._certificate = Certificate(files) if files else None
         self._reloading: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -213,8 +187,9 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        if self._files:
-            self._reloading = asyncio.get_running_loop().create_task(self._reload_certificate())
+        if self._certificate is not None:
+            watching = self._reload_certificate(self._certificate)
+            self._reloading = asyncio.get_running_loop().create_task(watching)
         self._listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -222,22 +197,11 @@ class Server(uvicorn.Server):
             self._reloading.cancel()
         await super().shutdown(sockets=sockets)
 
-    async def _reload_certificate(self) -> None:
-        """New connections get a changed certificate; one that cannot be used is logged, and the old stays."""
-        seen = _marks(self._files)
+    async def _reload_certificate(self, certificate: Certificate) -> None:
         while True:
             await asyncio.sleep(self.certificate_seconds)
-            now = _marks(self._files)
-            if now == seen or self.config.ssl is None:
-                continue
-            seen = now
-            try:
-                # A pair that does not fit must not be in the context that serves.
-                _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._files)
-                _load(self.config.ssl, self._files)
-                log.info("the certificate %s was read again", self._files[0])
-            except (OSError, ssl.SSLError) as error:
-                log.warning("the certificate %s cannot be used, the old one stays: %s", self._files[0], error)
+            if self.config.ssl is not None:
+                certificate.renew(self.config.ssl)
 
     async def listening(self) -> None:
         await self._listening.wait()

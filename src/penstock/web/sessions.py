@@ -49,9 +49,9 @@ class Sessions:
         self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
     ) -> Principal | Refusal:
         plain = path.partition("?")[0]
-        if plain in self._public:
-            return Principal("anonymous", None)
         principal = self.principal(headers)
+        if plain in self._public:
+            return self._access.over_rate(principal, address) or Principal("anonymous", None)
         if principal is None:
             found = await self._access.admit(headers, address, needed, method, path)
             is_browser = any(name == b"accept" and b"text/html" in value for name, value in headers)
@@ -59,6 +59,9 @@ class Sessions:
                 # Without the header that would have the browser ask on its own.
                 return Refusal(303, "See Other", "Log in first", ((b"location", self._form.encode()),))
             return found
+        refused = self._access.over_rate(principal, address)
+        if refused is not None:
+            return refused
         return principal if allows(principal, needed) else forbidden(principal, needed)
 
     async def log_in(self, name: str, password: str, address: str) -> str | Refusal:

@@ -392,6 +392,20 @@ def access(tmp_path):
     made.close()
 
 
+@pytest.mark.promise("sql", "Statements run as their user: metrics are of the queries that it may see")
+def test_metrics_are_of_the_queries_that_a_user_may_see(access):
+    class Some(Numbers):
+        def describe_queries(self, user=None):
+            shown = {"reader": ["mine"], "admin": ["mine", "hidden"]}.get(user, [])
+            return [{"id": each, "state": "RUNNING", "lag": 3, "errors": 0} for each in shown]
+
+    with Running(Some(), access) as running:
+        assert running.http.get("/metrics").status_code == 401
+        of_reader = running.http.get("/metrics", auth=("reader", "r")).text
+        assert 'query="mine"' in of_reader and "hidden" not in of_reader
+        assert 'query="hidden"' in running.http.get("/metrics", auth=("admin", "a")).text
+
+
 FUNCTION = "CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS $$return x$$;"
 
 
@@ -408,6 +422,11 @@ FUNCTION = "CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS $$return x$$
         ("write", "CREATE STREAM s AS SELECT n FROM t;"),
         ("write", "CREATE STREAM s (n INT) WITH (topic = 't', format = 'json');"),
         ("write", "TERMINATE q;"),
+        ("write", "CREATE TABLE t WITH (storage = 'delta') AS SELECT n, count(*) AS c FROM s GROUP BY n;"),
+        ("admin", "CREATE TABLE t (n INT PRIMARY KEY) WITH (storage = 'parquet', path = '/etc');"),
+        ("admin", "CREATE TABLE t WITH (storage = 'delta', path = '/etc') AS SELECT n, 1 AS c FROM s;"),
+        ("admin", "SET 'spark.sql.catalog.evil' = 'org.example.Catalog'; SELECT n FROM t;"),
+        ("read", "SET 'spark.sql.ansi.enabled' = 'true'; SELECT n FROM t;"),
         ("admin", FUNCTION),
         ("admin", "SELECT reflect('java.lang.System', 'exit', 1) FROM t;"),
     ],

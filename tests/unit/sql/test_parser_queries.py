@@ -47,7 +47,7 @@ def names(query: Query) -> list[tuple[str, str]]:
         ("SELECT * FROM explode(array(1, (SELECT max(x) FROM a)))", "a"),
         ("SELECT * FROM a LATERAL VIEW OUTER explode(a.xs) t AS x", "a"),
         ("SELECT * FROM a, LATERAL explode(a.xs) t", "a"),
-        ("SELECT * FROM parquet.`/a/path` p JOIN a ON p.x = a.x", "a"),
+        ("SELECT * FROM parquet.`prices` p JOIN a ON p.x = a.x", "parquet.prices AS p, a"),
         ("SELECT * FROM VALUES (1), (2) AS t (x) JOIN a ON t.x = a.x", "a"),
         ("SELECT * FROM a TABLESAMPLE (10 PERCENT) x PIVOT (sum(y) FOR z IN (1, 2))", "a"),
         ("SELECT a IS DISTINCT FROM b, c IS NOT DISTINCT FROM d FROM t", "t"),

@@ -20,6 +20,7 @@ from penstock.errors import ConfigError
 from penstock.web.access import Access, AccessSettings, Principal, Role, by_method
 from penstock.web.guard import Refusal
 from penstock.web.rates import RateLimit
+from penstock.web.sessions import Sessions
 
 ROLES = ("read", "write", "admin")
 
@@ -224,6 +225,25 @@ def test_requests_of_a_user_are_limited_by_the_rate(users):
     for address in ("a", "b"):
         found = [admit(open_to_all, [], Role.ADMIN, address) for _ in range(3)]
         assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
+
+
+@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+def test_the_rate_counts_for_sessions_and_for_what_needs_no_login(users):
+    now = [0.0]
+    access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
+    sessions = Sessions(access, cookie="c", public=frozenset(("/health",)), now=lambda: now[0])
+    token = asyncio.run(sessions.log_in("ann", "pear", "a"))
+    cookie = [(b"cookie", f"c={token}".encode())]
+
+    def asked(headers, address, path="/"):
+        found = asyncio.run(sessions.admit(headers, address, Role.READ, "GET", path))
+        return getattr(found, "status", 200)
+
+    assert [asked(cookie, "a") for _ in range(4)] == [200] * 3 + [429]  # the login was the first
+    assert asked(cookie, "b", "/health") == 429 and asked(basic("ann", "pear"), "b") == 429
+    assert [asked([], "c", path) for path in ("/health", "/login") * 3] == [200] * 4 + [429] * 2
+    now[0] += 0.5
+    assert asked(cookie, "a") == 200
 
 
 def test_a_rate_forgets_who_has_not_come_for_longest():

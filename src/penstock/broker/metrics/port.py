@@ -35,7 +35,13 @@ class MetricsPort:
         registry.register(BrokerCollector(broker, dispatcher, self._lag))
         ProcessCollector(registry=registry)
         certificate = config.metrics_ssl_keystore_location
-        access = AccessSettings(users_file=config.metrics_auth_file)
+        access = AccessSettings(
+            users_file=config.metrics_auth_file,
+            jwks=config.metrics_jwks,
+            issuer=config.metrics_jwt_issuer,
+            audience=config.metrics_jwt_audience,
+            rate=config.metrics_max_request_rate,
+        )
         settings = MetricsSettings(port, access, certificate, certificate, host)
         self._server = serve_metrics(registry, settings)
         scheme = "http" if certificate is None else "https"

@@ -82,6 +82,22 @@ _JVM_GONE_SECONDS = 30.0
     help="File of users who may read the metrics, one per line: `name: password`; see `penstock users hash`.",
 )
 @click.option(
+    "--metrics-jwks",
+    metavar="FILE|URL",
+    help="Accept bearer tokens (JWT) for the metrics that one of these keys has signed.",
+)
+@click.option("--metrics-jwt-issuer", metavar="TEXT", help="Only tokens of this issuer.")
+@click.option(
+    "--metrics-jwt-audience", metavar="TEXT", multiple=True, help="Only tokens for one of these (repeatable)."
+)
+@click.option(
+    "--metrics-max-request-rate",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Requests for metrics a second of one user, or of one address without logins.  [default: no limit]",
+)
+@click.option(
     "--metrics-tls-cert",
     metavar="FILE",
     type=FILE,
@@ -122,6 +138,10 @@ def run(
     no_watch: bool,
     metrics_port: int | None,
     metrics_auth_file: str | None,
+    metrics_jwks: str | None,
+    metrics_jwt_issuer: str | None,
+    metrics_jwt_audience: tuple[str, ...],
+    metrics_max_request_rate: float,
     metrics_tls_cert: str | None,
     connect_url: str,
     progress_to: str | None,
@@ -146,8 +166,15 @@ def run(
         raise click.UsageError("--full-refresh and --refresh go with --once; without it, use --rebuild FLOW")
     if rebuild and (once or dry_run):
         raise click.UsageError("--rebuild is for continuous runs; with --once, use --full-refresh TABLE")
-    if metrics_port is None and (metrics_auth_file or metrics_tls_cert):
-        raise click.UsageError("--metrics-auth-file and --metrics-tls-cert go with --metrics-port")
+    metrics = _metrics(
+        metrics_port,
+        metrics_tls_cert,
+        users_file=metrics_auth_file,
+        jwks=metrics_jwks,
+        issuer=metrics_jwt_issuer,
+        audience=metrics_jwt_audience,
+        rate=metrics_max_request_rate,
+    )
     settings = key_values(conf, "--conf")
     with one_line():
         opened, state = open_project(project)
@@ -191,7 +218,7 @@ def run(
                         stop,
                         out,
                         as_json,
-                        _metrics(metrics_port, metrics_auth_file, metrics_tls_cert),
+                        metrics,
                         progress_to,
                         run_seconds,
                     )
@@ -199,13 +226,17 @@ def run(
             state.release()
 
 
-def _metrics(port: int | None, auth_file: str | None, certificate: str | None) -> MetricsSettings | None:
+def _metrics(port: int | None, certificate: str | None, **access: Any) -> MetricsSettings | None:
     if port is None:
+        if certificate or any(access.values()):
+            raise click.UsageError("the other options --metrics-… go with --metrics-port")
         return None
+    if access["jwks"] is None and (access["issuer"] or access["audience"]):
+        raise click.UsageError("--metrics-jwt-issuer and --metrics-jwt-audience go with --metrics-jwks")
     from penstock.web.access import AccessSettings
     from penstock.web.metrics import MetricsSettings
 
-    return MetricsSettings(port, AccessSettings(users_file=auth_file), certificate)
+    return MetricsSettings(port, AccessSettings(**access), certificate)
 
 
 def _run_once(

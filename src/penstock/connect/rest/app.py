@@ -27,9 +27,8 @@ from penstock.connect.worker.herder import Herder
 from penstock.connect.worker.processes import ScoutFailed
 from penstock.elected.errors import ElectedError, NoLongerLeader
 from penstock.elected.forwarding import FORWARDED, OFFSET, Forwarder
-from penstock.web.access import Role
+from penstock.web.access import Role, principal_of
 from penstock.web.guard import Refusal
-from penstock.web.server import principal_of
 
 log = logging.getLogger(__name__)
 

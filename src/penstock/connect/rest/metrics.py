@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.connect.worker.herder import Herder
+from penstock.web.access import Principal
 
 
 class WorkerCollector(Collector):
@@ -38,5 +39,6 @@ class WorkerMetrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(WorkerCollector(herder))
 
-    async def text(self) -> bytes:
+    async def text(self, principal: Principal) -> bytes:
+        """The same for everyone: who may read here sees all connectors."""
         return generate_latest(self._registry)

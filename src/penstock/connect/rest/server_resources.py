@@ -83,5 +83,5 @@ class ServerResources:
             raise bad_request("Desired 'level' parameter was not specified in request.")
         try:
             return Answer(self._loggers.set(call.path["logger"], str(level)))
-        except UnknownLevel as error:
+        except (UnknownLevel, UnknownLogger) as error:
             raise RestError(404, str(error)) from error

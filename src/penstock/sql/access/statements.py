@@ -10,7 +10,7 @@
 | DROP | Describe on the topic; Delete with DELETE TOPIC |
 | SHOW, DESCRIBE | Describe; what may not be described is not shown, and unknown by its name |
 | EXPLAIN | as the statement |
-| CREATE and DROP FUNCTION, what brings code, tables over files | Alter on the cluster |
+| CREATE and DROP FUNCTION, what brings code, tables over files, restricted settings | Alter on the cluster |
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.sql.catalog.cluster_admin import KEY, VALUE
 from penstock.sql.catalog.naming import Names
 from penstock.sql.continuous.sender_code import check_text
 from penstock.sql.errors import NotAllowed, Place, Unknown
+from penstock.sql.language.properties import restricted
 from penstock.sql.language.statements import (
     ControlQuery,
     CreateFunction,
@@ -47,6 +48,14 @@ _VERBS = {
 }
 
 
+def names_files(statement: Statement) -> bool:
+    """Whether it says which files of the server's machine are a table."""
+    if not isinstance(statement, CreateRelation):
+        return False
+    storage = statement.options.get("storage", "topic").lower()
+    return "path" in statement.options or (storage != "topic" and statement.query is None)
+
+
 class Checks:
     """Of one statement: NotAllowed, or Unknown for what its user may not even know of."""
 
@@ -55,7 +64,10 @@ class Checks:
         self._catalog = catalog
         self._names = names
 
-    def check(self, statement: Statement) -> None:
+    def check(self, statement: Statement, properties: Iterable[str] = ()) -> None:
+        """`properties`: the names of those that the statement is carried out with."""
+        for name in restricted(properties):
+            self._administers(f"set '{name}'", statement)
         if isinstance(statement, Explain) and statement.statement is not None:
             return self.check(statement.statement)
         self._code(statement)
@@ -125,10 +137,9 @@ class Checks:
                 self._sees(old, place)
         if statement.query is not None:
             self.reads(statement.query)
-        storage = options.get("storage", "topic").lower()
-        if "path" in options or (storage != "topic" and statement.query is None):
+        if names_files(statement):
             return self._administers("read and write files of the server's machine", statement)
-        if storage == "topic":
+        if options.get("storage", "topic").lower() == "topic":
             topic = options.get("topic", statement.name)
             if statement.query is not None:
                 self._writes(topic, place)

@@ -83,7 +83,11 @@ class Maker:
             if sources[name].topic is None:
                 raise Clash(f"`{name}` is kept in files, and cannot be read as a stream")
         session = new_session(
-            self.spark, properties, self.shuffle_partitions, streaming=how.mode != "refresh"
+            self.spark,
+            properties,
+            self.shuffle_partitions,
+            streaming=how.mode != "refresh",
+            any_setting=self.settings.python_functions,
         )
         functions = python_functions.mentioned(_text(query), catalog.functions)
         prepared = prepare(
@@ -304,7 +308,11 @@ class Maker:
         streaming = definition.mode != "refresh"
         prepared = prepare(
             new_session(
-                self.spark, definition.properties, definition.shuffle_partitions, streaming=streaming
+                self.spark,
+                definition.properties,
+                definition.shuffle_partitions,
+                streaming=streaming,
+                any_setting=self.settings.python_functions,
             ),
             query,
             definition.sources,

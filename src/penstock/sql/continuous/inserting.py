@@ -36,7 +36,13 @@ def insert_values(
         )
     columns = _columns(statement, target, place)
     # Whoever writes a value wants to know that it is none of its type; queries that run for ever give null.
-    session = new_session(spark, {**properties, "spark.sql.ansi.enabled": "true"}, 1, streaming=False)
+    session = new_session(
+        spark,
+        {**properties, "spark.sql.ansi.enabled": "true"},
+        1,
+        streaming=False,
+        any_setting=settings.python_functions,
+    )
     rows = computed(session, statement, columns)
     _check_keys(statement, target, columns, rows, place)
     _write(session, target, settings, columns, rows)

@@ -11,17 +11,17 @@ from penstock.sql.catalog.catalog import Function, Relation
 from penstock.sql.catalog.relations import OWN_COLUMNS, frame
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.planning import KEEP, KEY_PREFIX, TIME, Shape
-from penstock.sql.continuous.sender_code import check_text
+from penstock.sql.continuous.sender_code import OPTION, check_text
 from penstock.sql.continuous.spark_errors import translated
+from penstock.sql.continuous.spark_queries import analysed, confine
 from penstock.sql.errors import Clash
+from penstock.sql.language.properties import OF_SPARK, check_settings
 from penstock.sql.language.spark_text import to_spark
 from penstock.sql.language.statements import Query
 from penstock.sql.settings import EngineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_OF_SPARK = "spark."
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,22 @@ class Prepared:
 
 
 def new_session(
-    spark: SparkSession, properties: Mapping[str, str], shuffle_partitions: int, *, streaming: bool
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    shuffle_partitions: int,
+    *,
+    streaming: bool,
+    any_setting: bool,
 ) -> SparkSession:
-    """A session for one query; `properties` that begin with `spark.` are its settings."""
+    """A session for one query; `properties` that begin with `spark.` are its settings.
+
+    Some of them have Spark load classes and open connections, so they are code: without `any_setting`
+    those that are not known to be harmless are NotAllowed.
+    """
+    if not any_setting:
+        check_settings(
+            properties, f"this server takes it only if it is started with `penstock sql serve {OPTION}`"
+        )
     session = spark.newSession()
     # Spark looks data sources up in the thread's session, and a thread of ours may have none yet.
     jvm: Any = session._jvm
@@ -68,7 +81,7 @@ def new_session(
             ),
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         }
-    chosen |= {name: value for name, value in properties.items() if name.startswith(_OF_SPARK)}
+    chosen |= {name: value for name, value in properties.items() if name.startswith(OF_SPARK)}
     from pyspark.errors import PySparkException
 
     for name, value in chosen.items():
@@ -78,6 +91,7 @@ def new_session(
             from penstock.pipelines.failures import cause
 
             raise Clash(f"SET '{name}' = '{value}': {cause(error)}") from error
+    confine(spark, session)
     return session
 
 
@@ -100,8 +114,7 @@ def prepare(
     `functions` are those that it names; `known` are the names of all, one of which may have been meant.
     `reader` is the id that its dead letters have. Without `commits` it has no consumer group.
     """
-    if not settings.python_functions:
-        check_text(query.text, *query.span)
+    check_text(query.text, *query.span)
     python_functions.register(session, functions, allowed=settings.python_functions)
     headers = "__headers" in query.columns
     for name, relation in sources.items():
@@ -126,7 +139,7 @@ def prepare(
         drop_having=shape.drop_having if shape is not None else False,
     )
     with spark_errors(rewritten.text, rewritten.place, sources, session, known):
-        rows = session.sql(rewritten.text)
+        rows = analysed(session, rewritten.text, sources)
         found = tuple(rows.columns)
     return Prepared(session, rows, visible(query, found), rewritten.text)
 

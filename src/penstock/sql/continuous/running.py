@@ -156,7 +156,11 @@ class Launcher:
 
     def session(self, definition: QueryDef, *, streaming: bool) -> SparkSession:
         return new_session(
-            self._spark, definition.properties, definition.shuffle_partitions, streaming=streaming
+            self._spark,
+            definition.properties,
+            definition.shuffle_partitions,
+            streaming=streaming,
+            any_setting=self._settings.python_functions,
         )
 
     def prepared(

@@ -1,8 +1,9 @@
 """Statements that bring code: Python functions, and what Spark's SQL has to call Java or start a program.
 
-Whoever can send them runs whatever the server can, so a server takes them only if it was started to
-(`EngineSettings.python_functions`). Checked where a statement comes in, and again where a query is started:
-the catalog may hold what another server took.
+Whoever can send them runs whatever the server can, so a server takes Python functions only if it was
+started to (`EngineSettings.python_functions`), and the rest never. Checked where a statement comes in, and
+again where a query is started: the catalog may hold what another server took. This is the early answer, with
+a place in the text; what sessions of Spark have and what plans may hold is decided in `spark_queries`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from penstock.sql.language.lexer.tokens import Token, tokenize
 from penstock.sql.language.statements import CreateFunction, Statement
 
 OPTION = "--allow-python-functions"
+_INSTEAD = (
+    f"code that a query needs is a Python function, on a server started with `penstock sql serve {OPTION}`"
+)
 _CALLS_JAVA = frozenset(("reflect", "java_method", "try_reflect"))
 
 
-def check_statement(statement: Statement) -> None:
-    """NotAllowed, at its place, for a statement that brings code."""
+def check_statement(statement: Statement, *, python_functions: bool = False) -> None:
+    """NotAllowed, at its place, for a statement that brings code, unless it is a function that is taken."""
     if isinstance(statement, CreateFunction):
+        if python_functions:
+            return
         place = Place.of(statement.text, statement.name_span[0])
         raise NotAllowed(_told("does not run Python functions"), place)
     check_text(statement.text, *statement.span)
@@ -31,7 +37,7 @@ def check_text(text: str, start: int = 0, end: int | None = None) -> None:
     for place, token in enumerate(tokens):
         what = _brought(tokens, place)
         if what is not None:
-            raise NotAllowed(_told(f"does not take {what}"), Place.of(text, token.start))
+            raise NotAllowed(f"no server takes {what}; {_INSTEAD}", Place.of(text, token.start))
 
 
 def check_functions(functions: Iterable[Function]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.sql.catalog.spark_types import fits, from_words, words
 from penstock.sql.continuous.preparing import spark_errors
+from penstock.sql.continuous.spark_queries import analysed
 from penstock.sql.errors import Clash, Place, SqlError
 from penstock.sql.language.literals import UNSURE, reader
 from penstock.sql.language.statements import Column, InsertValues
@@ -117,8 +118,8 @@ class _Values:
             for row in zip_longest(*kinds.values())
         )
         names = ", ".join(f"v{at}, t{at}" for at in range(len(kinds)))
-        found = self._session.sql(
-            f"SELECT * FROM VALUES ({'), ('.join(rows)}) AS constants({names})"
+        found = analysed(
+            self._session, f"SELECT * FROM VALUES ({'), ('.join(rows)}) AS constants({names})"
         ).toArrow()
         values: dict[tuple[str, str], tuple[Any, str | None]] = {}
         for at, (kind, some) in enumerate(kinds.items()):
@@ -127,7 +128,7 @@ class _Values:
         return [values[cell.text, cell.column.type] for cell in cells]
 
     def _listed(self, cells: list[_Cell]) -> list[tuple[Any, str | None]]:
-        found = self._session.sql(f"SELECT {', '.join(map(_cast, cells))}").toArrow()
+        found = analysed(self._session, f"SELECT {', '.join(map(_cast, cells))}").toArrow()
         row = [column[0].as_py() for column in found.columns]
         return list(zip(row[::2], row[1::2]))
 
@@ -140,12 +141,12 @@ class _Values:
             return Place.of(self._statement.text, cell.start + max(0, offset - len("SELECT ")))
 
         with spark_errors(f"SELECT {text}", place_at, {}, self._session):
-            given = self._session.sql(f"SELECT {text} AS c").schema[0].dataType
+            given = analysed(self._session, f"SELECT {text} AS c").schema[0].dataType
         if not may_become(given, from_words(column.type)):
             raise Clash(f"`{column.name}` is {column.type}, and {text} is {words(given)}", place)
         try:
             with spark_errors(f"SELECT {text}", lambda offset: place, {}, self._session):
-                found = self._session.sql(f"SELECT CAST({text} AS {column.type}) AS c").toArrow()
+                found = analysed(self._session, f"SELECT CAST({text} AS {column.type}) AS c").toArrow()
         except SqlError as error:
             said = error.message.partition(". Use `")[0]
             raise Clash(

@@ -19,6 +19,10 @@ _NO_ALIAS = frozenset((*SET_OPERATORS, *_JOIN_WORDS, *WORD_CLAUSES)) | frozenset
     ("JOIN", "ON", "USING", "FROM", "SELECT", "TABLESAMPLE", "PIVOT", "UNPIVOT", "FOR", "AS", "WITH")
 )
 _FILE_FORMATS = ("delta", "parquet", "orc", "json", "csv", "text", "avro", "xml", "binaryfile")
+_FILES = (
+    "a query reads no files by their path: an administrator declares a table over them with "
+    "CREATE TABLE … WITH (storage = 'parquet', path = '…')"
+)
 
 
 @dataclass(slots=True)
@@ -109,15 +113,17 @@ class Froms(Words):
         cursor = Cursor(self.text, self.tokens, at, end)
         name, span = cursor.name("the name of a stream or table")
         after = cursor.position
+        if token.upper == "IDENTIFIER" and after - at == 1 and self.is_symbol(after, "("):
+            self.fail(at, "a stream or table is read by its name, which cannot be computed with IDENTIFIER")
+        if after - at > 1 and token.text.casefold() in _FILE_FORMATS and _is_path(self.tokens[after - 1]):
+            self.fail(at, _FILES)
         if after < end and self.is_symbol(after, "("):  # a function that gives a table
             self.expressions(after + 1, self.pairs[after], ctes, select)
             return self._alias(self.pairs[after] + 1, end)[1]
         alias, following = self._alias(after, end)
         last = self.tokens[after - 1]
         select.aliases.append(alias or last.text)
-        first = token.text.casefold()
-        file = after - at > 1 and first in _FILE_FORMATS and last.kind == "quoted"  # parquet.`/a/path`
-        if not file and not (after - at == 1 and first in ctes):
+        if not (after - at == 1 and token.text.casefold() in ctes):
             self.sources.append(Source(name, alias or last.text, span, alias is not None))
         return following
 
@@ -202,3 +208,8 @@ class Froms(Words):
                 break
             at = self.after(at)
         return at
+
+
+def _is_path(token: Token) -> bool:
+    """In backticks, with what no topic's name has."""
+    return token.kind == "quoted" and any(each in token.text for each in "/\\:")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
+from collections.abc import Iterable
+
+from penstock.sql.errors import Clash, NotAllowed, Place, Unknown, did_you_mean
 
 RESET = "auto.offset.reset"
 INTERVAL = "trigger.interval"
@@ -22,12 +24,58 @@ PROPERTIES = {
     INTERVAL: "how often a batch starts, such as `10 seconds`. Default: as soon as the last one is done",
     **OF_THE_SOURCE,
 }
-_OF_SPARK = "spark."
+OF_SPARK = "spark."
+SPARK_SETTINGS = frozenset(
+    f"spark.sql.{name}"
+    for name in (
+        "adaptive.advisoryPartitionSizeInBytes",
+        "adaptive.autoBroadcastJoinThreshold",
+        "adaptive.coalescePartitions.enabled",
+        "adaptive.coalescePartitions.initialPartitionNum",
+        "adaptive.coalescePartitions.minPartitionSize",
+        "adaptive.coalescePartitions.parallelismFirst",
+        "adaptive.enabled",
+        "adaptive.localShuffleReader.enabled",
+        "adaptive.skewJoin.enabled",
+        "adaptive.skewJoin.skewedPartitionFactor",
+        "adaptive.skewJoin.skewedPartitionThresholdInBytes",
+        "ansi.enabled",
+        "autoBroadcastJoinThreshold",
+        "broadcastTimeout",
+        "caseSensitive",
+        "cbo.enabled",
+        "cbo.joinReorder.enabled",
+        "codegen.wholeStage",
+        "crossJoin.enabled",
+        "cteRecursionLevelLimit",
+        "cteRecursionRowLimit",
+        "execution.arrow.maxRecordsPerBatch",
+        "files.maxPartitionBytes",
+        "groupByAliases",
+        "groupByOrdinal",
+        "join.preferSortMergeJoin",
+        "legacy.timeParserPolicy",
+        "mapKeyDedupPolicy",
+        "orderByOrdinal",
+        "session.timeZone",
+        "shuffle.partitions",
+        "storeAssignmentPolicy",
+        "streaming.minBatchesToRetain",
+        "streaming.multipleWatermarkPolicy",
+        "streaming.noDataMicroBatches.enabled",
+        "streaming.pollingDelay",
+        "streaming.stateStore.maintenanceInterval",
+        "streaming.stateStore.minDeltasForSnapshot",
+        "streaming.stopTimeout",
+        "timestampType",
+    )
+)
+"""Settings of Spark that change how a query is computed, or what its expressions mean, and nothing else."""
 
 
 def check_property(name: str, value: str | None, place: Place | None = None) -> None:
-    """Settings of Spark's are Spark's to judge, when a statement uses them."""
-    if name.startswith(_OF_SPARK) or value is None:
+    """That there is one. Values of Spark's settings are Spark's to judge, when a statement uses them."""
+    if name.startswith(OF_SPARK) or value is None:
         return
     if name not in PROPERTIES:
         near = did_you_mean(name, tuple(PROPERTIES))
@@ -35,3 +83,14 @@ def check_property(name: str, value: str | None, place: Place | None = None) -> 
     if name == RESET and value not in ("earliest", "latest"):
         near = did_you_mean(value, ("earliest", "latest"))
         raise Clash(f"{RESET} must be earliest or latest, not '{value}'{near}", place)
+
+
+def restricted(names: Iterable[str]) -> list[str]:
+    """Spark's settings among the names that not everybody may set: some name classes, files or hosts."""
+    return sorted(each for each in names if each.startswith(OF_SPARK) and each not in SPARK_SETTINGS)
+
+
+def check_settings(names: Iterable[str], reason: str, place: Place | None = None) -> None:
+    """NotAllowed, for this reason, if one of the names is such a setting."""
+    for name in restricted(names):
+        raise NotAllowed(f"SET '{name}': {reason}", place)

@@ -178,8 +178,7 @@ class Engine:
             raise Unavailable("Spark has not started yet")
         if (why := self.away()) is not None and not self._needs_no_cluster(statement):
             raise Unavailable(f"{why}. SHOW QUERIES shows what waits for it")
-        if not self.settings.python_functions:
-            check_statement(statement)
+        check_statement(statement, python_functions=self.settings.python_functions)
         catalog = self.catalog
         checks = self._checks(user, catalog)
         if checks is None:
@@ -210,11 +209,11 @@ class Engine:
                 if not self._leads:
                     raise Unavailable("this server does not lead: the statement belongs to the one that does")
                 if (now := self._checks(user, self.catalog)) is not None:
-                    now.check(statement)
+                    now.check(statement, properties)
                 return self._changing(statement, properties)
         topics = None
         if checks is not None:
-            checks.check(statement)
+            checks.check(statement, properties)
             if isinstance(statement, Show | Describe | Explain):
                 catalog, topics = checks.visible()
         if isinstance(statement, Select):

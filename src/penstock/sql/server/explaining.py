@@ -62,7 +62,13 @@ def _select(
     query = statement.query
     sources = maker.sources(query, catalog)
     how = shape(query, sources, None, push=True) if query.emit is not None else None
-    session = new_session(maker.spark, properties, maker.shuffle_partitions, streaming=how is not None)
+    session = new_session(
+        maker.spark,
+        properties,
+        maker.shuffle_partitions,
+        streaming=how is not None,
+        any_setting=maker.settings.python_functions,
+    )
     text = query.text[query.span[0] : query.span[1]]
     prepared = prepare(
         session,

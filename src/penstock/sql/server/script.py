@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
+from penstock.sql.access.statements import names_files
 from penstock.sql.continuous.sender_code import check_statement
 from penstock.sql.errors import NotAllowed, Place, SqlError, Unavailable
 from penstock.sql.language.parser import parse
-from penstock.sql.language.properties import check_property
+from penstock.sql.language.properties import check_property, check_settings
 from penstock.sql.language.statements import (
     CreateFunction,
     Describe,
@@ -80,6 +81,7 @@ class Script:
         try:
             for name, value in self._properties.items():
                 check_property(name, value)
+            check_setting_role(self._properties, self._principal)
             for statement in parse(self._text, self._variables):
                 if self._cancelled:
                     return False
@@ -116,7 +118,9 @@ class Script:
     def _one(self, statement: Statement, put: Callable[[bytes], None]) -> None:
         if isinstance(statement, SetProperty):
             at = max(statement.text.find(statement.name, statement.span[0]), statement.span[0])
-            check_property(statement.name, statement.value, Place.of(statement.text, at))
+            place = Place.of(statement.text, at)
+            check_property(statement.name, statement.value, place)
+            check_setting_role([statement.name], self._principal, place)
             return put(line(self._set(statement.name, statement.value, self._properties, "properties")))
         if isinstance(statement, SetVariable):
             # The parser has put it into the statements that follow.
@@ -197,8 +201,8 @@ def user_of(principal: Principal) -> str | None:
 def check_role(statement: Statement, principal: Principal) -> None:
     """NotAllowed where a user's role does not do for a statement."""
     needed = Role.READ if isinstance(statement, _READING) else Role.WRITE
-    if isinstance(statement, CreateFunction):
-        needed = Role.ADMIN  # its body is code, which runs here
+    if isinstance(statement, CreateFunction) or names_files(statement):
+        needed = Role.ADMIN  # code that runs here, or files of this machine
     if not allows(principal, needed):
         raise NotAllowed(forbidden(principal, needed).message, Place.of(statement.text, statement.span[0]))
     if principal.role is not Role.ADMIN:
@@ -207,6 +211,12 @@ def check_role(statement: Statement, principal: Principal) -> None:
         except NotAllowed as error:
             message = f"{forbidden(principal, Role.ADMIN).message}, because the statement runs code"
             raise NotAllowed(message, error.place) from None
+
+
+def check_setting_role(names: Iterable[str], principal: Principal, place: Place | None = None) -> None:
+    """NotAllowed for settings of Spark that only administrators give: some name classes, files or hosts."""
+    if not allows(principal, Role.ADMIN):
+        check_settings(names, forbidden(principal, Role.ADMIN).message, place)
 
 
 def line(value: Mapping[str, Any]) -> bytes:

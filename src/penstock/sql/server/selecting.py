@@ -18,6 +18,7 @@ from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.define import Maker, check_streaming
 from penstock.sql.continuous.planning import shape
 from penstock.sql.continuous.preparing import Prepared, new_session, prepare, spark_errors
+from penstock.sql.continuous.spark_queries import analysed
 from penstock.sql.errors import Place, SqlError
 from penstock.sql.language.properties import RESET
 from penstock.sql.language.statements import Query
@@ -64,7 +65,13 @@ class Selects:
     def batch(
         self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
     ) -> Rows:
-        session = new_session(self._spark, properties, self._maker.shuffle_partitions, streaming=False)
+        session = new_session(
+            self._spark,
+            properties,
+            self._maker.shuffle_partitions,
+            streaming=False,
+            any_setting=self._settings.python_functions,
+        )
         prepared = prepare(
             session,
             query,
@@ -87,7 +94,7 @@ class Selects:
 
         from penstock.sql.language.spark_text import to_spark
 
-        session = new_session(self._spark, {}, 1, streaming=False)
+        session = new_session(self._spark, {}, 1, streaming=False, any_setting=False)
         fields = StructType([StructField(each.name, from_words(each.type)) for each in relation.columns])
         table: Any = pa.Table.from_pylist(
             [dict(row) for row in rows], to_arrow_schema(fields, timezone="UTC")
@@ -102,7 +109,7 @@ class Selects:
         rewritten = to_spark(query)
         sources = {query.sources[0].name: relation}
         with spark_errors(rewritten.text, rewritten.place, sources, session):
-            found = session.sql(rewritten.text)
+            found = analysed(session, rewritten.text, sources)
         return self._collected(
             Prepared(session, found, tuple(range(len(found.columns))), rewritten.text), query, sources
         )
@@ -127,7 +134,13 @@ class Selects:
     ) -> Rows:
         how = shape(query, sources, None, push=True)
         topics = [each.topic for name in how.streams if (each := sources[name]).topic is not None]
-        session = new_session(self._spark, properties, self._maker.shuffle_partitions, streaming=True)
+        session = new_session(
+            self._spark,
+            properties,
+            self._maker.shuffle_partitions,
+            streaming=True,
+            any_setting=self._settings.python_functions,
+        )
         prepared = prepare(
             session,
             query,

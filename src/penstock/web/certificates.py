@@ -1,0 +1,61 @@
+"""The files of a certificate and its key, read again when they change; for all servers of `penstock.web`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Sequence
+
+from penstock.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""How often the files are looked at."""
+
+
+class Certificate:
+    """`files`: the certificate, and the key where it is in a file of its own."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = list(files)
+        self._seen = _marks(self._files)
+
+    def context(self) -> ssl.SSLContext:
+        """ConfigError if the files cannot be used."""
+        found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            self._load(found)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the certificate {self._files[0]} cannot be used: {error}") from error
+        return found
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        """New connections get a changed certificate; one that cannot be used is logged, and the old stays."""
+        now = _marks(self._files)
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            # A pair that does not fit must not be in the context that serves.
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self._load(context)
+            log.info("the certificate %s was read again", self._files[0])
+        except (OSError, ssl.SSLError) as error:
+            log.warning("the certificate %s cannot be used, the old one stays: %s", self._files[0], error)
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(self._files[0], self._files[-1], password=lambda: "")
+
+
+def _marks(paths: list[str]) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            state = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((state.st_mtime_ns, state.st_size, state.st_ino))
+    return found
