@@ -1,7 +1,8 @@
 """Directories: files as they appear and grow to a topic, and records of topics to files, exactly once.
 
-The sink names a file by its topic, partition and the offsets in it, and makes it visible in one step; what is
-in the directory says where it continues.
+How far a file was read is kept for the file, not for its name, so that rotation and truncation neither lose
+nor repeat records (`followed_files`). The sink names a file by its topic, partition and the offsets in it,
+and makes it visible in one step; what is in the directory says where it continues.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from penstock.connect.api import (
@@ -24,6 +26,7 @@ from penstock.connect.api import (
     OffsetsReader,
     OneOf,
     Range,
+    RetriableError,
     SinkConnector,
     SinkRecord,
     SinkTask,
@@ -33,9 +36,19 @@ from penstock.connect.api import (
     SourceTask,
     TopicPartition,
 )
+from penstock.connect.connectors.followed_files import FileIdentity, reopen
 from penstock.connect.connectors.formats import FORMATS, Row, read, write
 
 _SCAN_SECONDS = 0.5
+_MOST_EARLIER = 30
+_ROTATED = re.compile(r"(\.[A-Za-z]\w*)[.-]\d[\d.-]*$")
+
+
+@dataclass(slots=True)
+class _FileRead:
+    identity: FileIdentity
+    position: int
+    """How far it was read."""
 
 
 class DirectorySourceTask(SourceTask):
@@ -47,57 +60,133 @@ class DirectorySourceTask(SourceTask):
         self._batch = int(config.get("batch.size") or 2000)
         self._number, self._count = int(config["task.number"]), int(config["task.count"])
         self._offsets = offsets_reader
+        self._files: dict[int, _FileRead] = {}
+        """By inode."""
+        self._names: dict[str, list[int]] = {}
+        """The files that had a name, the last one first."""
         self._positions: dict[str, int] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}
+        """Of offsets that do not say of which file."""
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._waiting: list[tuple[Path, bool]] = []
+        """Files to read; True: not what is left of the one that had the name before."""
+        self._scanned = False
         self._rows: Iterator[Row] = iter(())
-        self._partition: dict[str, Any] = {}
-        self._waiting: list[Path] = []
+        self._name = ""
 
     def poll(self) -> list[SourceRecord] | SourceBatch:
         """A batch is of one file, whose rows have one schema."""
         while True:
             rows = list(islice(self._rows, self._batch))
             if rows:
-                self._positions[self._partition["file"]] = rows[-1].position
+                self._scanned = False
+                self._files[self._names[self._name][0]].position = rows[-1].position
                 return SourceBatch(
                     self._topic,
                     [row.value for row in rows],
                     rows[0].schema,
-                    source_partition=self._partition,
-                    source_offset={"position": rows[-1].position},
+                    source_partition={"file": self._name},
+                    source_offset=self._offset(self._name),
                 )
             if not self._waiting:
-                self._waiting = self._scan()
-            if not self._waiting:
-                time.sleep(_SCAN_SECONDS)
-                return []
-            self._open(self._waiting.pop(0))
+                if self._scanned:
+                    self._scanned = False
+                    time.sleep(_SCAN_SECONDS)
+                    return []
+                self._scanned = True
+                self._scan()
+            if self._waiting:
+                self._open(*self._waiting.pop(0))
 
-    def _scan(self) -> list[Path]:
-        """Files of this task that are new or have changed, the oldest names first."""
-        found = []
+    def _offset(self, name: str) -> dict[str, Any]:
+        """Also how far earlier files of the name were read: they have other names now, or will."""
+        this, *earlier = [self._files[inode] for inode in self._names[name]]
+        offset: dict[str, Any] = {"position": this.position, **this.identity.fields()}
+        if earlier:
+            offset["earlier"] = [{"position": each.position, **each.identity.fields()} for each in earlier]
+        return offset
+
+    def _scan(self) -> None:
+        """Find files of this task that are new or have changed, the oldest names first."""
+        found: list[tuple[str, Path, os.stat_result]] = []
         for path in sorted(self._root.glob(self._pattern)):
             name = str(path.relative_to(self._root))
-            if zlib.crc32(name.encode()) % self._count != self._number or path.name.startswith("."):
+            if _task_of(name, self._count) != self._number or path.name.startswith("."):
                 continue
             try:
                 state = path.stat()
             except FileNotFoundError:
                 continue
-            if path.is_file() and self._sizes.get(name) != (state.st_size, state.st_mtime_ns):
-                self._sizes[name] = (state.st_size, state.st_mtime_ns)
-                found.append(path)
-        return found
+            if path.is_file():
+                found.append((name, path, state))
+        self._recall([name for name, _, _ in found if name not in self._names])
+        for name, path, state in found:
+            now = (state.st_ino, state.st_size, state.st_mtime_ns)
+            if self._seen.get(name) == now:
+                continue
+            if state.st_size or self._names[name][:1] in ([], [state.st_ino]):
+                self._seen[name] = now  # else the writer may still have the rotated file open
+            self._waiting.append((path, False))
 
-    def _open(self, path: Path) -> None:
-        name = str(path.relative_to(self._root))
-        self._partition = {"file": name}
-        if name not in self._positions:
-            found = self._offsets.offset(self._partition) or {}
-            self._positions[name] = int(found.get("position", 0))
-        if not path.exists():
+    def _recall(self, names: list[str]) -> None:
+        """What the offsets say of these files."""
+        for name, offset in zip(
+            names, self._offsets.offsets([{"file": each} for each in names]), strict=True
+        ):
+            self._names[name] = []
+            if offset is None:
+                continue
+            if FileIdentity.in_offset(offset) is None:
+                self._positions[name] = int(offset.get("position", 0))
+            for each in (offset, *offset.get("earlier", ())):
+                identity = FileIdentity.in_offset(each)
+                if identity is None:
+                    continue
+                self._names[name].append(identity.inode)
+                read, known = _FileRead(identity, int(each["position"])), self._files.get(identity.inode)
+                if known is None or read.position > known.position:
+                    self._files[identity.inode] = read
+
+    def _open(self, path: Path, now: bool) -> None:
+        self._name = str(path.relative_to(self._root))
+        try:
+            file, position = self._find(path, now)
+            there = path.stat()
+        except FileNotFoundError:
             return
-        self._rows = read(path.open("rb"), str(path), self._format, self._positions[name])
+        except OSError as error:
+            raise RetriableError(f"{path} cannot be read: {error.strerror}") from error
+        identity = FileIdentity.of(file)
+        self._files[identity.inode] = _FileRead(identity, position)
+        others = [each for each in self._names[self._name] if each != identity.inode]
+        self._names[self._name] = [identity.inode, *others[:_MOST_EARLIER]]
+        if there.st_ino != identity.inode and there.st_size:
+            self._waiting.insert(0, (path, True))
+        self._rows = read(file, str(path), self._format, position)
+
+    def _find(self, path: Path, now: bool) -> tuple[BinaryIO, int]:
+        """What to read and from where: the file that had the name when it was read, or that has it now."""
+        earlier = self._names[self._name]
+        if earlier and not now:
+            known = self._files[earlier[0]]
+            file = reopen(path, known.identity, self._bytes(known.position))
+            if file is not None:
+                return file, known.position
+        file = path.open("rb")
+        state = os.fstat(file.fileno())
+        there = self._files.get(state.st_ino)
+        if there is not None and there.identity.begins(file, self._bytes(there.position)):
+            return file, there.position
+        position = 0 if earlier else self._positions.get(self._name, 0)
+        return file, position if self._bytes(position) <= state.st_size else 0
+
+    def _bytes(self, position: int) -> int:
+        """The least size of a file with this position."""
+        return 0 if self._format == "parquet" else position
+
+
+def _task_of(name: str, count: int) -> int:
+    """`app.log.1` and `app.log-20260101` are read by the task that read `app.log`."""
+    return zlib.crc32(_ROTATED.sub(r"\1", name).encode()) % count
 
 
 class DirectorySource(SourceConnector):
