@@ -11,6 +11,7 @@ import os
 import re
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +22,7 @@ from urllib.parse import quote
 from penstock.connect.api import (
     ConfigType,
     ConnectError,
+    DataError,
     Field,
     Importance,
     OffsetsReader,
@@ -216,13 +218,22 @@ class DirectorySource(SourceConnector):
         ]
 
 
+class _Waiting:
+    """Records of a partition that are not in a file yet."""
+
+    def __init__(self, first: int) -> None:
+        self.first = self.next = first
+        self.records: list[SinkRecord] = []
+
+
 class DirectorySinkTask(SinkTask):
     def start(self, config: Mapping[str, str]) -> None:
         self._root = Path(config["path"])
         self._format = config.get("format") or "json"
         self._most = int(config.get("flush.records") or 10_000)
-        self._waiting: dict[TopicPartition, list[SinkRecord]] = {}
+        self._waiting: dict[TopicPartition, _Waiting] = {}
         self._next: dict[TopicPartition, int] = {}
+        """After the last record that is in a file, or that was taken if none waits."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -239,31 +250,76 @@ class DirectorySinkTask(SinkTask):
             ]
             if ends:
                 found[place] = self._next[place] = max(ends) + 1
-            self._waiting[place] = []
         return found
 
     def put(self, records: list[SinkRecord]) -> None:
+        self._write_full()
         for record in records:
             place = (record.original_topic, record.original_partition)
-            self._waiting[place].append(record)
-            if len(self._waiting[place]) >= self._most:
+            waiting = self._waiting.get(place)
+            taken = self._next.get(place, 0) if waiting is None else waiting.next
+            if record.original_offset < taken:
+                continue  # put again after a file could not be written
+            if waiting is None:
+                waiting = self._waiting[place] = _Waiting(record.original_offset)
+            waiting.records.append(record)
+            waiting.next = record.original_offset + 1
+            if len(waiting.records) >= self._most:
+                self._write(place)
+
+    def _write_full(self) -> None:
+        for place, waiting in list(self._waiting.items()):
+            if len(waiting.records) >= self._most:
                 self._write(place)
 
     def _write(self, place: TopicPartition) -> None:
-        records = self._waiting[place]
-        if not records:
+        waiting = self._waiting.get(place)
+        if waiting is None:
             return
-        first, last = records[0].original_offset, records[-1].original_offset
-        name = f"{quote(place[0], safe='')}+{place[1]}+{first:020d}+{last:020d}.{FORMATS[self._format]}"
-        data = write([record.value for record in records], self._format)
+        data = self._encode(waiting.records)
+        if data is not None:
+            span = f"{waiting.first:020d}+{waiting.next - 1:020d}"
+            self._replace(f"{quote(place[0], safe='')}+{place[1]}+{span}.{FORMATS[self._format]}", data)
+        del self._waiting[place]
+        self._next[place] = waiting.next
+
+    def _encode(self, records: list[SinkRecord]) -> bytes | None:
+        """One file of the records that the format can hold; the others are reported, and removed."""
+        try:
+            return write([record.value for record in records], self._format)
+        except DataError:
+            pass
+        for record in list(records):
+            error = self._problem([record])
+            if error is not None:
+                self.report(record, error)
+                records.remove(record)
+        while (error := self._problem(records)) is not None:
+            # Each alone is good: the first that does not go with those before it.
+            end = bisect_left(
+                range(len(records)), True, key=lambda at: self._problem(records[: at + 1]) is not None
+            )
+            self.report(records[end], error)
+            del records[end]
+        return write([record.value for record in records], self._format) if records else None
+
+    def _problem(self, records: list[SinkRecord]) -> DataError | None:
+        try:
+            write([record.value for record in records], self._format)
+        except DataError as error:
+            return error
+        return None
+
+    def _replace(self, name: str, data: bytes) -> None:
         temporary = self._root / f".{name}"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._root / name)
-        self._waiting[place] = []
-        self._next[place] = last + 1
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._root / name)
+        except OSError as error:
+            raise RetriableError(f"{self._root / name} cannot be written: {error.strerror}") from error
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         for place in offsets:

@@ -62,6 +62,7 @@ class SinkRunner:
         self._topics: set[str] = set()
         self._held: list[Message] = []
         self._paused = self._waiting = False
+        self._commits = Backoff(spec)
         self._revoked_since: set[TopicPartition] = set()
         """Since the messages in hand were read; what is assigned again is read again."""
         self._consumer: Consumer = make_consumer(
@@ -240,14 +241,14 @@ class SinkRunner:
                 self._held.append(message)
 
     def _report(self, record: SinkRecord, error: Exception) -> None:
-        """For a task that finds one bad record in a batch."""
+        """For a task that finds one bad record, in the batch that it has or in an earlier one."""
         place, offset = (record.original_topic, record.original_partition), record.original_offset
         message = next(
             (each for at, some in self._messages if at == place for each in some if each.offset() == offset),
             None,
         )
-        origin: Any = None
-        if message is not None:
+        origin: Any = record.origin
+        if origin is None and message is not None:
             origin = (
                 record.original_topic,
                 record.original_partition,
@@ -281,7 +282,12 @@ class SinkRunner:
         self._flush_dead_letters()
         if not self._done:
             return
-        allowed = self._task.precommit(dict(self._done))
+        try:
+            allowed = self._task.precommit(dict(self._done))
+        except RetriableError as error:
+            self._commits.pause(error)  # with the next ones
+            return
+        self._commits.succeeded()
         new = {
             place: offset
             for place, offset in allowed.items()
