@@ -86,6 +86,43 @@ def test_records_are_files_named_by_their_offsets(
     assert [int(first) for first, _ in spans] == [0, *(int(last) + 1 for _, last in spans[:-1])]
 
 
+@pytest.mark.promise(
+    "connect",
+    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
+    "the task fails",
+)
+def test_a_record_that_has_no_place_in_a_csv_file_goes_to_the_dead_letter_topic(
+    worker: Worker, topics: Topics, tmp_path: Path, name: str
+) -> None:
+    topics.write(name, b'{"text":"two\\nlines"}', b"5", b'{"text":"c"}')
+    worker.put(
+        name,
+        {
+            **SINK,
+            "path": str(tmp_path / "out"),
+            "format": "csv",
+            "topics": name,
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": f"{name}-dead",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        },
+    )
+    (dead,) = topics.read(f"{name}-dead", 1)
+    assert dead.value() == b"5" and dict(dead.headers())["__connect.errors.offset"] == b"1"
+    worker.put(
+        f"{name}-again",
+        {
+            **SOURCE,
+            "path": str(tmp_path / "out"),
+            "pattern": "*.csv",
+            "format": "csv",
+            "topic": f"{name}-again",
+        },
+    )
+    found = values(topics.read(f"{name}-again", 2))
+    assert found == [{"text": "c"}, {"text": "two\nlines"}]
+
+
 def _rows(path: Path, kind: str) -> int:
     if kind == "parquet":
         return pyarrow.parquet.read_table(path).num_rows

@@ -230,7 +230,10 @@ class SinkTask:
         self.put(batch.records())
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Which offsets may be committed now; by default all that were put, after `flush`."""
+        """Which offsets may be committed now; by default all that were put, after `flush`.
+
+        RetriableError: none; it is called again after `offset.flush.interval.ms`.
+        """
         self.flush(offsets)
         return offsets
 

@@ -14,6 +14,10 @@ SourceOffset = Mapping[str, Any]
 """How far a source partition was read: JSON."""
 
 
+Origin = tuple[str, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+"""Of a sink's record: topic, partition, offset, key, value, headers as they were consumed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     key: str
@@ -64,6 +68,8 @@ class SinkRecord:
     original_topic: str = ""
     original_partition: int = -1
     original_offset: int = -1
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+    """For the dead letter topic, where there is one."""
 
     def changed(self, **changes: Any) -> SinkRecord:
         return replace(self, **changes)

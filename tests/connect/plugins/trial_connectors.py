@@ -116,8 +116,10 @@ class OwnOffsetsTask(SinkTask):
         self._root = Path(config["path"])
         self._root.mkdir(exist_ok=True)
         self._lines = {}
+        self._away = Path(config["away"]) if config.get("away") else None
 
     def open(self, partitions):
+        self._log("open", *(place[1] for place in partitions))
         offsets = {}
         for place in partitions:
             path = self._file(place)
@@ -129,7 +131,15 @@ class OwnOffsetsTask(SinkTask):
     def _file(self, place):
         return self._root / f"{place[0]}-{place[1]}"
 
+    def _log(self, *words):
+        with (self._root / "log").open("a") as file:
+            print(*words, file=file)
+
     def put(self, records):
+        away = bool(self._away and self._away.exists())
+        self._log("away" if away else "put", len(records))
+        if away:
+            raise RetriableError("the store is away")
         for record in records:
             place = (record.original_topic, record.original_partition)
             self._lines[place].append(str(record.value))
@@ -144,7 +154,7 @@ class OwnOffsetsTask(SinkTask):
 
 class OwnOffsetsSink(SinkConnector):
     task_class = OwnOffsetsTask
-    fields = (Field("path"),)
+    fields = (Field("path"), Field("away", ConfigType.STRING, None))
 
 
 def shout(record):

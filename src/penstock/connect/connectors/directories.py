@@ -1,7 +1,8 @@
 """Directories: files as they appear and grow to a topic, and records of topics to files, exactly once.
 
-The sink names a file by its topic, partition and the offsets in it, and makes it visible in one step; what is
-in the directory says where it continues.
+How far a file was read is kept for the file, not for its name, so that rotation and truncation neither lose
+nor repeat records (`followed_files`). The sink names a file by its topic, partition and the offsets in it,
+and makes it visible in one step; what is in the directory says where it continues.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ import os
 import re
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from penstock.connect.api import (
     ConfigType,
     ConnectError,
+    DataError,
     Field,
     Importance,
     OffsetsReader,
     OneOf,
     Range,
+    RetriableError,
     SinkConnector,
     SinkRecord,
     SinkTask,
@@ -33,9 +38,19 @@ from penstock.connect.api import (
     SourceTask,
     TopicPartition,
 )
+from penstock.connect.connectors.followed_files import FileIdentity, reopen
 from penstock.connect.connectors.formats import FORMATS, Row, read, write
 
 _SCAN_SECONDS = 0.5
+_MOST_EARLIER = 30
+_ROTATED = re.compile(r"(\.[A-Za-z]\w*)[.-]\d[\d.-]*$")
+
+
+@dataclass(slots=True)
+class _FileRead:
+    identity: FileIdentity
+    position: int
+    """How far it was read."""
 
 
 class DirectorySourceTask(SourceTask):
@@ -47,57 +62,133 @@ class DirectorySourceTask(SourceTask):
         self._batch = int(config.get("batch.size") or 2000)
         self._number, self._count = int(config["task.number"]), int(config["task.count"])
         self._offsets = offsets_reader
+        self._files: dict[int, _FileRead] = {}
+        """By inode."""
+        self._names: dict[str, list[int]] = {}
+        """The files that had a name, the last one first."""
         self._positions: dict[str, int] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}
+        """Of offsets that do not say of which file."""
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._waiting: list[tuple[Path, bool]] = []
+        """Files to read; True: not what is left of the one that had the name before."""
+        self._scanned = False
         self._rows: Iterator[Row] = iter(())
-        self._partition: dict[str, Any] = {}
-        self._waiting: list[Path] = []
+        self._name = ""
 
     def poll(self) -> list[SourceRecord] | SourceBatch:
         """A batch is of one file, whose rows have one schema."""
         while True:
             rows = list(islice(self._rows, self._batch))
             if rows:
-                self._positions[self._partition["file"]] = rows[-1].position
+                self._scanned = False
+                self._files[self._names[self._name][0]].position = rows[-1].position
                 return SourceBatch(
                     self._topic,
                     [row.value for row in rows],
                     rows[0].schema,
-                    source_partition=self._partition,
-                    source_offset={"position": rows[-1].position},
+                    source_partition={"file": self._name},
+                    source_offset=self._offset(self._name),
                 )
             if not self._waiting:
-                self._waiting = self._scan()
-            if not self._waiting:
-                time.sleep(_SCAN_SECONDS)
-                return []
-            self._open(self._waiting.pop(0))
+                if self._scanned:
+                    self._scanned = False
+                    time.sleep(_SCAN_SECONDS)
+                    return []
+                self._scanned = True
+                self._scan()
+            if self._waiting:
+                self._open(*self._waiting.pop(0))
 
-    def _scan(self) -> list[Path]:
-        """Files of this task that are new or have changed, the oldest names first."""
-        found = []
+    def _offset(self, name: str) -> dict[str, Any]:
+        """Also how far earlier files of the name were read: they have other names now, or will."""
+        this, *earlier = [self._files[inode] for inode in self._names[name]]
+        offset: dict[str, Any] = {"position": this.position, **this.identity.fields()}
+        if earlier:
+            offset["earlier"] = [{"position": each.position, **each.identity.fields()} for each in earlier]
+        return offset
+
+    def _scan(self) -> None:
+        """Find files of this task that are new or have changed, the oldest names first."""
+        found: list[tuple[str, Path, os.stat_result]] = []
         for path in sorted(self._root.glob(self._pattern)):
             name = str(path.relative_to(self._root))
-            if zlib.crc32(name.encode()) % self._count != self._number or path.name.startswith("."):
+            if _task_of(name, self._count) != self._number or path.name.startswith("."):
                 continue
             try:
                 state = path.stat()
             except FileNotFoundError:
                 continue
-            if path.is_file() and self._sizes.get(name) != (state.st_size, state.st_mtime_ns):
-                self._sizes[name] = (state.st_size, state.st_mtime_ns)
-                found.append(path)
-        return found
+            if path.is_file():
+                found.append((name, path, state))
+        self._recall([name for name, _, _ in found if name not in self._names])
+        for name, path, state in found:
+            now = (state.st_ino, state.st_size, state.st_mtime_ns)
+            if self._seen.get(name) == now:
+                continue
+            if state.st_size or self._names[name][:1] in ([], [state.st_ino]):
+                self._seen[name] = now  # else the writer may still have the rotated file open
+            self._waiting.append((path, False))
 
-    def _open(self, path: Path) -> None:
-        name = str(path.relative_to(self._root))
-        self._partition = {"file": name}
-        if name not in self._positions:
-            found = self._offsets.offset(self._partition) or {}
-            self._positions[name] = int(found.get("position", 0))
-        if not path.exists():
+    def _recall(self, names: list[str]) -> None:
+        """What the offsets say of these files."""
+        for name, offset in zip(
+            names, self._offsets.offsets([{"file": each} for each in names]), strict=True
+        ):
+            self._names[name] = []
+            if offset is None:
+                continue
+            if FileIdentity.in_offset(offset) is None:
+                self._positions[name] = int(offset.get("position", 0))
+            for each in (offset, *offset.get("earlier", ())):
+                identity = FileIdentity.in_offset(each)
+                if identity is None:
+                    continue
+                self._names[name].append(identity.inode)
+                read, known = _FileRead(identity, int(each["position"])), self._files.get(identity.inode)
+                if known is None or read.position > known.position:
+                    self._files[identity.inode] = read
+
+    def _open(self, path: Path, now: bool) -> None:
+        self._name = str(path.relative_to(self._root))
+        try:
+            file, position = self._find(path, now)
+            there = path.stat()
+        except FileNotFoundError:
             return
-        self._rows = read(path.open("rb"), str(path), self._format, self._positions[name])
+        except OSError as error:
+            raise RetriableError(f"{path} cannot be read: {error.strerror}") from error
+        identity = FileIdentity.of(file)
+        self._files[identity.inode] = _FileRead(identity, position)
+        others = [each for each in self._names[self._name] if each != identity.inode]
+        self._names[self._name] = [identity.inode, *others[:_MOST_EARLIER]]
+        if there.st_ino != identity.inode and there.st_size:
+            self._waiting.insert(0, (path, True))
+        self._rows = read(file, str(path), self._format, position)
+
+    def _find(self, path: Path, now: bool) -> tuple[BinaryIO, int]:
+        """What to read and from where: the file that had the name when it was read, or that has it now."""
+        earlier = self._names[self._name]
+        if earlier and not now:
+            known = self._files[earlier[0]]
+            file = reopen(path, known.identity, self._bytes(known.position))
+            if file is not None:
+                return file, known.position
+        file = path.open("rb")
+        state = os.fstat(file.fileno())
+        there = self._files.get(state.st_ino)
+        if there is not None and there.identity.begins(file, self._bytes(there.position)):
+            return file, there.position
+        position = 0 if earlier else self._positions.get(self._name, 0)
+        return file, position if self._bytes(position) <= state.st_size else 0
+
+    def _bytes(self, position: int) -> int:
+        """The least size of a file with this position."""
+        return 0 if self._format == "parquet" else position
+
+
+def _task_of(name: str, count: int) -> int:
+    """`app.log.1` and `app.log-20260101` are read by the task that read `app.log`."""
+    return zlib.crc32(_ROTATED.sub(r"\1", name).encode()) % count
 
 
 class DirectorySource(SourceConnector):
@@ -127,13 +218,22 @@ class DirectorySource(SourceConnector):
         ]
 
 
+class _Waiting:
+    """Records of a partition that are not in a file yet."""
+
+    def __init__(self, first: int) -> None:
+        self.first = self.next = first
+        self.records: list[SinkRecord] = []
+
+
 class DirectorySinkTask(SinkTask):
     def start(self, config: Mapping[str, str]) -> None:
         self._root = Path(config["path"])
         self._format = config.get("format") or "json"
         self._most = int(config.get("flush.records") or 10_000)
-        self._waiting: dict[TopicPartition, list[SinkRecord]] = {}
+        self._waiting: dict[TopicPartition, _Waiting] = {}
         self._next: dict[TopicPartition, int] = {}
+        """After the last record that is in a file, or that was taken if none waits."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -150,31 +250,76 @@ class DirectorySinkTask(SinkTask):
             ]
             if ends:
                 found[place] = self._next[place] = max(ends) + 1
-            self._waiting[place] = []
         return found
 
     def put(self, records: list[SinkRecord]) -> None:
+        self._write_full()
         for record in records:
             place = (record.original_topic, record.original_partition)
-            self._waiting[place].append(record)
-            if len(self._waiting[place]) >= self._most:
+            waiting = self._waiting.get(place)
+            taken = self._next.get(place, 0) if waiting is None else waiting.next
+            if record.original_offset < taken:
+                continue  # put again after a file could not be written
+            if waiting is None:
+                waiting = self._waiting[place] = _Waiting(record.original_offset)
+            waiting.records.append(record)
+            waiting.next = record.original_offset + 1
+            if len(waiting.records) >= self._most:
+                self._write(place)
+
+    def _write_full(self) -> None:
+        for place, waiting in list(self._waiting.items()):
+            if len(waiting.records) >= self._most:
                 self._write(place)
 
     def _write(self, place: TopicPartition) -> None:
-        records = self._waiting[place]
-        if not records:
+        waiting = self._waiting.get(place)
+        if waiting is None:
             return
-        first, last = records[0].original_offset, records[-1].original_offset
-        name = f"{quote(place[0], safe='')}+{place[1]}+{first:020d}+{last:020d}.{FORMATS[self._format]}"
-        data = write([record.value for record in records], self._format)
+        data = self._encode(waiting.records)
+        if data is not None:
+            span = f"{waiting.first:020d}+{waiting.next - 1:020d}"
+            self._replace(f"{quote(place[0], safe='')}+{place[1]}+{span}.{FORMATS[self._format]}", data)
+        del self._waiting[place]
+        self._next[place] = waiting.next
+
+    def _encode(self, records: list[SinkRecord]) -> bytes | None:
+        """One file of the records that the format can hold; the others are reported, and removed."""
+        try:
+            return write([record.value for record in records], self._format)
+        except DataError:
+            pass
+        for record in list(records):
+            error = self._problem([record])
+            if error is not None:
+                self.report(record, error)
+                records.remove(record)
+        while (error := self._problem(records)) is not None:
+            # Each alone is good: the first that does not go with those before it.
+            end = bisect_left(
+                range(len(records)), True, key=lambda at: self._problem(records[: at + 1]) is not None
+            )
+            self.report(records[end], error)
+            del records[end]
+        return write([record.value for record in records], self._format) if records else None
+
+    def _problem(self, records: list[SinkRecord]) -> DataError | None:
+        try:
+            write([record.value for record in records], self._format)
+        except DataError as error:
+            return error
+        return None
+
+    def _replace(self, name: str, data: bytes) -> None:
         temporary = self._root / f".{name}"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._root / name)
-        self._waiting[place] = []
-        self._next[place] = last + 1
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._root / name)
+        except OSError as error:
+            raise RetriableError(f"{self._root / name} cannot be written: {error.strerror}") from error
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         for place in offsets:

@@ -1,6 +1,6 @@
 """Kafka's FileStreamSource and FileStreamSink: lines of a file to a topic, records of topics to a file.
 
-The source follows a file that grows, and one that is rotated: when another file has its name, the rest of the
+The source follows a file that grows, and one that is rotated or truncated (`followed_files`): the rest of the
 old one is read first. Lines without an end wait for it.
 """
 
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from penstock.connect.api import (
@@ -31,6 +32,7 @@ from penstock.connect.api import (
     SourceTask,
     TopicPartition,
 )
+from penstock.connect.connectors.followed_files import HEAD, FileIdentity, reopen
 from penstock.connect.converters.primitive import text_of
 
 _CHUNK = 1 << 20
@@ -46,6 +48,7 @@ class FileStreamSourceTask(SourceTask):
         self._partition = {"filename": self._path}
         found = offsets_reader.offset(self._partition) or {}
         self._position = int(found.get("position", 0))
+        self._identity = FileIdentity.in_offset(found)
         self._file: BinaryIO | None = None
         self._rest = b""
         self._lines: list[bytes] = []
@@ -67,18 +70,29 @@ class FileStreamSourceTask(SourceTask):
             texts,
             STRING_SCHEMA,
             source_partition=self._partition,
-            source_offset={"position": self._position},
+            source_offset={
+                "position": self._position,
+                **({} if self._identity is None else self._identity.fields()),
+            },
         )
 
     def _read(self) -> bool:
         """More whole lines; whether there are any."""
         if self._file is None and not self._open():
             return False
-        assert self._file is not None
-        data = self._file.read(_CHUNK)
-        if not data:
-            self._rotate()
+        assert self._file is not None and self._identity is not None
+        if not self._identity.begins(self._file):
+            self._close()  # truncated, and written again
             return False
+        data = self._file.read(_CHUNK)
+        if not data and self._is_over():
+            data = self._file.read(_CHUNK)  # what was written between the two
+            if not data:
+                self._rotate()
+        if not data:
+            return False
+        if self._identity.size < HEAD:
+            self._identity = FileIdentity.of(self._file)
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > _MOST_LINE:
@@ -87,33 +101,51 @@ class FileStreamSourceTask(SourceTask):
         return bool(lines)
 
     def _open(self) -> bool:
+        path = Path(self._path)
         try:
-            file = open(self._path, "rb")
+            file = reopen(path, self._identity, self._position) if self._identity is not None else None
+            if file is None:
+                file = open(path, "rb")
+                if self._identity is not None or self._position > os.fstat(file.fileno()).st_size:
+                    self._position = 0  # another file has this name now
         except FileNotFoundError:
             return False  # it may still come, as with Kafka's
         except OSError as error:
             raise RetriableError(f"{self._path} cannot be read: {error.strerror}") from error
-        if self._position > os.fstat(file.fileno()).st_size:
-            self._position = 0  # another file has this name now
         file.seek(self._position)
-        self._file, self._rest = file, b""
+        self._file, self._rest, self._identity = file, b"", FileIdentity.of(file)
         return True
 
-    def _rotate(self) -> None:
-        """At the end: continue with another file that has its name, or from the start if it was cut."""
+    def _is_over(self) -> bool:
+        """At the end: whether another file has the name, or this one was truncated.
+
+        A new file without content is not yet written to: its writer may still have the old one open.
+        """
         assert self._file is not None
         mine = os.fstat(self._file.fileno())
         try:
             there = os.stat(self._path)
         except OSError:
-            return
-        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino) or there.st_size < self._file.tell():
-            self._file.close()
-            self._file, self._position, self._rest = None, 0, b""
+            return False
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            return there.st_size > 0
+        return there.st_size < self._file.tell()
 
-    def stop(self) -> None:
+    def _rotate(self) -> None:
+        """Continue with the file that has the name now: from its start, unless it is a copy of this one."""
+        assert self._file is not None
+        mine = os.fstat(self._file.fileno())
+        if mine.st_nlink and mine.st_size >= self._position:
+            self._position, self._identity = 0, None  # read to its end, and it has another name
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
+        self._file, self._rest = None, b""
+
+    def stop(self) -> None:
+        self._close()
 
 
 class FileStreamSource(SourceConnector):

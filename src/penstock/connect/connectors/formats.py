@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.connect.api import (
@@ -51,14 +51,9 @@ def read(file: BinaryIO, path: str, format: str, position: int) -> Iterator[Row]
         if format == "parquet":
             yield from _read_parquet(file, path, position)
             return
-        names: list[str] = []
         if format == "csv":
-            header = file.readline()
-            if not header.endswith(b"\n"):
-                return
-            names = next(csv.reader([header.decode("utf-8-sig")]))
-            position = max(position, file.tell())
-        schema = struct_schema({name: STRING_SCHEMA.as_optional() for name in names}) if names else None
+            yield from _read_csv(file, path, position)
+            return
         file.seek(position)
         for line in file:
             if not line.endswith(b"\n"):
@@ -67,18 +62,47 @@ def read(file: BinaryIO, path: str, format: str, position: int) -> Iterator[Row]
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             if format == "text":
                 yield Row(text, STRING_SCHEMA, position)
-            elif not text:
-                continue
-            elif format == "json":
+            elif text:
                 yield Row(_json(path, position - len(line), text), None, position)
-            else:
-                cells = next(csv.reader([text]))
-                if len(cells) != len(names):
-                    raise ConnectError(
-                        f"{path} at byte {position - len(line)}: {len(cells)} cells, "
-                        f"the header has {len(names)}"
-                    )
-                yield Row(dict(zip(names, cells, strict=True)), schema, position)
+
+
+def _read_csv(file: BinaryIO, path: str, position: int) -> Iterator[Row]:
+    header = next(_csv_rows(file, path, 0, "utf-8-sig"), None)
+    if header is None:
+        return
+    names, begin = header
+    schema = struct_schema({name: STRING_SCHEMA.as_optional() for name in names})
+    position = max(position, begin)
+    for cells, end in _csv_rows(file, path, position, "utf-8"):
+        if len(cells) != len(names):
+            raise ConnectError(f"{path} at byte {position}: {len(cells)} cells, the header has {len(names)}")
+        yield Row(dict(zip(names, cells, strict=True)), schema, end)
+        position = end
+
+
+def _csv_rows(file: BinaryIO, path: str, position: int, encoding: str) -> Iterator[tuple[list[str], int]]:
+    """The cells of each whole row, and where it ends: a quoted cell may have several lines."""
+    file.seek(position)
+    begin, whole = position, True
+
+    def lines() -> Iterator[str]:
+        nonlocal position, whole
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            position += len(line)
+            yield line.decode(encoding if position == len(line) else "utf-8", "replace")
+        whole = False
+
+    try:
+        for cells in csv.reader(lines()):
+            if not whole:
+                return  # its last cell is still being written
+            if cells:
+                yield cells, position
+            begin = position
+    except csv.Error as error:
+        raise ConnectError(f"{path} at byte {begin}: {error}") from error
 
 
 def _json(path: str, position: int, text: str) -> Any:
@@ -152,6 +176,13 @@ def _type_of(kind: Any) -> Schema:
 
 def write(values: list[Any], format: str) -> bytes:
     """One file; DataError for values that the format cannot hold."""
+    try:
+        return _write(values, format)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(f"not {format}: {error}") from error
+
+
+def _write(values: list[Any], format: str) -> bytes:
     if format == "text":
         return "".join(f"{text_of(value)}\n" for value in values).encode()
     if format == "json":
@@ -163,18 +194,32 @@ def write(values: list[Any], format: str) -> bytes:
     if format == "csv":
         names = list(dict.fromkeys(name for value in rows for name in value))
         out = io.StringIO()
-        writer = csv.DictWriter(out, names, lineterminator="\n")
+        texts = [
+            {name: "" if cell is None else text_of(cell) for name, cell in value.items()} for value in rows
+        ]
+        # QUOTE_MINIMAL leaves a carriage return bare, which readers take for the end of a line.
+        bare = any("\r" in text for cells in texts for text in cells.values())
+        writer = csv.DictWriter(
+            out, names, lineterminator="\n", quoting=csv.QUOTE_ALL if bare else csv.QUOTE_MINIMAL
+        )
         writer.writeheader()
-        for value in rows:
-            writer.writerow({name: "" if cell is None else text_of(cell) for name, cell in value.items()})
+        writer.writerows(texts)
         return out.getvalue().encode()
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     try:
         sink = arrow.BufferOutputStream()
-        parquet.write_table(arrow.Table.from_pylist(rows), sink)
+        parquet.write_table(table_of_rows(rows), sink)
         data: bytes = sink.getvalue().to_pybytes()
     except arrow.ArrowException as error:
         raise DataError(f"the values do not form a table: {error}") from error
     return data
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """An Arrow table with a column for each name of any row; `Table.from_pylist` has those of the first."""
+    import pyarrow as arrow
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    return arrow.table({name: [row.get(name) for row in rows] for name in names})

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.connect import plugins
 from penstock.connect.api import Header, SinkBatch, SinkRecord, SourceBatch, SourceRecord
 from penstock.connect.converters import Converter
+from penstock.connect.records import Origin
 from penstock.connect.runtime.clients import WorkerSettings
-from penstock.connect.runtime.tolerance import Origin, Tolerance, as_data_error
+from penstock.connect.runtime.tolerance import Tolerance, as_data_error
 from penstock.connect.transforms.chain import steps
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class Conversion:
                 topic,
                 partition,
                 offset,
+                origin if self._tolerance.keeps else None,
             )
             stage = "TRANSFORMATION"
             for step in self._steps:

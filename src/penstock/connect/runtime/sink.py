@@ -61,6 +61,10 @@ class SinkRunner:
         self._committed: dict[TopicPartition, int] = {}
         self._topics: set[str] = set()
         self._held: list[Message] = []
+        self._paused = self._waiting = False
+        self._commits = Backoff(spec)
+        self._revoked_since: set[TopicPartition] = set()
+        """Since the messages in hand were read; what is assigned again is read again."""
         self._consumer: Consumer = make_consumer(
             spec.worker,
             self._config,
@@ -117,10 +121,9 @@ class SinkRunner:
         spec, interval = self._spec, self._spec.worker.flush_seconds
         due = time.monotonic() + interval
         backoff = Backoff(spec)
-        was_paused = False
         while not spec.stopping.is_set():
-            if spec.paused.is_set() != was_paused:
-                was_paused = self._pause(not was_paused)
+            if spec.paused.is_set() != self._paused:
+                self._pause(not self._paused)
             self._round(backoff)
             now = time.monotonic()
             if now >= due:
@@ -128,15 +131,18 @@ class SinkRunner:
                 self._rewind()
                 due = now + interval
 
-    def _pause(self, paused: bool) -> bool:
-        partitions = self._consumer.assignment()
+    def _pause(self, paused: bool) -> None:
+        self._paused = paused
+        self._pause_or_resume(self._consumer.assignment())
         if paused:
-            self._consumer.pause(partitions)
             self._commit()
+        self._spec.channel.send("paused" if paused else "running")
+
+    def _pause_or_resume(self, partitions: list[KafkaPartition]) -> None:
+        if self._paused or self._waiting:
+            self._consumer.pause(partitions)
         else:
             self._consumer.resume(partitions)
-        self._spec.channel.send("paused" if paused else "running")
-        return paused
 
     def _round(self, backoff: Backoff) -> None:
         held, self._held = self._held, []
@@ -146,9 +152,11 @@ class SinkRunner:
             first = self._consumer.poll(_POLL_SECONDS)
             if first is None:
                 return
-            messages = [first, *self._consumer.consume(self._batch - 1, 0)]
-        if self._spec.paused.is_set() and self._assigned:
-            self._consumer.pause(self._consumer.assignment())  # also what was assigned since
+            self._revoked_since.clear()
+            messages = self._consumer.consume(self._batch - 1, 0)
+            if (first.topic(), first.partition()) not in self._revoked_since:
+                messages = [first, *messages]
+        self._revoked_since.clear()
         runs = by_partition([each for each in messages if each.error() is None or not self._failed(each)])
         runs = [(place, some) for place, some in runs if self._usable(place)]
         if not runs:
@@ -159,7 +167,7 @@ class SinkRunner:
         else:
             self._put_records([each for _, some in runs for each in some], backoff)
         for place, some in runs:
-            if place in self._assigned:
+            if self._mine(place):
                 self._done[place] = (some[-1].offset() or 0) + 1
         self._rewind()
 
@@ -181,10 +189,12 @@ class SinkRunner:
 
     def _put_batches(self, runs: list[tuple[TopicPartition, list[Message]]], backoff: Backoff) -> None:
         for place, messages in runs:
+            if not self._mine(place):
+                continue  # it was revoked while another partition's batch waited
             batch = self._conversion.decode_batch(messages)
             if batch is None:
                 self._put_records(messages, backoff)
-            elif place in self._assigned:
+            else:
                 self._put(batch, backoff)
 
     def _put_records(self, messages: list[Message], backoff: Backoff) -> None:
@@ -194,7 +204,6 @@ class SinkRunner:
         self._put(records, backoff)
 
     def _put(self, records: list[SinkRecord] | SinkBatch, backoff: Backoff) -> None:
-        waiting = False
         while records:
             try:
                 if isinstance(records, SinkBatch):
@@ -203,22 +212,25 @@ class SinkRunner:
                     self._task.put(records)
                 break
             except RetriableError as error:
-                if not waiting:
-                    self._consumer.pause(self._consumer.assignment())
-                    waiting = True
+                if not self._waiting:
+                    self._waiting = True
+                    self._pause_or_resume(self._consumer.assignment())
                 self._wait(backoff.pause(error))
                 if self._spec.stopping.is_set():
                     raise _Stopped from None
-                records = self._still_assigned(records)
-        if waiting:
+                records = self._still_mine(records)
+        if self._waiting:
             backoff.succeeded()
-            if not self._spec.paused.is_set():
-                self._consumer.resume(self._consumer.assignment())
+            self._waiting = False
+            self._pause_or_resume(self._consumer.assignment())
 
-    def _still_assigned(self, records: list[SinkRecord] | SinkBatch) -> list[SinkRecord] | SinkBatch:
+    def _mine(self, place: TopicPartition) -> bool:
+        return place in self._assigned and place not in self._revoked_since
+
+    def _still_mine(self, records: list[SinkRecord] | SinkBatch) -> list[SinkRecord] | SinkBatch:
         if isinstance(records, SinkBatch):
-            return records if (records.topic, records.partition) in self._assigned else []
-        return [each for each in records if (each.original_topic, each.original_partition) in self._assigned]
+            return records if self._mine((records.topic, records.partition)) else []
+        return [each for each in records if self._mine((each.original_topic, each.original_partition))]
 
     def _wait(self, seconds: float) -> None:
         """Stay a member of the group meanwhile; what comes in despite the pause is held."""
@@ -229,14 +241,14 @@ class SinkRunner:
                 self._held.append(message)
 
     def _report(self, record: SinkRecord, error: Exception) -> None:
-        """For a task that finds one bad record in a batch."""
+        """For a task that finds one bad record, in the batch that it has or in an earlier one."""
         place, offset = (record.original_topic, record.original_partition), record.original_offset
         message = next(
             (each for at, some in self._messages if at == place for each in some if each.offset() == offset),
             None,
         )
-        origin: Any = None
-        if message is not None:
+        origin: Any = record.origin
+        if origin is None and message is not None:
             origin = (
                 record.original_topic,
                 record.original_partition,
@@ -259,9 +271,7 @@ class SinkRunner:
         rewind, self._task.rewind = dict(self._task.rewind), {}
         for (topic, partition), offset in rewind.items():
             if (topic, partition) in self._assigned:
-                self._held = [
-                    each for each in self._held if (each.topic(), each.partition()) != (topic, partition)
-                ]
+                self._drop_held({(topic, partition)})
                 self._consumer.seek(KafkaTopicPartition(topic, partition, offset))
                 self._done[topic, partition] = offset
 
@@ -272,7 +282,12 @@ class SinkRunner:
         self._flush_dead_letters()
         if not self._done:
             return
-        allowed = self._task.precommit(dict(self._done))
+        try:
+            allowed = self._task.precommit(dict(self._done))
+        except RetriableError as error:
+            self._commits.pause(error)  # with the next ones
+            return
+        self._commits.succeeded()
         new = {
             place: offset
             for place, offset in allowed.items()
@@ -311,8 +326,8 @@ class SinkRunner:
                 # The group may be behind its store, for one if the last task died between the two commits.
                 each.offset = self._done[place] = offsets[place]
         consumer.assign(partitions)
-        if self._spec.paused.is_set():
-            consumer.pause(partitions)
+        # Resumed too: librdkafka keeps a partition paused that was revoked while it was.
+        self._pause_or_resume(partitions)
 
     def _open(self, places: list[TopicPartition]) -> Any:
         """Until the task knows where to go on: a store with offsets may be away."""
@@ -338,10 +353,15 @@ class SinkRunner:
     def _closed(self, places: list[TopicPartition]) -> None:
         if places:
             self._task.close(places)
+        self._revoked_since |= set(places)
+        self._drop_held(set(places))
         for place in places:
             self._assigned.discard(place)
             self._done.pop(place, None)
             self._committed.pop(place, None)
+
+    def _drop_held(self, places: set[TopicPartition]) -> None:
+        self._held = [each for each in self._held if (each.topic(), each.partition()) not in places]
 
 
 class _Stopped(Exception):

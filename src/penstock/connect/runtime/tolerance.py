@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.connect.errors import ConnectError, DataError, RetriableError
+from penstock.connect.records import Origin
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -17,9 +18,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _FIRST_DELAY = 0.3
 _HEADER = "__connect.errors."
-
-Origin = tuple[str, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-"""Of a sink's record: topic, partition, offset, key, value, headers as they were consumed."""
 
 
 class Tolerance:
@@ -45,6 +43,8 @@ class Tolerance:
         self._context = settings.get("errors.deadletterqueue.context.headers.enable", False)
         self._producer = dead_letters
         self._wait = stopping
+        self.keeps = bool(self._topic) and dead_letters is not None
+        """Whether there is a dead letter topic."""
         self.skipped = 0
 
     def retried(self, work: Callable[[], T], stage: str) -> T:
@@ -67,7 +67,7 @@ class Tolerance:
         """Skip a record, or raise: the task fails."""
         if self._log:
             self._write_log(error, stage, executor, origin, shown)
-        if origin is not None and self._topic and self._producer is not None:
+        if origin is not None and self.keeps:
             self._keep(error, stage, executor, origin)
         if not self._all:
             raise ConnectError("Tolerance exceeded in error handler") from error

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.connect.api import DataError, Schema, Type
+from penstock.connect.connectors.formats import table_of_rows
 from penstock.connect.converters.json import dump
 from penstock.connect.schemas import DATE, DECIMAL, TIME, TIMESTAMP
 
@@ -41,7 +42,7 @@ def table_of(values: Sequence[Any], schema: Schema | None) -> Any:
         if schema is not None:
             return arrow.table({"value": arrow.array(values, arrow_type(schema))})
         if all(isinstance(value, dict) for value in values):
-            return arrow.Table.from_pylist(list(values))
+            return table_of_rows(values)
         return arrow.table({"value": values})
     except (arrow.ArrowException, TypeError, AttributeError) as error:
         raise DataError(f"the values do not form a table: {error}") from error
