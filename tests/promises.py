@@ -83,6 +83,7 @@ TOPICS = {
     "access": Topic("ACLs and quotas"),
     "hostile input": Topic("Hostile input"),
     "operations": Topic("Metrics and health"),
+    "backups": Topic("Backups and upgrades", "See [operate.md](operate.md)."),
     "commands": Topic("The command line"),
     "group commands": Topic("Commands for groups and transactions"),
     "client library": Topic(

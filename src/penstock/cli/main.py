@@ -93,6 +93,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "doctor",
         "Find out what is wrong with a cluster, data directory or Spark.",
     ),
+    "backup": (
+        "penstock.cli.backup",
+        "backup",
+        "Back up a broker's data directories, or the metadata of a cluster.",
+    ),
+    "restore": ("penstock.cli.backup", "restore", "Restore a backup."),
     "log": ("penstock.cli.log", "log", "Show and check the files of a log."),
     "bench": ("penstock.cli.bench", "bench", "Measure a cluster's rates and latencies."),
     "completion": ("penstock.cli.completion", "completion", "Print the completion script of a shell."),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.cluster.alter_partition import InSyncReplicas
 from penstock.broker.cluster.peers import CLIENT_ID_OF_PEERS, Peers, may_be_alive
-from penstock.config import resolve_topic
+from penstock.config import BrokerConfig, resolve_topic
 from penstock.controller.balance import give_back
 from penstock.controller.cluster import CHUNK, ClusterController, state_ops
 from penstock.controller.elected_controller import ElectedController, Plan
@@ -82,19 +82,24 @@ _BROKEN_MS, _BROKEN_CHECK_MS = 10_000, 500
 log = logging.getLogger(__name__)
 
 
+def zookeeper_store(config: BrokerConfig) -> ZooKeeperStore:
+    """The cluster's metadata, as a broker with these settings reaches it."""
+    return ZooKeeperStore(
+        config.zookeeper_connect,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+        auth=config.zookeeper_auth,
+        tls=config.zookeeper_ssl_client_enable,
+        keystore=config.zookeeper_ssl_keystore_location,
+        truststore=config.zookeeper_ssl_truststore_location,
+    )
+
+
 class Membership:
     def __init__(self, broker: MembershipParts) -> None:
         config = broker.config
         self._broker = broker
-        self.store = ZooKeeperStore(
-            config.zookeeper_connect,
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=config.zookeeper_connection_timeout_ms,
-            auth=config.zookeeper_auth,
-            tls=config.zookeeper_ssl_client_enable,
-            keystore=config.zookeeper_ssl_keystore_location,
-            truststore=config.zookeeper_ssl_truststore_location,
-        )
+        self.store = zookeeper_store(config)
         self.controller = ClusterController(self.store, broker.id, broker.clock, config)
         self.elected = ElectedController(self.controller, self.store, broker.id, self.unclean, (completions,))
         self.peers = Peers(broker)
