@@ -73,6 +73,11 @@ def test_kafka_configs_alters_and_describes_topics_and_brokers(
     assert "log.retention.ms=5678" in configs(*brokers, "--describe")
     assert "retention.ms=5678" in configs(*topic, "--describe", "--all")
 
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    assert "penstock.broker.topics=WARN" in configs(*loggers, "--describe")
+    configs(*loggers, "--alter", "--add-config", "penstock.broker.topics=DEBUG")
+    assert "penstock.broker.topics=DEBUG" in configs(*loggers, "--describe")
+
 
 @pytest.mark.promise("clients", "Kafka 4.1's console tools and Java client work unchanged")
 # All codecs through librdkafka and kafka-python, which start in no time: tests/clients.

@@ -60,15 +60,13 @@ def plan_alter(
         try:
             if times[resource.type, resource.name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
-            _check_ops(resource.ops)
+            check_ops(resource.ops)
             if resource.type == ResourceType.TOPIC:
                 plan.topics[resource.name] = _alter_topic(image, config, resource, incremental)
             elif resource.type == ResourceType.BROKER:
                 plan.brokers[resource.name] = _alter_broker(image, config, resource, incremental, plan)
             elif resource.type == ResourceType.GROUP:
                 plan.groups[resource.name] = _alter_group(image, config, resource, incremental)
-            elif resource.type == ResourceType.BROKER_LOGGER and incremental:
-                _alter_loggers(config, resource)
             elif resource.type == ResourceType.CLIENT_METRICS:
                 raise InvalidRequest("Client metrics subscriptions are not supported.")
             else:
@@ -79,7 +77,7 @@ def plan_alter(
     return results, plan
 
 
-def _check_ops(ops: Sequence[ConfigOp]) -> None:
+def check_ops(ops: Sequence[ConfigOp]) -> None:
     if len({op.name for op in ops}) < len(ops):
         raise InvalidRequest("Error due to duplicate config keys")
     for op in ops:
@@ -150,19 +148,6 @@ def _alter_group(
         _apply(configs, op, False, in_force)
     validate_group(config, configs)
     return configs
-
-
-def _alter_loggers(config: BrokerConfig, resource: AlterResource) -> None:
-    """There are none, so that whatever is asked gets the error that Kafka has for it."""
-    if not resource.name:
-        raise InvalidRequest("Node id must be an integer, but it is: ")
-    _check_broker_name(config, resource.name)
-    for op in resource.ops:
-        if op.op not in (AlterOp.SET, AlterOp.DELETE):
-            raise InvalidRequest(f"{AlterOp(op.op).name} is not allowed for the resource BROKER_LOGGER")
-        if op.op == AlterOp.DELETE and op.name == "root":
-            raise InvalidRequest("Removing the log level of the root logger is not allowed")
-        raise InvalidConfig(f"Logger {op.name} does not exist!")
 
 
 def _check_broker_name(config: BrokerConfig, name: str) -> None:

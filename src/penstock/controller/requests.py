@@ -17,7 +17,8 @@ BROKER_DEFAULT = -1
 
 
 class ResourceType(enum.IntEnum):
-    """Kafka's numbers of config resources. Broker loggers and client metrics have no settings here."""
+    """Kafka's numbers of config resources. Broker loggers are not in the metadata, and client metrics have
+    no settings here."""
 
     TOPIC = 2
     BROKER = 4

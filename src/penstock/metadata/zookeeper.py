@@ -64,6 +64,14 @@ _ANYONE_READS = make_acl("world", "anyone", read=True)
 log = logging.getLogger(__name__)
 
 
+def _quiet_logger() -> logging.Logger:
+    """For kazoo, which logs whole requests for DEBUG: the password of the login, and the credentials and
+    tokens that nodes have. Its level cannot be changed while the broker runs: no list of loggers has it."""
+    quiet = logging.Logger("penstock.zookeeper.client", logging.ERROR)
+    quiet.parent = logging.getLogger("penstock")
+    return quiet
+
+
 class SessionState(enum.Enum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -107,9 +115,8 @@ class ZooKeeperStore:
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=2, max_delay=1, ignore_expire=False
             ),
-            logger=logging.getLogger("penstock.zookeeper.client"),
+            logger=_quiet_logger(),
         )
-        logging.getLogger("penstock.zookeeper.client").setLevel(logging.ERROR)
         self._mirror = Mirror(self._client, self._ask)
         self.nodes = self._mirror.nodes
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,4 +1,5 @@
-"""Levels of loggers while a process runs, under Kafka's names: what `/admin/loggers` shows and changes."""
+"""Levels of loggers while a process runs, under Kafka's names: what `/admin/loggers` and the broker logger
+resources of DescribeConfigs and IncrementalAlterConfigs show and change."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ _LEVELS = {
     "OFF": "CRITICAL",
 }
 _SHOWN = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+ROOT = "root"
 
 
 class UnknownLogger(PenstockError):
@@ -44,11 +46,15 @@ class Loggers:
     def all(self) -> dict[str, Level]:
         """Those that have a level of their own, and `root`."""
         names = [name for name in logging.root.manager.loggerDict if logging.getLogger(name).level]
-        return {name: self._level(name) for name in ["root", *sorted(names)]}
+        return {name: self._level(name) for name in [ROOT, *sorted(names)]}
+
+    def levels(self) -> dict[str, str]:
+        """The level in force of every logger."""
+        return {name: self._level(name)["level"] for name in [ROOT, *sorted(logging.root.manager.loggerDict)]}
 
     def one(self, name: str) -> Level:
         """UnknownLogger"""
-        if name != "root" and name not in logging.root.manager.loggerDict:
+        if name != ROOT and name not in logging.root.manager.loggerDict:
             raise UnknownLogger(name)
         return self._level(name)
 
@@ -61,12 +67,18 @@ class Loggers:
         wanted = _LEVELS.get(level.upper())
         if wanted is None:
             raise UnknownLevel(level)
-        logging.getLogger(None if name == "root" else name).setLevel(wanted)
+        logging.getLogger(None if name == ROOT else name).setLevel(wanted)
         below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
         self._modified |= dict.fromkeys([name, *below], int(time.time() * 1000))
         return sorted([name, *below])
 
+    def unset(self, name: str) -> None:
+        """The logger has no level of its own any more, but that of the one above it. UnknownLogger"""
+        self.one(name)
+        logging.getLogger(name).setLevel(logging.NOTSET)
+        self._modified[name] = int(time.time() * 1000)
+
     def _level(self, name: str) -> Level:
-        logger = logging.getLogger(None if name == "root" else name)
+        logger = logging.getLogger(None if name == ROOT else name)
         level = logging.getLevelName(logger.getEffectiveLevel())
         return {"level": _SHOWN.get(level, level), "last_modified": self._modified.get(name)}

@@ -2,20 +2,22 @@
 
 1  sources and synonyms   3  types and documentation (KIP-569)   4  flexible
 
-Topics, brokers and groups; the broker resource without a name has what was altered for all brokers. Values of
-sensitive settings are null.
-There are no broker loggers and no client metrics here: their resources have no settings.
-Left out: version 0 (no sources).
+Topics, brokers, their loggers and groups; the broker resource without a name has what was altered for all
+brokers. Values of sensitive settings are null.
+There are no client metrics here: their resources have no settings. Left out: version 0 (no sources).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.broker import loggers
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
 from penstock.config import (
     ConfigEntry,
+    ConfigSource,
+    ConfigType,
     describe_broker,
     describe_broker_defaults,
     describe_group,
@@ -65,8 +67,8 @@ def _describe(broker: DescribeConfigsParts, resource: Message) -> list[ConfigEnt
             raise InvalidRequest(f"this is broker {broker.id}, not {resource.resource_name}")
         return describe_broker(broker.config, names, advertised=_advertised(broker))
     if resource.resource_type == BROKER_LOGGER:
-        check_broker_id(broker, resource.resource_name)
-        return []
+        levels = loggers.levels(broker.id, resource.resource_name, names)
+        return [_level(name, level) for name, level in levels.items()]
     if resource.resource_type == CLIENT_METRICS:
         if resource.resource_name == "":
             raise InvalidRequest("Client metrics subscription name must not be empty")
@@ -79,12 +81,9 @@ def _describe(broker: DescribeConfigsParts, resource: Message) -> list[ConfigEnt
     raise InvalidRequest(f"resource type {resource.resource_type} is not supported")
 
 
-def check_broker_id(broker: DescribeConfigsParts, name: str) -> None:
-    """For resources that belong to one broker, which alone can answer for them."""
-    if not name.isdecimal():
-        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
-    if name != str(broker.id):
-        raise InvalidRequest(f"Unexpected broker id, expected {broker.id} but received {name}")
+def _level(name: str, level: str) -> ConfigEntry:
+    source, kind = ConfigSource.BROKER_LOGGER, ConfigType.UNKNOWN
+    return ConfigEntry(name, level, source, read_only=False, sensitive=False, type=kind, doc="", synonyms=())
 
 
 def _advertised(broker: DescribeConfigsParts) -> str | None:

@@ -2,9 +2,10 @@
 
 1  flexible
 
-Sets, deletes, appends to and subtracts from single settings of topics, brokers and groups; a resource is
-altered as a whole or not at all. Broker settings that Kafka has and Penstock does not use, and unknown ones,
-are accepted without effect, with a warning in the log. There are no broker loggers here (INVALID_CONFIG).
+Sets, deletes, appends to and subtracts from single settings of topics, brokers and groups, and sets and
+deletes the levels of this broker's loggers; a resource is altered as a whole or not at all. Broker settings
+that Kafka has and Penstock does not use, and unknown ones, are accepted without effect, with a warning in the
+log.
 Left out: client metrics (INVALID_REQUEST).
 """
 
@@ -12,17 +13,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.broker import loggers
 from penstock.broker.api.alter_configs import answer, error_response
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
-from penstock.controller import AlterResource, ConfigOp
+from penstock.controller import AlterResource, ConfigOp, ResourceType
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.parts import CanCatchUp, HasController
+    from penstock.broker.parts import CanCatchUp, HasController, HasId
 
-    class IncrementalAlterConfigsParts(CanCatchUp, HasController, Protocol): ...
+    class IncrementalAlterConfigsParts(CanCatchUp, HasController, HasId, Protocol): ...
 
 
 async def handle(broker: IncrementalAlterConfigsParts, context: RequestContext, request: Message) -> Message:
@@ -34,8 +36,12 @@ async def handle(broker: IncrementalAlterConfigsParts, context: RequestContext, 
         )
         for resource in request.resources
     ]
-    results = await broker.controller.incremental_alter_configs(resources, request.validate_only)
-    await broker.caught_up()
+    own = [each for each in resources if each.type == ResourceType.BROKER_LOGGER]
+    results = loggers.alter(broker.id, own, request.validate_only)
+    others = [each for each in resources if each.type != ResourceType.BROKER_LOGGER]
+    if others:
+        results += await broker.controller.incremental_alter_configs(others, request.validate_only)
+        await broker.caught_up()
     return answer(results)
 
 
