@@ -32,14 +32,17 @@ from penstock.log.cleaning import swap
 from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
-from penstock.log.producer_state import ProducerStateManager
+from penstock.log.producer_state import ProducerStateManager, Refused
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
 from penstock.replication.followers import LeaderFetcher
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
+from penstock.replication.truncations import Truncations
 from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_0
+from penstock.wire.batches.records import read_header
+from tests.sim.brokers.loop import pause
 from tests.sim.brokers.world import Result, Schedule, simulate
 
 Patch = tuple[Any, str, Any]
@@ -243,13 +246,61 @@ def _forgotten_watches() -> list[Patch]:
     return [(Mirror, "_reread", reread)]
 
 
+def _unsynced_followers() -> list[Patch]:
+    """A follower reports records that flush.messages demands to be on disk before they are."""
+    next_request = LeaderFetcher._next_request
+
+    async def hasty(self: LeaderFetcher) -> bytes | None:
+        self._flushes.clear()
+        return await next_request(self)
+
+    return [(LeaderFetcher, "_next_request", hasty), (LeaderFetcher, "_hold_back", lambda self, *args: None)]
+
+
+def _unsettled_truncations() -> list[Patch]:
+    """Who leads after it was cut appends before the recovery point on disk is lowered."""
+    cut = PartitionLog._after_truncation
+
+    def settled(self: PartitionLog, stable_until: int) -> None:
+        cut(self, stable_until)
+        self.settle()
+
+    truncated = LogManager.truncated
+
+    def later(self: LogManager, log: PartitionLog, offset: int) -> None:
+        pause()
+        truncated(self, log, offset)
+
+    settle = Truncations._settle
+
+    async def lowered(self: Truncations, log: PartitionLog) -> None:
+        await self._broker.with_logs(later, self._broker.logs, log, log.log_end_offset)
+        await settle(self, log)
+
+    return [(PartitionLog, "_after_truncation", settled), (Truncations, "_settle", lowered)]
+
+
+def _zombies_are_remembered() -> list[Patch]:
+    """A batch that min.insync.replicas refuses counts for its producer id, whoever has sent it."""
+
+    def refuse(self: PartitionLog, buf: Any, start: int, end: int, error: Any) -> None:
+        header = read_header(buf, start)
+        self._producers._refused[header.producer_id] = Refused(
+            header.producer_epoch, header.base_sequence, error
+        )
+
+    return [(PartitionLog, "refuse", refuse)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
 
 
-def _mutant(patches: Callable[[], list[Patch]], load: str, faults: str) -> Mutant:
-    return Mutant(patches, Schedule(tuple(faults.split()), tuple(load.split())))
+def _mutant(
+    patches: Callable[[], list[Patch]], load: str, faults: str, *, synced: bool | None = None
+) -> Mutant:
+    return Mutant(patches, Schedule(tuple(faults.split()), tuple(load.split()), synced))
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -269,6 +320,9 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_recovery_point_above_the_end, "plain", "doom slow_disk"),
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
         _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
+        _mutant(_unsynced_followers, "plain", "lose_power shut_down kill", synced=True),
+        _mutant(_unsettled_truncations, "plain", "exile doom lose_power slow_disk", synced=False),
+        _mutant(_zombies_are_remembered, "tv2 hasty", "kill new_chain"),
         _mutant(_forgotten_watches, "plain new", "slow_zookeeper kill"),
     )
 }

@@ -62,6 +62,7 @@ class Schedule:
 
     faults: tuple[str, ...] | None = None  # names of methods of Faults
     load: tuple[str, ...] | None = None  # topics and clients, see LOAD
+    synced: bool | None = None  # fsync after each record
 
 
 LOAD = {
@@ -104,6 +105,12 @@ class World:
         self.transaction_timeout_ms = self.rng.choice((10_000, 20_000, 60_000))
         # With the longer one, a commit still waits when its coordinator hears that it was replaced.
         settings = {"offsets.commit.timeout.ms": self.rng.choice(("5000", "15000"))}
+        # With fsync after each record everywhere, they may all lose power at once.
+        self.is_synced = self.rng.random() < 0.25
+        if self.schedule.synced is not None:
+            self.is_synced = self.schedule.synced
+        if self.is_synced:
+            settings["log.flush.interval.messages"] = "1"
         self.node_ids = list(range(1, BROKERS + 1))
         self.nodes = [
             Node(self.loop, self.network, one, os.path.join(directory, str(one)), settings)
