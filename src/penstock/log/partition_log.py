@@ -732,7 +732,8 @@ class PartitionLog:
 
     def _sync(self, segments: list[Segment], recovery_point: int) -> None:
         bases = [segment.base_offset for segment in segments]
-        unsynced = segments[max(bisect.bisect_right(bases, recovery_point) - 1, 0) :]
+        # The one before it, too, where the last sync was of all that it has: its indexes were not complete.
+        unsynced = segments[max(bisect.bisect_left(bases, recovery_point) - 1, 0) :]
         for segment in unsynced:
             segment.sync(sealed=segment is not segments[-1])
         if len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:

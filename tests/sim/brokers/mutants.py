@@ -32,7 +32,7 @@ from penstock.log.cleaning import swap
 from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
-from penstock.log.producer_state import ProducerStateManager, Refused
+from penstock.log.producer_state import ProducerStateManager
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
 from penstock.replication.followers import LeaderFetcher
@@ -41,7 +41,6 @@ from penstock.replication.partition import Partition
 from penstock.replication.truncations import Truncations
 from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_0
-from penstock.wire.batches.records import read_header
 from tests.sim.brokers.loop import pause
 from tests.sim.brokers.world import Result, Schedule, simulate
 
@@ -280,18 +279,6 @@ def _unsettled_truncations() -> list[Patch]:
     return [(PartitionLog, "_after_truncation", settled), (Truncations, "_settle", lowered)]
 
 
-def _zombies_are_remembered() -> list[Patch]:
-    """A batch that min.insync.replicas refuses counts for its producer id, whoever has sent it."""
-
-    def refuse(self: PartitionLog, buf: Any, start: int, end: int, error: Any) -> None:
-        header = read_header(buf, start)
-        self._producers._refused[header.producer_id] = Refused(
-            header.producer_epoch, header.base_sequence, error
-        )
-
-    return [(PartitionLog, "refuse", refuse)]
-
-
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -321,8 +308,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
         _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
         _mutant(_unsynced_followers, "plain", "lose_power shut_down kill", synced=True),
-        _mutant(_unsettled_truncations, "plain", "exile doom lose_power slow_disk", synced=False),
-        _mutant(_zombies_are_remembered, "tv2 hasty", "kill new_chain"),
+        _mutant(_unsettled_truncations, "plain", "exile doom lose_power slow_disk", synced=True),
         _mutant(_forgotten_watches, "plain new", "slow_zookeeper kill"),
     )
 }
