@@ -35,13 +35,13 @@ from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import ProducerStateManager
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
+from penstock.replication.delayed import DelayedOperation, DelayedOperations
+from penstock.replication.deleting import DeleteWait
 from penstock.replication.followers import LeaderFetcher
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
-from penstock.replication.truncations import Truncations
 from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_0
-from tests.sim.brokers.loop import pause
 from tests.sim.brokers.world import Result, Schedule, simulate
 
 Patch = tuple[Any, str, Any]
@@ -256,27 +256,24 @@ def _unsynced_followers() -> list[Patch]:
     return [(LeaderFetcher, "_next_request", hasty), (LeaderFetcher, "_hold_back", lambda self, *args: None)]
 
 
-def _unsettled_truncations() -> list[Patch]:
-    """Who leads after it was cut appends before the recovery point on disk is lowered."""
-    cut = PartitionLog._after_truncation
+def _deleted_here_alone() -> list[Patch]:
+    """DeleteRecords is answered when the leader has deleted them."""
+    own_start = property(lambda self: self._partition.log.log_start_offset)
+    return [
+        (DeleteWait, "is_satisfied", lambda self, key: True),
+        (DeleteWait, "error", lambda self: None),
+        (DeleteWait, "low_watermark", own_start),
+    ]
 
-    def settled(self: PartitionLog, stable_until: int) -> None:
-        cut(self, stable_until)
-        self.settle()
 
-    truncated = LogManager.truncated
+def _lost_wakes() -> list[Patch]:
+    """Who begins to wait when it has happened already is not woken, and does not look at the end."""
+    watch = DelayedOperations.watch
 
-    def later(self: LogManager, log: PartitionLog, offset: int) -> None:
-        pause()
-        truncated(self, log, offset)
+    def late(self: DelayedOperations, operation: Any, keys: Any, timeout_ms: float | None) -> None:
+        asyncio.get_running_loop().call_later(0.05, watch, self, operation, keys, timeout_ms)
 
-    settle = Truncations._settle
-
-    async def lowered(self: Truncations, log: PartitionLog) -> None:
-        await self._broker.with_logs(later, self._broker.logs, log, log.log_end_offset)
-        await settle(self, log)
-
-    return [(PartitionLog, "_after_truncation", settled), (Truncations, "_settle", lowered)]
+    return [(DelayedOperations, "watch", late), (DelayedOperation, "look", lambda self: False)]
 
 
 class Mutant(NamedTuple):
@@ -308,7 +305,8 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
         _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
         _mutant(_unsynced_followers, "plain", "lose_power shut_down kill", synced=True),
-        _mutant(_unsettled_truncations, "plain", "exile doom lose_power slow_disk", synced=True),
+        _mutant(_deleted_here_alone, "trim", "kill doom"),
+        _mutant(_lost_wakes, "plain", ""),
         _mutant(_forgotten_watches, "plain new", "slow_zookeeper kill"),
     )
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import logging
 import os
 import random
@@ -55,6 +54,7 @@ from tests.sim.brokers.zookeeper import Ensemble
 
 BROKERS = 3
 _PATIENCE_S = 240.0
+_CHECKS_OF_LOGS = 20  # checks of partitions for one of logs: it reads their files
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,28 @@ class World:
             chosen = tuple(name for name, share in LOAD.items() if self.rng.random() < share)
         self.load = frozenset(chosen)
         self.topics = self._choose_topics()
-        self._checked = itertools.cycle(self.nodes)
+        self._checks = 0
         self.loop.check = self._check_partitions
 
     def _check_partitions(self) -> None:
-        """Of one broker after the other."""
-        node = next(self._checked)
-        if node.broker is not None and node.started:
-            for partition in node.broker.partitions.values():
+        self._checks += 1
+        for node in self.nodes:
+            for partition in node.partitions():
                 try:
                     partition.check(whole_image=False)
+                except InvariantViolated as error:
+                    raise AssertionError(f"{node.name}: {error}") from None
+        if self._checks % _CHECKS_OF_LOGS == 0:
+            self._check_logs(self.rng.choice(self.nodes))
+
+    def _check_logs(self, node: Node) -> None:
+        """With their files; not while a thread is at work on them."""
+        if node.process is None or node.process.jobs:
+            return
+        for partition in node.partitions():
+            if partition.log.failed is None:
+                try:
+                    partition.log.check()
                 except InvariantViolated as error:
                     raise AssertionError(f"{node.name}: {error}") from None
 
