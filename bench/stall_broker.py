@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.broker import main as broker_main
 from penstock.broker.broker import Broker
-from penstock.replication.followers import LeaderFetcher
+from penstock.replication.truncations import Truncations
 
 _KEPT = 5
 
@@ -91,16 +91,9 @@ def _time_callbacks(stalls: Stalls) -> None:
 async def _truncate(broker: Broker, topic: str) -> None:
     """What `LeaderFetcher` does when its leader's log parts from this one in the middle."""
     partition = broker.partitions[topic, 0]
-    fetcher = LeaderFetcher.__new__(LeaderFetcher)
-    fetcher._broker, fetcher.leader = broker, 0
     end = partition.log.log_end_offset
     partition.log.truncate_to(end - 1)
-    await fetcher._truncated(_Followed(partition), end, end - 1)
-
-
-class _Followed:
-    def __init__(self, partition: Any) -> None:
-        self.partition = partition
+    await Truncations(broker).settle(partition.log)
 
 
 async def _failover(broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from penstock import errors
 from penstock.clock import ManualClock
-from penstock.fs import REAL_FS
+from penstock.fs import REAL_FS, Fs
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import SnapshotError, parse_snapshot, render_snapshot
 from penstock.log.recovery import producer_rebuild
@@ -234,6 +235,60 @@ def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(
     assert list(again.active.txns) == expected, "recovery has read the markers"
     again.close()
     assert list(make_log(tmp_path, clean=True).active.txns) == expected
+
+
+@pytest.mark.promise(
+    "transactions",
+    "After a loss of power the transaction index says what the markers say: a hole in it hides no committed "
+    "transaction, and what was flushed with a segment is there",
+)
+def test_a_hole_in_the_transaction_index_hides_no_committed_transaction(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    for producer, kind in ((7, "commit"), (7, "abort"), (8, "abort")):
+        sequence = (
+            len(log.producers.producers[producer].batches) if producer in log.producers.producers else 0
+        )
+        append(log, batch([b"v"], producer=(producer, 0, sequence), transactional=True))
+        marker(log, kind, producer)
+    log.flush()
+    expected, path = list(log.active.txns), Path(log.active.txns.path)
+    whole = bytearray(path.read_bytes())
+    whole[10:34] = bytes(24)  # producer 7 has aborted what begins at 0, it says now
+    path.write_bytes(whole)
+    again = make_log(tmp_path, recovery_point=log.recovery_point)
+    assert list(again.active.txns) == expected
+    again.check()
+
+
+class _Synced(Fs):
+    """Which files were synced."""
+
+    def __init__(self) -> None:
+        self.synced: set[str] = set()
+
+    def fsync(self, fd: int) -> None:
+        self.synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+        super().fsync(fd)
+
+
+@pytest.mark.promise(
+    "transactions",
+    "After a loss of power the transaction index says what the markers say: a hole in it hides no committed "
+    "transaction, and what was flushed with a segment is there",
+)
+@pytest.mark.parametrize("flushed_before", [False, True])
+def test_the_indexes_of_a_sealed_segment_are_synced_with_it(tmp_path: Path, flushed_before: bool) -> None:
+    """Also where all of its records were on disk before it was sealed."""
+    fs = _Synced()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"v"], producer=(7, 0, 0), transactional=True))
+    marker(log, "abort", 7)
+    if flushed_before:
+        log.flush()
+    log.roll()
+    append(log, batch([b"w"]))
+    log.flush()
+    assert {log.segments[0].txns.path, log.segments[0].offsets.path} <= fs.synced
 
 
 def test_markers_of_fenced_coordinators_and_producers_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -182,6 +183,25 @@ def test_many_producers_at_once_get_ids_of_their_own(tmp_path: Path) -> None:
             assert len({producer.producer_id for producer in found}) == 200
 
     asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "transactions",
+    "Whenever INVALID_TXN_STATE is answered, the log says which request got it, the state and the epochs",
+)
+def test_invalid_txn_state_is_logged_with_state_and_epochs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            producer = await init(broker)
+            with caplog.at_level(logging.WARNING, "penstock"):
+                verify_or_add(broker, "x", producer, add=False, abortable=False)
+
+    asyncio.run(main())
+    (line,) = [one.getMessage() for one in caplog.records if "INVALID_TXN_STATE" in one.getMessage()]
+    assert line.startswith("Produce of 'x' to t-0, producer 0 epoch 0, is answered INVALID_TXN_STATE: ")
+    assert "in state Empty, of producer 0 epoch 0, transaction version" in line
 
 
 def test_a_partition_outside_the_transaction_is_refused_as_the_client_understands_it(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ class Broker:
             self.controller = Controller(self._store, self.id, self.clock, self.config)
         self.delayed = DelayedOperations(self.loop)
         self.flusher = Flusher(self.loop, self.in_thread)
+        self._flushing: set[asyncio.Task[None]] = set()
         self.jobs = Jobs(self.clock, self.loop)
         self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
         self.logs = LogManager(self.config, self.clock, self.fs)
@@ -385,7 +386,17 @@ class Broker:
         return self.loop.run_in_executor(self._log_thread, lambda: work(*args))
 
     def flush(self, partition: Partition) -> asyncio.Task[None]:
-        return self.flusher.flush(partition.log)
+        """Done when what was appended before this call is on disk; the partition hears of it first."""
+        task = self.flusher.flush(partition.log)
+        if task not in self._flushing:
+            self._flushing.add(task)
+            task.add_done_callback(lambda _: self._flushed(task, partition))
+        return task
+
+    def _flushed(self, task: asyncio.Task[None], partition: Partition) -> None:
+        self._flushing.discard(task)
+        if not task.cancelled() and task.exception() is None:  # whoever waits for it hears of an error
+            partition.flushed()
 
     async def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
         """What all these groups have consumed; None while one of them has committed nothing."""

@@ -81,8 +81,9 @@ async def _serve(
     gc.freeze()
     # A request may name many things, each an object or three that is gone with the answer. With the usual
     # threshold the collector takes a third of the time in which they are made; with 20,000, a round of it
-    # holds the loop up for 20 ms.
-    gc.set_threshold(5_000, 20, 10)
+    # holds the loop up for 20 ms. The middle generation has what lives longer, as the state of a coordinator
+    # that is loaded: it is looked at after 5 rounds, since 20 of them hold the loop up for 34 ms.
+    gc.set_threshold(5_000, 5, 40)
     state = {
         "bootstrap": f"{broker.host}:{broker.port}",
         "brokers": [_shown(broker)],

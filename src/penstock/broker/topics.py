@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.broker.parts import (
         CanApplyLimits,
         CanChangeLogs,
+        CanFlush,
         CanSetConfig,
         HasClock,
         HasConfig,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     class TopicsParts(
         CanApplyLimits,
         CanChangeLogs,
+        CanFlush,
         CanSetConfig,
         HasClock,
         HasConfig,
@@ -208,6 +210,7 @@ class Topics:
                 continue
             if partition.log.config is not log_config:
                 partition.log.update_config(log_config)
+                partition.flush_if_required()
             if partition.image is not image:
                 new_epoch = partition.image.leader_epoch != image.leader_epoch
                 partition.update(image)
@@ -242,7 +245,9 @@ class Topics:
                 # Only in a coordinator's topic does somebody beside readers wait for the high watermark.
                 progressed = self._progressed if topic.is_internal else broker.delayed.wake
                 traffic = self.traffic.setdefault(topic.name, Traffic())
-                partition = Partition(image, one, broker.id, progressed, broker.clock.now_ms, traffic)
+                partition = Partition(
+                    image, one, broker.id, progressed, broker.clock.now_ms, traffic, broker.flush
+                )
                 self.partitions[key] = partition
                 self._roles_changed(partition, topic)
 

@@ -298,6 +298,11 @@ class TransactionIndex:
             self._fs.close(fd)
         self._size += len(entry)
 
+    def sync(self) -> None:
+        """What is lost of it, nobody misses: only recovery reads the markers again."""
+        if self._entries:
+            sync_path(self.path, self._fs)
+
     def truncate_to(self, offset: int) -> None:
         kept = [txn for txn in self._entries if txn.last_offset < offset]
         if len(kept) != len(self._entries):

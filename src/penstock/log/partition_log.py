@@ -219,7 +219,7 @@ class PartitionLog:
             if known is not None:
                 time = known.timestamp if append_time >= 0 else -1
                 # The first one may still wait for its flush: the retry promises no less.
-                flush = known.last_offset >= self.recovery_point and self._flush_required()
+                flush = known.last_offset >= self.recovery_point and self.flush_required
                 return AppendInfo(
                     known.base_offset, known.last_offset, time, self.log_start_offset, True, flush
                 )
@@ -234,7 +234,7 @@ class PartitionLog:
             header.last_offset,
             append_time,
             self.log_start_offset,
-            flush_required=self._flush_required(),
+            flush_required=self.flush_required,
         )
 
     def append_as_follower(self, buf: bytearray | memoryview, start: int, end: int) -> AppendInfo:
@@ -261,7 +261,7 @@ class PartitionLog:
             first = header.base_offset if first < 0 else first
             last = header.last_offset
             start += header.size
-        return AppendInfo(first, last, -1, self.log_start_offset, flush_required=self._flush_required())
+        return AppendInfo(first, last, -1, self.log_start_offset, flush_required=self.flush_required)
 
     def _begins_within(self, header: BatchHeader) -> bool:
         """Whether the log is empty and its start lies in this batch: DeleteRecords has moved the start of the
@@ -279,8 +279,15 @@ class PartitionLog:
         self.log_start_offset = start
         self.high_watermark = max(high_watermark, start)
 
-    def _flush_required(self) -> bool:
+    @property
+    def flush_required(self) -> bool:
+        """Whether flush.messages is reached: nobody may count on what is not synced."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def reliable_end(self) -> int:
+        """Up to where others may count on what is here: what flush.messages demands is on disk."""
+        return self.recovery_point if self.flush_required else self.log_end_offset
 
     def _write(self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None) -> None:
         last_offset = header.last_offset
@@ -725,7 +732,8 @@ class PartitionLog:
 
     def _sync(self, segments: list[Segment], recovery_point: int) -> None:
         bases = [segment.base_offset for segment in segments]
-        unsynced = segments[max(bisect.bisect_right(bases, recovery_point) - 1, 0) :]
+        # The one before it, too, where the last sync was of all that it has: its indexes were not complete.
+        unsynced = segments[max(bisect.bisect_left(bases, recovery_point) - 1, 0) :]
         for segment in unsynced:
             segment.sync(sealed=segment is not segments[-1])
         if len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:

@@ -209,6 +209,7 @@ class Segment:
         if sealed:
             self.offsets.sync()
             self.times.sync()
+            self.txns.sync()
 
     # finding
 
@@ -345,14 +346,15 @@ class Segment:
         """After a crash: check every batch, rebuild the indexes, cut at the first that is not sound.
 
         What was flushed, the batches before `trusted_until`, is never cut off for a wrong checksum: a reader
-        finds out, and the rest stays. Returns the next offset and the number of bytes cut. Aborted
-        transactions that are missing from their index come back with the replay of the producers' state.
+        finds out, and the rest stays. Returns the next offset and the number of bytes cut. The index of
+        aborted transactions was not synced and may have holes; it comes back with the replay of the
+        producers' state.
         """
         next_offset, valid = self._index(self._checked_batches(trusted_until))
         cut = self.file.size - valid
         if cut:
             self.file.truncate(valid)
-        self.txns.truncate_to(next_offset)
+        self.txns.reset()
         return next_offset, cut
 
     def rebuild_indexes(self) -> tuple[int, int]:

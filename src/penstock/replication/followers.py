@@ -122,6 +122,7 @@ class LeaderFetcher:
         self._throttle = broker.membership.follower_throttle
         self._moved: set[Followed] = set()  # their logs start later than is on disk
         self._saving: asyncio.Task[None] | None = None
+        self._flushes: list[asyncio.Task[None]] = []
         self._task = broker.loop.create_task(self._run())
 
     def add(self, one: Followed) -> None:
@@ -228,6 +229,10 @@ class LeaderFetcher:
     async def _next_request(self) -> bytes | None:
         """None where all partitions wait after an error, which then is over."""
         broker, config = self._broker, self._broker.config
+        if self._flushes:
+            # To fetch from an offset says that all before it is here, and it is not until it is on disk.
+            flushes, self._flushes = self._flushes, []
+            await asyncio.wait(flushes)
         topics, forgotten, postponed = self._request()
         wait_ms = config.replica_fetch_wait_max_ms
         if postponed:
@@ -295,9 +300,8 @@ class LeaderFetcher:
         throttle = self._throttle
         for key in dirty:
             one = self.followed.get(key)
-            if one is not None and not one.partition.log.is_settled:
-                # It was cut for another leader, or at another epoch.
-                one.due = max(one.due, now + _FIRST_PAUSE_MS / 1000)
+            if one is not None:
+                self._hold_back(one, now)
             if one is not None and one.due <= now and not throttle.holds_back(one.partition, self._broker.id):
                 wanted = one.wanted(max_bytes)
                 if self._asked.get(key) != wanted:
@@ -309,6 +313,20 @@ class LeaderFetcher:
             if self._asked.pop(key, None) is not None and self._session_id:
                 forgotten.setdefault(key[0], []).append(key[1])
         return topics, forgotten, postponed
+
+    def _hold_back(self, one: Followed, now: float) -> None:
+        """What was cut for another leader or epoch and is not settled may not be appended to; and what
+        flush.messages demands to be on disk and is not, may not be reported, after a failed sync never."""
+        own = one.partition.log
+        pause_ms = 0
+        if own.flush_required:
+            if own.failed is None:
+                self._flushes.append(self._broker.flush(one.partition))
+            pause_ms = _FIRST_PAUSE_MS if own.failed is None else self._broker.config.replica_fetch_backoff_ms
+        elif not own.is_settled:
+            pause_ms = _FIRST_PAUSE_MS
+        if pause_ms:
+            one.due = max(one.due, now + pause_ms / 1000)
 
     # one answer
 
@@ -339,7 +357,7 @@ class LeaderFetcher:
             info = one.following.append(frame, result.start, result.end)
             self._throttle.count(partition, result.end - result.start)
             if info.flush_required:
-                self._broker.flush(partition)
+                self._flushes.append(self._broker.flush(partition))
         one.following.advance(result.high_watermark, result.log_start_offset)
         self._save_start(one)
         one.reason = one.errors = 0

@@ -49,8 +49,8 @@ class Partition:
     last not be written."""
 
     __slots__ = (
-        "_alone", "_broker_id", "_now_ms", "_on_change", "asked_isr", "broken_ms", "epoch_start", "image",
-        "is_internal", "is_unsure", "key", "log", "pending_isr", "progress", "traffic",
+        "_alone", "_broker_id", "_flush", "_now_ms", "_on_change", "asked_isr", "broken_ms", "epoch_start",
+        "image", "is_internal", "is_unsure", "key", "log", "pending_isr", "progress", "traffic",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +61,10 @@ class Partition:
         on_change: Callable[[tuple[str, int]], None],
         now_ms: Callable[[], int] = lambda: 0,
         traffic: Traffic | None = None,
+        flush: Callable[[Partition], object] | None = None,
     ) -> None:
+        """`flush` begins a sync of the log, and `flushed` is called at its end. Without it nothing here waits
+        for flush.messages."""
         self.traffic = Traffic() if traffic is None else traffic
         self.image = image
         self.log = log
@@ -70,6 +73,7 @@ class Partition:
         self._broker_id = broker_id
         self._on_change = on_change
         self._now_ms = now_ms
+        self._flush = flush
         self.progress: dict[int, Progress] = {}
         self.pending_isr: tuple[int, ...] | None = None
         self.asked_isr: tuple[int, ...] = ()
@@ -108,6 +112,7 @@ class Partition:
             for replica in image.replicas
             if replica != self._broker_id and image.leader == self._broker_id
         }
+        self.flush_if_required()
 
     def check_leader(self, current_leader_epoch: int = -1, *, or_follower: bool = False) -> None:
         """Fence a client that knows an older leader than we do, or a newer one (KIP-320); -1 knows none."""
@@ -166,7 +171,9 @@ class Partition:
             traffic = self.traffic
             traffic.bytes_in += end - start
             traffic.messages_in += info.last_offset - info.base_offset + 1
-        if self._alone and self.pending_isr is None:
+        if info.flush_required:
+            self.flush_if_required()
+        if self._alone and self.pending_isr is None and not info.flush_required:
             log.update_high_watermark(info.last_offset + 1)
         else:
             self._advance()
@@ -178,22 +185,35 @@ class Partition:
         """Whether every in-sync replica has the record at this offset: what acks=all promises."""
         return self.log.high_watermark > last_offset
 
+    def flush_if_required(self) -> None:
+        if self._flush is not None and self.is_leader and self.log.flush_required:
+            self._flush(self)
+
+    def flushed(self) -> None:
+        """A sync of the log has ended."""
+        before = self.log.high_watermark
+        self._advance()
+        if self.log.high_watermark != before:
+            self._on_change(self.key)
+
     def _advance(self) -> None:
-        """Move the high watermark up to what the in-sync replicas have; it never goes back.
+        """Move the high watermark up to what the in-sync replicas have; it never goes back. Where
+        flush.messages demands a sync, the leader has what is on its disk, as followers report it of theirs.
 
         One that is about to join them counts already: the controller may have let it in without our knowing
         yet, and may elect it then.
         """
         log = self.log
+        own_end = log.log_end_offset if self._flush is None else log.reliable_end
         if self._alone and not self.pending_isr:
-            log.update_high_watermark(log.log_end_offset)
+            log.update_high_watermark(own_end)
         elif self.image.leader == self._broker_id:
             isr: Collection[int] = self.image.isr
             if self.pending_isr:
                 isr = {*isr, *self.pending_isr}
             progress = self.progress
             ends = {replica: progress[replica].log_end_offset for replica in isr if replica in progress}
-            ends[self._broker_id] = log.log_end_offset
+            ends[self._broker_id] = own_end
             log.update_high_watermark(high_watermark(isr, ends))
 
     # -- reading

@@ -250,11 +250,17 @@ class TransactionShard:
             known = self._checked(transactional_id, producer_id, producer_epoch)
         except ApiError as error:
             return _refused(token, error)
+        reason = (
+            f"the partition was not added to the transaction, which is in state {known.state.label}, of"
+            f" producer {producer_id} epoch {producer_epoch}, transaction version {known.client_version}"
+        )
         refused = {
-            partition: TransactionAbortable("the partition was not added to the transaction")
+            partition: TransactionAbortable(reason)
             for partition in partitions
             if partition not in known.partitions
         }
+        if refused:  # of another broker, which knows only the code
+            log.info("verification of %.300r in %s: %s", transactional_id, sorted(refused)[:3], reason)
         return Outcome(replies=[Reply(token, Verified(refused=refused))])
 
     def _checked(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:

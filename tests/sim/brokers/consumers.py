@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
-_OFFSET_OUT_OF_RANGE = 1
+OFFSET_OUT_OF_RANGE = 1
 
 
 class Fetched:
@@ -148,7 +148,7 @@ class Tail(Reader):
                 continue
             if isinstance(found, int):
                 start = history.earliest[key]
-                if found != _OFFSET_OUT_OF_RANGE or position >= start:
+                if found != OFFSET_OUT_OF_RANGE or position >= start:
                     node = await self.leader(key)
                     history.violation(
                         f"{self.name}: broker {node} answers {error_name(found)} at {position}; "

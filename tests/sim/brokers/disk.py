@@ -3,7 +3,7 @@ power.
 
 In threads each call that takes long stops, so that the loop goes on meanwhile, and the process may be
 killed there. A killed process keeps all it has written; when the power is lost, each file keeps a part of
-what was not synced.
+what was not synced, sometimes with a hole in it.
 """
 
 from __future__ import annotations
@@ -118,6 +118,15 @@ class SimFs(Fs):
         for fd in list(self._open):
             self.close(fd)
 
+    def _punch(self, path: str, safe: int, kept: int) -> int:
+        """A page was not written, though one behind it was."""
+        start = self._rng.randint(safe, kept)
+        end = self._rng.randint(start, kept)
+        with open(path, "r+b") as file:
+            file.seek(start)
+            file.write(bytes(end - start))
+        return end - start
+
     def lose_power(self) -> int:
         """Each file keeps its synced bytes and some of the others. How many bytes were lost."""
         lost = 0
@@ -130,4 +139,6 @@ class SimFs(Fs):
                     kept = self._rng.randint(safe, state.st_size)
                     lost += state.st_size - kept
                     os.truncate(path, kept)
+                    if self._rng.random() < 0.3:
+                        lost += self._punch(path, safe, kept)
         return lost

@@ -3,7 +3,8 @@ ZooKeeper away, slow disks, clocks that jump, clients that die.
 
 What was acknowledged survives the loss of all but one in-sync replica, however they die. A broker that
 lost power may lack what it had acknowledged, and stays in sync for the controller until it is back or its
-session ends; so until it is back, each partition keeps another in-sync replica whole and at work.
+session ends; so until it is back, each partition keeps another in-sync replica whole and at work, except
+where flush.messages is 1 everywhere: there nothing may be lost though all of them lose power at once.
 Otherwise any number of brokers may be killed, stopped and cut off at the same time.
 """
 
@@ -30,6 +31,7 @@ class Faults:
         every: list[tuple[Callable[[], None], float]] = [
             (self._kill, 3),
             (self._lose_power, 2),
+            (self._lose_all_power, 1),
             (self._shut_down, 1),
             (self._stop, 3),
             (self._cut, 6),
@@ -97,6 +99,8 @@ class Faults:
 
     def _may_fail(self, node: Node, *, power: bool = False) -> bool:
         """Whether each partition keeps an in-sync replica that is whole, where others have lost power."""
+        if self.world.is_synced:
+            return True
         lost = {one.id for one in self.world.nodes if one.lost_power}
         if power:
             lost.add(node.id)
@@ -134,6 +138,13 @@ class Faults:
         if node is not None and self._may_fail(node, power=True):
             node.kill(power=True)
             self._restart(node)
+
+    def _lose_all_power(self) -> None:
+        if self.world.is_synced:
+            for node in self.world.nodes:
+                if node.is_running:
+                    node.kill(power=True)
+                    self._restart(node)
 
     def _shut_down(self) -> None:
         node = self._node()

@@ -35,6 +35,8 @@ from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import ProducerStateManager
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
+from penstock.replication.delayed import DelayedOperation, DelayedOperations
+from penstock.replication.deleting import DeleteWait
 from penstock.replication.followers import LeaderFetcher
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
@@ -243,13 +245,46 @@ def _forgotten_watches() -> list[Patch]:
     return [(Mirror, "_reread", reread)]
 
 
+def _unsynced_followers() -> list[Patch]:
+    """A follower reports records that flush.messages demands to be on disk before they are."""
+    next_request = LeaderFetcher._next_request
+
+    async def hasty(self: LeaderFetcher) -> bytes | None:
+        self._flushes.clear()
+        return await next_request(self)
+
+    return [(LeaderFetcher, "_next_request", hasty), (LeaderFetcher, "_hold_back", lambda self, *args: None)]
+
+
+def _deleted_here_alone() -> list[Patch]:
+    """DeleteRecords is answered when the leader has deleted them."""
+    own_start = property(lambda self: self._partition.log.log_start_offset)
+    return [
+        (DeleteWait, "is_satisfied", lambda self, key: True),
+        (DeleteWait, "error", lambda self: None),
+        (DeleteWait, "low_watermark", own_start),
+    ]
+
+
+def _lost_wakes() -> list[Patch]:
+    """Who begins to wait when it has happened already is not woken, and does not look at the end."""
+    watch = DelayedOperations.watch
+
+    def late(self: DelayedOperations, operation: Any, keys: Any, timeout_ms: float | None) -> None:
+        asyncio.get_running_loop().call_later(0.05, watch, self, operation, keys, timeout_ms)
+
+    return [(DelayedOperations, "watch", late), (DelayedOperation, "look", lambda self: False)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
 
 
-def _mutant(patches: Callable[[], list[Patch]], load: str, faults: str) -> Mutant:
-    return Mutant(patches, Schedule(tuple(faults.split()), tuple(load.split())))
+def _mutant(
+    patches: Callable[[], list[Patch]], load: str, faults: str, *, synced: bool | None = None
+) -> Mutant:
+    return Mutant(patches, Schedule(tuple(faults.split()), tuple(load.split()), synced))
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -269,6 +304,9 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_recovery_point_above_the_end, "plain", "doom slow_disk"),
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
         _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
+        _mutant(_unsynced_followers, "plain", "lose_power shut_down kill", synced=True),
+        _mutant(_deleted_here_alone, "trim", "kill doom"),
+        _mutant(_lost_wakes, "plain", ""),
         _mutant(_forgotten_watches, "plain new", "slow_zookeeper kill"),
     )
 }

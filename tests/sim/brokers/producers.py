@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.brokers.world import World
 
 OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, CONCURRENT, FENCED, ABORTABLE = 45, 46, 47, 51, 90, 120
+REQUEST_TIMED_OUT = 7
 _OPERATION_NOT_ATTEMPTED = 55
 _REQUEST_TIMEOUT_MS = 8_000
 
@@ -186,6 +187,8 @@ class Producer(Client):
                 f"{self.name} ({self.producer_id}, {self.epoch}): its next batch for {key} is OUT_OF_ORDER"
             )
             raise Abortable(error_name(code))
+        if code == REQUEST_TIMED_OUT and self.world.schedule.faults == ():
+            self.world.history.violation(f"{self.name}: produce to {key} times out, though nothing fails")
         if code in RETRY_PARTITION:
             self.forget_leader(key)
             return

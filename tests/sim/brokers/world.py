@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import logging
 import os
 import random
@@ -25,6 +24,7 @@ from penstock.wire.codec import Message
 from tests.cluster.markers import TRANSACTION_STATE, Decisions
 from tests.sim.brokers.client import Client, Key
 from tests.sim.brokers.consumers import (
+    OFFSET_OUT_OF_RANGE,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Chain,
@@ -54,6 +54,7 @@ from tests.sim.brokers.zookeeper import Ensemble
 
 BROKERS = 3
 _PATIENCE_S = 240.0
+_CHECKS_OF_LOGS = 20  # checks of partitions for one of logs: it reads their files
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Schedule:
 
     faults: tuple[str, ...] | None = None  # names of methods of Faults
     load: tuple[str, ...] | None = None  # topics and clients, see LOAD
+    synced: bool | None = None  # fsync after each record
 
 
 LOAD = {
@@ -104,6 +106,12 @@ class World:
         self.transaction_timeout_ms = self.rng.choice((10_000, 20_000, 60_000))
         # With the longer one, a commit still waits when its coordinator hears that it was replaced.
         settings = {"offsets.commit.timeout.ms": self.rng.choice(("5000", "15000"))}
+        # With fsync after each record everywhere, they may all lose power at once.
+        self.is_synced = self.rng.random() < 0.25
+        if self.schedule.synced is not None:
+            self.is_synced = self.schedule.synced
+        if self.is_synced:
+            settings["log.flush.interval.messages"] = "1"
         self.node_ids = list(range(1, BROKERS + 1))
         self.nodes = [
             Node(self.loop, self.network, one, os.path.join(directory, str(one)), settings)
@@ -120,16 +128,28 @@ class World:
             chosen = tuple(name for name, share in LOAD.items() if self.rng.random() < share)
         self.load = frozenset(chosen)
         self.topics = self._choose_topics()
-        self._checked = itertools.cycle(self.nodes)
+        self._checks = 0
         self.loop.check = self._check_partitions
 
     def _check_partitions(self) -> None:
-        """Of one broker after the other."""
-        node = next(self._checked)
-        if node.broker is not None and node.started:
-            for partition in node.broker.partitions.values():
+        self._checks += 1
+        for node in self.nodes:
+            for partition in node.partitions():
                 try:
                     partition.check(whole_image=False)
+                except InvariantViolated as error:
+                    raise AssertionError(f"{node.name}: {error}") from None
+        if self._checks % _CHECKS_OF_LOGS == 0:
+            self._check_logs(self.rng.choice(self.nodes))
+
+    def _check_logs(self, node: Node) -> None:
+        """With their files; not while a thread is at work on them."""
+        if node.process is None or node.process.jobs:
+            return
+        for partition in node.partitions():
+            if partition.log.failed is None:
+                try:
+                    partition.log.check()
                 except InvariantViolated as error:
                     raise AssertionError(f"{node.name}: {error}") from None
 
@@ -361,6 +381,11 @@ class World:
         values: dict[int, bytes] = {}
         while position < end:
             found = await admin.fetch(key, position, isolation)
+            if found == OFFSET_OUT_OF_RANGE:  # another leads it, which had deleted more
+                earliest = await admin.offset(key, -2)
+                assert earliest is None or earliest > position, f"{key} at {position}, EARLIEST is {earliest}"
+                position = self.history.earliest[key] = max(position, earliest or 0)
+                continue
             assert not isinstance(found, int), f"{key} at {position}: {found}"
             if found is not None:
                 batches += found.batches

@@ -211,8 +211,6 @@ def _append(
     if unfinished and acks != 0:
         return wait(broker, context, request, topics, unfinished)
     if acks == 0:
-        for partition, _, _ in unfinished:
-            broker.flush(partition)
         return None
     endpoints = broker.endpoints(leaders, context.listener) if leaders else ()
     return encode_produce_response(version, topics, 0, endpoints)

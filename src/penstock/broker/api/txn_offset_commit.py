@@ -45,6 +45,7 @@ def handle(
             [offsets],
             add=version >= _ADDS,
             abortable=version >= _KNOWS_ABORTABLE,
+            request="TxnOffsetCommit",
         )
     )
     if isinstance(refused, Mapping):

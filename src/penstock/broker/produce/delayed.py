@@ -78,6 +78,9 @@ def wait(
                 # Whatever it was: nobody knows what is on disk.
                 failure = outcome if isinstance(outcome, ApiError) else KafkaStorageError(repr(outcome))
                 fail(result, failure, partition)
+                if partition.key in missing:  # it is not replicated before it is on disk here
+                    waiting.gone.add(partition.key)
+                    broker.delayed.wake(partition.key)
         finished()
 
     if to_flush:

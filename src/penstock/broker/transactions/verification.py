@@ -8,6 +8,7 @@ transaction that nobody ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     ): ...
 
 
+log = logging.getLogger(__name__)
+
 _PRODUCE_KNOWS_ABORTABLE, _PRODUCE_ADDS = 11, 12
 _ADD_PARTITIONS_VERSION = 5
 _PURPOSE = "transactions"
@@ -73,7 +76,7 @@ class Verification(NamedTuple):
 
     With `add` (transaction version 2) the partitions become part of the transaction; otherwise they must be
     part of it. A client that knows TRANSACTION_ABORTABLE (`abortable`) gets that where they are not.
-    `sequences` has the first sequence of each partition's batch.
+    `sequences` has the first sequence of each partition's batch, `request` is the name of what is asked for.
     """
 
     transactional_id: str
@@ -82,6 +85,7 @@ class Verification(NamedTuple):
     add: bool
     abortable: bool
     sequences: Mapping[Key, int] = {}
+    request: str = "Produce"
 
 
 def transaction_version(produce_version: int) -> int:
@@ -192,7 +196,7 @@ class Verifier:
             await broker.transactions.ended(asked.transactional_id, backoff_ms)
             found = self._ask(asked)
         ended = {
-            key: _as_known(TransactionAbortable("the transaction has ended meanwhile"), asked)
+            key: _as_known(TransactionAbortable(self._what_ended(key, asked.producer)), asked, key)
             for key, (partition, guard) in guards.items()
             if not (broker.partitions.get(key) is partition and partition.log.verifying.is_verifying(guard))
             and not self._has_open(key, asked.producer)
@@ -254,6 +258,11 @@ class Verifier:
             return None
         return partition.log.producers.producers.get(producer.producer_id)
 
+    def _what_ended(self, key: Key, producer: Producer) -> str:
+        entry = self._entry(key, producer)
+        has = "no record of it" if entry is None else f"epoch {entry.epoch}"
+        return f"the transaction of epoch {producer.epoch} has ended meanwhile; the partition has {has}"
+
     def _has_open(self, key: Key, producer: Producer) -> bool:
         """Whether the partition has records of the producer's transaction already."""
         entry = self._entry(key, producer)
@@ -273,7 +282,7 @@ async def _answered(asked: Verification, answer: asyncio.Future[Message]) -> Ref
 def _refused_here(asked: Verification, answer: Message) -> Refused:
     if asked.add:
         return _NONE_REFUSED
-    return {key: _as_known(error, asked) for key, error in answer.refused.items()}
+    return {key: _as_known(error, asked, key) for key, error in answer.refused.items()}
 
 
 def _request(asked: Verification) -> Message:
@@ -295,12 +304,21 @@ def _refused(asked: Verification, result: Message) -> Refused:
         for one in topic.results_by_partition:
             if one.partition_error_code:
                 error = for_producers(error_for_code(one.partition_error_code)(), asked.add)
-                refused[topic.name, one.partition_index] = error if asked.add else _as_known(error, asked)
+                key = (topic.name, one.partition_index)
+                refused[key] = error if asked.add else _as_known(error, asked, key)
     return refused
 
 
-def _as_known(error: ApiError, asked: Verification) -> ApiError:
+def _as_known(error: ApiError, asked: Verification, key: Key) -> ApiError:
     if isinstance(error, TransactionAbortable) and not asked.abortable:
+        log.warning(
+            "%s of %.300r to %s-%d, producer %d epoch %d, is answered INVALID_TXN_STATE: %s",
+            asked.request,
+            asked.transactional_id,
+            *key,
+            *asked.producer,
+            error.message or "the coordinator does not have the partition in its transaction, and logs why",
+        )
         return InvalidTxnState(error.message)
     return error
 
