@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,14 @@ class Spec:
 
     @property
     def mode(self) -> str:
+        """That shows the whole state."""
         return "complete" if self.shape == "aggregate" else "append"
+
+    @property
+    def table_mode(self) -> str:
+        """That a table is written in. Spark has no update mode for sessions."""
+        sessions = (self.window or "").startswith("session")
+        return "update" if self.mode == "complete" and not sessions else self.mode
 
 
 def generated(seed: int) -> Spec:
@@ -149,12 +156,12 @@ def print_of(spark: SparkSession, frame: DataFrame, *, python: str = "") -> Flow
     read = read_query(spark, frame, opaque=lambda: python)
     return FlowPrint(
         "t", "streaming table", sources_of(read.plan), read.state, tuple(frame.columns),
-        plan_hash(read.plan), query=read.query, lineage=read.lineage,
+        plan_hash(read.plan), query=read.query, gives=read.gives, lineage=read.lineage,
     )  # fmt: skip
 
 
-def decision(then: FlowPrint, now: FlowPrint) -> Change:
-    (change,) = plan_changes({"t": then}, {"t": now})
+def decision(then: FlowPrint, now: FlowPrint, *, keep: bool = False) -> Change:
+    (change,) = plan_changes({"t": then}, {"t": now}, keep=["t"] if keep else ())
     return change
 
 
@@ -183,20 +190,35 @@ def feed(directory: Path, number: int) -> None:
         hidden.rename(target / f"{number}.json")
 
 
-def run(frame: DataFrame, checkpoint: Path, mode: str) -> list[str]:
-    """All that a query gives for what is there now: in complete mode its last answer."""
-    found: list[list[str]] = []
+@dataclass
+class Table:
+    """What a query writes: in update mode the newest row of each key, in complete mode its last answer."""
 
-    def take(rows: DataFrame, batch: int) -> None:
-        found.append([str(tuple(row)) for row in rows.collect()])
+    mode: str
+    rows: dict[str, str] = field(default_factory=dict)
 
+    def take(self, batch: DataFrame, number: int) -> None:
+        found = [row.asDict(recursive=True) for row in batch.collect()]
+        if self.mode == "complete":
+            self.rows.clear()
+        for row in found:
+            key = {name: value for name, value in row.items() if name in ("k", "w")}
+            # Names count: a row of before a column was renamed has it under its old name.
+            said = str(sorted(row.items(), key=lambda each: each[0]))
+            self.rows[str(key) if self.mode == "update" else f"{said} {len(self.rows)}"] = said
+
+    def content(self) -> list[str]:
+        return sorted(self.rows.values())
+
+
+def run(frame: DataFrame, checkpoint: Path, table: Table) -> list[str]:
+    """What a table has when a query has read all that is there now."""
     running = (
-        frame.writeStream.outputMode(mode)
+        frame.writeStream.outputMode(table.mode)
         .option("checkpointLocation", str(checkpoint))
-        .foreachBatch(take)
+        .foreachBatch(table.take)
         .trigger(availableNow=True)
         .start()
     )
     running.awaitTermination()
-    chosen = found[-1:] if mode == "complete" else found
-    return sorted(row for rows in chosen for row in rows)
+    return table.content()

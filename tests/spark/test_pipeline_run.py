@@ -169,12 +169,21 @@ def test_a_change_that_fits_the_state_is_applied_at_once_and_one_that_does_not_w
             run.feed("clicks", click(4, "ann", 15))
             run.until(lambda: run.rows("counts") == [("ann", 2), ("bob", 1)])
 
-            # Another condition above the aggregation: the window that is open goes on from what it has.
+            # Another condition above the aggregation: the window that is open goes on from what it has, if
+            # somebody says that the rows of before are to stay.
             above = version.replace('.drop("window")', '.where("n > 1").drop("window")')
             run.write("clicks.py", above.format(where="id > 0", keys='"who"'))
-            run.until(lambda: runner.status()["pending"] == [] and run.event("plan"))
+            run.until(lambda: [change["flow"] for change in runner.status()["pending"]] == ["counts"])
+            assert "written by the query before" in runner.status()["pending"][0]["reasons"][0]
+            runner.state.acquire()
+            runner.state.request_apply(["counts"], keep=True)
+            run.until(lambda: runner.status()["pending"] == [])
+            runner.state.release()
             changes = {change["flow"]: change for change in run.event("plan")["changes"]}
             assert (changes["counts"]["action"], changes["counts"]["applied"]) == ("restart", True)
+            assert changes["counts"]["reasons"][0].startswith(
+                "its state, and the rows that it wrote, are kept"
+            )
             run.feed("clicks", click(1, "ann", 16), click(5, "bob", 17))
             run.feed("clicks", click(6, "ann", 30))
             run.until(lambda: run.rows("counts") == [("ann", 2), ("ann", 2), ("bob", 1)])

@@ -292,7 +292,9 @@ def test_the_plan_of_a_replacement_says_what_becomes_of_the_state(engines: Engin
 
     assert action("SELECT k, SUM(v) AS total FROM plan_in GROUP BY k") == ("keep", "")
     kept, why = action("SELECT k, SUM(v) * 2 AS total FROM plan_in GROUP BY k")
-    assert kept == "restart" and why.startswith("its query changed, its state fits")
+    assert kept == "rebuild" and why.endswith(
+        "the rows that are in its table were written by the query before"
+    )
     lost, why = action("SELECT k, SUM(v) AS total FROM plan_in WHERE v > 0 GROUP BY k")
     assert lost == "rebuild" and "a filter is new: (value.v > 0)" in why
     lost, why = action("SELECT k, SUM(v) AS total, MAX(v) AS most FROM plan_in GROUP BY k")
@@ -488,6 +490,80 @@ def test_rows_of_before_are_deleted_even_if_the_server_died_after_the_replacemen
         engines.stop()
     sql = engines.start()
     sql.eventually("SELECT k, n FROM dies_out", [["b", 1]])
+
+
+@pytest.mark.promise(
+    "sql",
+    "A stream whose query starts over gets its records again only if the statement says so; it names the "
+    "queries that read them",
+)
+def test_a_stream_gets_its_records_again_only_if_that_is_said(engines: Engines) -> None:
+    sql = engines.start()
+    window = "WINDOW TUMBLING (SIZE 1 HOUR, GRACE PERIOD 1 SECOND)"
+    hourly = f"SELECT k, COUNT(*) AS n FROM again_in {window} GROUP BY k"
+    sql.run(
+        f"""
+        CREATE STREAM again_in (k STRING, at TIMESTAMP) WITH (format = 'json', timestamp = 'at');
+        CREATE STREAM again_mid WITH (retention = '-1') AS {hourly};
+        CREATE STREAM again_more WITH (retention = '-1') AS SELECT * FROM again_mid;
+        CREATE TABLE again_out AS SELECT k, SUM(n) AS n FROM again_more GROUP BY k;
+        INSERT INTO again_in VALUES ('a', TIMESTAMP '2026-01-01 00:10:00');
+        INSERT INTO again_in VALUES ('b', TIMESTAMP '2026-01-01 05:00:00');
+        """
+    )
+    sql.eventually("SELECT k, n FROM again_out", [["a", 1]])
+    before = list(engines.log.records)
+    two = hourly.replace("1 HOUR", "2 HOURS")
+    told = sql.rows(f"EXPLAIN CREATE OR REPLACE STREAM again_mid AS {two}")
+    assert ["action", "rebuild"] in told and ["appends again", "again_mid"] in told
+    assert ["downstream", "csas_again_more_1, ctas_again_out_1"] in told
+    with pytest.raises(StateLost, match="csas_again_more_1 and ctas_again_out_1 would count them twice"):
+        sql.run(f"CREATE OR REPLACE STREAM again_mid WITH (state = 'rebuild') AS {two}")
+    assert engines.log.records == before
+    done = sql.run(
+        f"CREATE OR REPLACE STREAM again_mid WITH (state = 'rebuild', existing = 'append') AS {two}"
+    )
+    assert "all records are in `again_mid` again; csas_again_more_1, ctas_again_out_1 read them" in str(done)
+
+
+@pytest.mark.promise("sql", "DROP, TERMINATE and a rebuild delete the marks of the queries that end")
+def test_queries_that_end_leave_no_marks(engines: Engines, sql_broker: PenstockBroker) -> None:
+    def marks() -> set[bytes]:
+        found: dict[bytes, bytes | None] = {}
+        for record in sql_broker.consume("__penstock_marks", isolation="read_committed"):
+            found[record.key or b""] = record.value
+        return {key for key, value in found.items() if value is not None}
+
+    sql = engines.start()
+    sql.run(
+        """
+        CREATE STREAM mark_in (k STRING, v INT) WITH (format = 'json');
+        CREATE STREAM mark_seed AS SELECT * FROM mark_in;
+        INSERT INTO mark_in VALUES ('a', 1), ('b', 2);
+        """
+    )
+    sql.eventually("SELECT COUNT(*) AS n FROM mark_seed", [[2]])
+    before = marks()
+    counted = "SELECT k, COUNT(*) AS n FROM mark_in GROUP BY k"
+    sql.run(
+        f"""
+        CREATE STREAM mark_copy AS SELECT * FROM mark_in;
+        CREATE TABLE mark_counts AS {counted};
+        CREATE TABLE mark_again AS SELECT k, n FROM mark_counts WHERE n > 0;
+        """
+    )
+    sql.eventually("SELECT k, n FROM mark_again", [["a", 1], ["b", 1]])
+    sql.eventually("SELECT COUNT(*) AS n FROM mark_copy", [[2]])
+    first = marks() - before
+    assert {key.partition(b"-")[0] for key in first} >= {b"ctas_mark_counts_1", b"ctas_mark_again_1"}
+    sql.run(f"CREATE OR REPLACE TABLE mark_counts WITH (state = 'rebuild') AS {counted} HAVING COUNT(*) > 1")
+    sql.run("INSERT INTO mark_in VALUES ('a', 3)")
+    sql.eventually("SELECT k, n FROM mark_again", [["a", 2]])
+    # Those of the query before have gone; of what emptied the table one stays, as long as its successor.
+    counts = {key for key in marks() if key.startswith(b"ctas_mark_counts")}
+    assert counts and not counts & first
+    sql.run("DROP TABLE mark_again; DROP TABLE mark_counts; TERMINATE csas_mark_copy_1")
+    assert marks() <= before
 
 
 def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: PenstockBroker) -> None:

@@ -44,7 +44,7 @@ def test_flows_are_applied_with_and_without_a_project(
 ):
     done = CliRunner().invoke(cli, ["pipeline", "apply", *words])
     assert done.exit_code == 0, done.output
-    assert shop.take_apply() == taken
+    assert shop.take_apply() == (taken, False)
 
 
 @pytest.mark.promise(

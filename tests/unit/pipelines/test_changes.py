@@ -71,10 +71,47 @@ def built_from(*parts: Part, operator: str = "Aggregate") -> FlowPrint:
     return replace(COUNTS, query="other", lineage=(Kept(operator, parts),))
 
 
-def test_a_change_above_the_state_keeps_it():
-    changes = plan_changes(ALL, ALL | {"counts": replace(COUNTS, query="other")})
+@pytest.mark.promise(
+    "pipelines",
+    "A change above the state, such as HAVING, rebuilds the table, whose rows were written by the query "
+    "before, unless it is told to keep them",
+)
+def test_a_change_above_the_state_rebuilds_the_table_unless_its_rows_are_to_be_kept():
+    above = ALL | {"counts": replace(COUNTS, query="other")}
+    changes = plan_changes(ALL, above)
+    assert actions(changes) == {"raw": "keep", "counts": "rebuild", "alerts": "rebuild", "totals": "keep"}
+    why = "its query changed, and the rows that are in its table were written by the query before"
+    assert reasons(changes, "counts") == why
+    changes = plan_changes(ALL, above, keep=["counts"])
+    assert actions(changes) == {"raw": "keep", "counts": "restart", "alerts": "keep", "totals": "keep"}
+    assert (
+        reasons(changes, "counts") == f"its state, and the rows that it wrote, are kept as asked for; {why}"
+    )
+    # A sink has no rows that could be replaced.
+    to_sink = replace(COUNTS, kind="sink")
+    changes = plan_changes({"counts": to_sink}, {"counts": replace(to_sink, query="other")})
     assert actions(changes)["counts"] == "restart"
     assert "its state fits; rows that were written before stay as they are" in reasons(changes, "counts")
+
+
+def test_only_state_that_can_be_used_is_kept():
+    other_key = ALL | {"counts": built_from(FILTER, Part("a grouping key", "j", "9"), COUNT)}
+    assert actions(plan_changes(ALL, other_key, keep=["counts"]))["counts"] == "rebuild"
+    other_filter = ALL | {"counts": built_from(Part("a filter", "(v > 9)", "9"), KEY, COUNT)}
+    assert actions(plan_changes(ALL, other_filter, keep=["counts"]))["counts"] == "restart"
+    # A table that is emptied takes what feeds it and reads it with it, kept or not.
+    first = ALL | {
+        "raw": replace(RAW, sources=("penstock(subscribe=b)",)),
+        "counts": replace(COUNTS, query="o"),
+    }
+    assert actions(plan_changes(ALL, first, keep=["counts"]))["counts"] == "rebuild"
+
+
+def test_where_tables_are_what_their_queries_give_they_are_rebuilt_without_state_too():
+    changed = ALL | {"raw": replace(RAW, plan="other")}
+    assert actions(plan_changes(ALL, changed, whole_tables=True))["raw"] == "rebuild"
+    assert actions(plan_changes(ALL, changed, whole_tables=True, keep=["raw"]))["raw"] == "restart"
+    assert actions(plan_changes(ALL, ALL, whole_tables=True))["raw"] == "keep"
 
 
 @pytest.mark.promise(

@@ -90,7 +90,9 @@ def test_requests_are_taken_once(tmp_path: Path):
     state.acquire()
     assert state.take_apply() is None
     state.request_apply(["a"])
-    assert state.take_apply() == ["a"]
+    assert state.take_apply() == (["a"], False)
+    state.request_apply(["a"], keep=True)
+    assert state.take_apply() == (["a"], True)
     assert state.take_apply() is None
     state.release()
 

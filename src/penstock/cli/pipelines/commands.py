@@ -199,8 +199,13 @@ def stop(project: Path, timeout: float, as_json: bool) -> None:
 
 @pipeline.command()
 @click.argument("words", nargs=-1, metavar="[PROJECT] [FLOW]...")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Empty nothing: flows whose state can be used continue with it, and with the rows that they wrote.",
+)
 @json_option
-def apply(words: tuple[str, ...], as_json: bool) -> None:
+def apply(words: tuple[str, ...], keep: bool, as_json: bool) -> None:
     """Apply the pending changes of a running pipeline: all of them, or those of the named flows.
 
     A rebuild empties the flow's table and reads its sources from the start; `status` shows pending changes.
@@ -221,7 +226,7 @@ def apply(words: tuple[str, ...], as_json: bool) -> None:
             if flow not in waiting:
                 others = f"Pending: {', '.join(waiting)}" if waiting else "No changes are pending"
                 raise CommandFailed(f"No pending change for flow '{flow}'. {others}")
-        state.request_apply(list(flows))
+        state.request_apply(list(flows), keep=keep)
     if as_json:
         emit_json({"pipeline": opened.name, "applied": list(flows) or waiting})
     elif waiting:

@@ -63,6 +63,13 @@ _JVM_GONE_SECONDS = 30.0
     multiple=True,
     help="Empty this flow's table and state and read from the start (repeatable).",
 )
+@click.option(
+    "--keep",
+    metavar="FLOW",
+    multiple=True,
+    help="Continue with the state and the rows of this flow, although its query has changed, if the state "
+    "can be used (repeatable).",
+)
 @click.option("--trigger", metavar="INTERVAL", default="1 second", show_default=True,
               help="How often a flow looks for new data; 0 means without a pause.")  # fmt: skip
 @click.option("--refresh-every", metavar="SECONDS", type=click.FloatRange(min=0), default=10.0,
@@ -133,6 +140,7 @@ def run(
     conf: tuple[str, ...],
     apply: str,
     rebuild: tuple[str, ...],
+    keep: tuple[str, ...],
     trigger: str,
     refresh_every: float,
     no_watch: bool,
@@ -191,7 +199,7 @@ def run(
                     arguments += [f"--full-refresh={tables}" for tables in full_refresh]
                     arguments += [f"--refresh={tables}" for tables in refresh]
                     arguments += ["--full-refresh-all"] if full_refresh_all else []
-                    _run_once(opened, state, master, settings, arguments, stop, out, as_json)
+                    _run_once(opened, state, master, settings, arguments, keep, stop, out, as_json)
                 else:
                     from penstock.pipelines.run.flow_state import RunOptions
 
@@ -206,6 +214,7 @@ def run(
                         trigger=None if trigger.strip() == "0" else trigger,
                         apply=apply,
                         rebuild=rebuild,
+                        keep=keep,
                         watch=not no_watch,
                         refresh_every=refresh_every,
                     )
@@ -245,6 +254,7 @@ def _run_once(
     master: str,
     settings: Mapping[str, str],
     arguments: list[str],
+    keep: tuple[str, ...],
     stop: threading.Event,
     out: TextIO,
     as_json: bool,
@@ -262,7 +272,7 @@ def _run_once(
             print(line, file=out, flush=True)
 
     try:
-        run_once(project, state, master, settings, arguments, show, stop)
+        run_once(project, state, master, settings, arguments, show, stop, keep)
     except PenstockError as error:
         state.write_status(
             {**status, "state": "failed", "error": str(error), "updated_at": round(time.time(), 3)}

@@ -50,12 +50,20 @@ def plan_changes(
     *,
     replaced_tables: Mapping[str, str] | None = None,
     rebuild: Collection[str] = (),
+    keep: Collection[str] = (),
+    whole_tables: bool = False,
 ) -> list[Change]:
     """The plan, in the order of `new`. `replaced_tables`: tables whose columns no longer fit, and why.
-    `rebuild`: flows or tables that are to be rebuilt whether they must or not."""
+    `rebuild`: flows or tables that are to be rebuilt whether they must or not. `keep`: flows that are to
+    continue with the state and the rows that they have, as far as they can (`state_can_be_kept`).
+    `whole_tables`: a table is what its query gives for all that it has read, also without state."""
     reasons: dict[str, list[str]] = {}
+    kept: dict[str, list[str]] = {}
     for name, now in new.items():
-        why = _why_rebuild(old.get(name), now)
+        then = old.get(name)
+        why = _why_rebuild(then, now) or _why_rows_are_old(then, now, whole_tables)
+        if why and then is not None and name in keep and state_can_be_kept(then, now):
+            kept[name], why = why, []
         if name in rebuild or now.target in rebuild:
             why.append("asked for")
         if replaced_tables and now.target in replaced_tables:
@@ -65,7 +73,12 @@ def plan_changes(
     for name, said in _why_tables_matter(old, new, reasons).items():
         reasons.setdefault(name, []).append(said)
     _spread(new, reasons)
-    changes = [_change(name, old.get(name), now, reasons.get(name)) for name, now in new.items()]
+    changes = [
+        Change(name, Action.RESTART, (_KEPT, *kept[name]))
+        if name in kept and name not in reasons
+        else _change(name, old.get(name), now, reasons.get(name))
+        for name, now in new.items()
+    ]
     changes += [
         Change(name, Action.STOP, ("it was removed from the files",)) for name in old if name not in new
     ]
@@ -91,6 +104,15 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
     return why
 
 
+def _why_rows_are_old(then: FlowPrint | None, now: FlowPrint, whole_tables: bool) -> list[str]:
+    """Why the rows of a table are not those that the query would give, although its state fits."""
+    if then is None or not then.target or now.kind != Kind.STREAMING_TABLE or _same_query(then, now):
+        return []
+    if then.gives and then.gives == now.gives:
+        return []
+    return [_OLD_ROWS] if now.state or whole_tables else []
+
+
 def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
     """Why the state cannot be gone on with; empty if it can, or if there is none."""
     if not then.target:
@@ -107,10 +129,12 @@ def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
 def state_can_be_kept(then: FlowPrint, now: FlowPrint) -> bool:
     """Whether a flow that asks for a rebuild could continue with its state, if somebody wants that: what was
     counted before stays as it was counted, and what comes now is counted by the new query."""
-    if then.lineage is None or now.lineage is None or then.state != now.state:
+    if not _why_rebuild(then, now):
+        return True
+    if then.state != now.state or (now.state and (then.lineage is None or now.lineage is None)):
         return False
     built_alike = replace(then, query=now.query, lineage=now.lineage)
-    return same_keys(then.lineage, now.lineage) and not _why_rebuild(built_alike, now)
+    return same_keys(then.lineage or (), now.lineage or ()) and not _why_rebuild(built_alike, now)
 
 
 def _why_tables_matter(
@@ -207,6 +231,8 @@ def _change(name: str, then: FlowPrint | None, now: FlowPrint, rebuild: list[str
 
 
 _FITS = "its query changed, its state fits; rows that were written before stay as they are"
+_OLD_ROWS = "its query changed, and the rows that are in its table were written by the query before"
+_KEPT = "its state, and the rows that it wrote, are kept as asked for"
 _RECORDED_TOO_LITTLE = (
     "it has changed since it ran on an earlier version of Penstock, which did not record all that its state "
     "was built from"

@@ -95,6 +95,8 @@ class FlowPrint:
     """Whether other flows go into the same table."""
     query: str = ""
     """A digest of the whole query, with what its Python functions do and the settings that change results."""
+    gives: str = ""
+    """The same without what says how sources are read: of two of one digest the rows are the same."""
     lineage: tuple[Kept, ...] | None = None
     """All that its state was built from. None where an earlier version of Penstock recorded less."""
     by_cluster: tuple[str, ...] = ()

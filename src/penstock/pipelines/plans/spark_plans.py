@@ -75,6 +75,7 @@ class ReadQuery:
     plan: PlanNode
     state: tuple[str, ...]
     query: str
+    gives: str
     lineage: tuple[Kept, ...]
 
 
@@ -87,10 +88,11 @@ def read_query(
     conf = spark.conf
     settings = deciding_settings(conf.getAll, lambda name: str(conf.get(name))) | dict(more or {})
     whole = digest_of(query_digest(plan), sorted(settings.items()))
+    gives = digest_of(query_digest(plan, tuned=False), sorted(settings.items()))
     if not frame.isStreaming:
-        return ReadQuery(plan, (), whole, ())
+        return ReadQuery(plan, (), whole, gives, ())
     kept = lineage(optimized, plan, settings=settings)
-    return ReadQuery(plan, state_of(optimized or plan), whole, kept)
+    return ReadQuery(plan, state_of(optimized or plan), whole, gives, kept)
 
 
 class _Reader:

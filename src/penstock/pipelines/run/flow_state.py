@@ -24,6 +24,8 @@ class RunOptions:
     """What is applied without being asked: `all`, `compatible` (all but rebuilds) or `never`."""
     rebuild: tuple[str, ...] = ()
     """Flows or tables to rebuild at the start."""
+    keep: tuple[str, ...] = ()
+    """Flows that continue at the start with the state and rows that they have, as far as they can."""
     watch: bool = True
     poll: float = 1.0
     """Seconds between two looks at the files."""

@@ -58,6 +58,7 @@ def run_once(
     arguments: Sequence[str],
     on_line: Callable[[str], None],
     stop: threading.Event,
+    keep: Sequence[str] = (),
 ) -> None:
     """One triggered run; PipelineError says why it failed. `arguments` are those of `spark-pipelines`."""
     token = secrets.token_hex(16)
@@ -65,7 +66,7 @@ def run_once(
     spark = open_session(project, master, {**settings, **_SERVER})
     try:
         state.announce({"pid": os.getpid(), "jvm": jvm_pid(spark), "master": master, "once": True})
-        recorded = None if "dry-run" in arguments else _recorded(project, spark, state, arguments)
+        recorded = None if "dry-run" in arguments else _recorded(project, spark, state, arguments, keep)
         service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         port = int(getattr(service, "MODULE$").localPort())
         with spec_for_spark(project) as spec:
@@ -80,7 +81,11 @@ def run_once(
 
 
 def _recorded(
-    project: Project, spark: SparkSession, state: StateDirectory, arguments: Sequence[str]
+    project: Project,
+    spark: SparkSession,
+    state: StateDirectory,
+    arguments: Sequence[str],
+    keep: Sequence[str],
 ) -> Recorded | None:
     """Records what the flows are run with. What comes back is to be written when the run has succeeded;
     None where only Spark can read the project.
@@ -99,7 +104,9 @@ def _recorded(
     chosen = full | _tables(arguments, "--refresh=")
     prints = resolution.prints()
     now = {name: each for name, each in prints.items() if not chosen or each.target.lower() in chosen}
-    changes = plan_changes(recorded.against(resolution), prints, replaced_tables=resolution.replaced)
+    changes = plan_changes(
+        recorded.against(resolution), prints, replaced_tables=resolution.replaced, keep=keep
+    )
     rebuilds = [change for change in changes if change.action is Action.REBUILD and change.flow in now]
     lost = [
         f"flow '{change.flow}': {'; '.join(change.reasons)}"
@@ -109,7 +116,7 @@ def _recorded(
     if lost:
         raise PipelineError(
             f"{'; '.join(lost)}. --full-refresh TABLE empties a table and its state, and reads its sources "
-            "from the start"
+            "from the start; --keep FLOW continues with the state and the rows that are there, where it can"
         )
     for name, print_ in now.items():
         recorded.apply(name, print_)

@@ -142,6 +142,7 @@ class Resolver:
                 by_cluster=sources_by_cluster(plan, clusters.id_of),
                 state=read.state,
                 query=digest_of(read.query, sorted(dataset.options.items()), dataset.format),
+                gives=read.gives,
                 lineage=read.lineage,
                 columns=tuple(
                     f"{column.name} {column.dataType.simpleString()}" for column in frame.schema.fields

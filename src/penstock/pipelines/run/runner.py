@@ -99,8 +99,9 @@ class Runner:
         """Reads the project for the first time and plans its start."""
         self._content = self._looked_at = self.project.content()
         resolution = self.resolver.resolve(load_graph(self.project, self.spark))
-        rebuild = self._named(resolution, self.options.rebuild)
-        self._plan_and_apply(resolution, agreed=set(rebuild), rebuild=rebuild)
+        rebuild = self._named(resolution, "--rebuild", self.options.rebuild)
+        keep = self._named(resolution, "--keep", self.options.keep)
+        self._plan_and_apply(resolution, agreed=set(rebuild), rebuild=rebuild, keep=keep)
         self._phase = "running"
 
     def step(self) -> None:
@@ -125,7 +126,7 @@ class Runner:
             self._look_at_files()
         wanted = self.state.take_apply()
         if wanted is not None:
-            self.apply_pending(wanted)
+            self.apply_pending(*wanted)
         self.state.write_status(self.status())
 
     def shut_down(self) -> None:
@@ -336,7 +337,12 @@ class Runner:
             self.report({"event": "note", "flow": "views", "text": str(error)})
 
     def _plan_and_apply(
-        self, resolution: Resolution, *, agreed: Collection[str], rebuild: Collection[str] = ()
+        self,
+        resolution: Resolution,
+        *,
+        agreed: Collection[str],
+        rebuild: Collection[str] = (),
+        keep: Collection[str] = (),
     ) -> None:
         """Shows what the new version means, then applies as much of it as may be applied."""
         self._resolution = resolution
@@ -345,9 +351,12 @@ class Runner:
             resolution.prints(),
             replaced_tables=resolution.replaced,
             rebuild=rebuild,
+            keep=keep,
         )
         changes = [self.recorded.described(change, resolution.graph) for change in planned]
-        may = set(agreed)
+        # What cannot be kept is not emptied for it.
+        refused = {c.flow for c in changes if c.flow in keep and c.action is Action.REBUILD}
+        may, agreed = set(agreed) - refused, set(agreed) - refused
         if self.options.apply == "all" or not self.flows:
             may |= {
                 change.flow
@@ -440,8 +449,9 @@ class Runner:
                 changed = True
         return changed
 
-    def apply_pending(self, flows: Collection[str]) -> None:
-        """Somebody agrees to what waits: to the named flows, or to all of it."""
+    def apply_pending(self, flows: Collection[str], keep: bool = False) -> None:
+        """Somebody agrees to what waits: to the named flows, or to all of it. With `keep`, as far as nothing
+        is emptied for it."""
         waiting = [change.flow for change in self.pending]
         chosen = [name for name in flows if name in waiting] if flows else waiting
         for name in flows:
@@ -461,14 +471,22 @@ class Runner:
             for name in forced
             if name in now and recorded.applied.get(name) == recorded.remembered(name, now[name])
         ]
-        self._plan_and_apply(self._resolution, agreed=chosen, rebuild=as_it_was)
+        self._plan_and_apply(
+            self._resolution,
+            agreed=chosen,
+            rebuild=() if keep else as_it_was,
+            keep=chosen if keep else (),
+        )
+        for change in self.pending if keep else ():
+            if change.flow in chosen:
+                self.report({"event": "note", "flow": change.flow, "text": "it cannot keep its state"})
 
-    def _named(self, resolution: Resolution, names: Collection[str]) -> list[str]:
+    def _named(self, resolution: Resolution, option: str, names: Collection[str]) -> list[str]:
         """The flows that are meant by names of flows or tables; PipelineError for a name of neither."""
         prints = resolution.prints()
         for name in names:
             if name not in prints and all(print_.target != name for print_ in prints.values()):
-                raise PipelineError(f"--rebuild {name}: no such flow or table; there are {', '.join(prints)}")
+                raise PipelineError(f"{option} {name}: no such flow or table; there are {', '.join(prints)}")
         return [flow for flow, print_ in prints.items() if flow in names or print_.target in names]
 
     # -- what others see

@@ -153,22 +153,24 @@ class StateDirectory:
 
     # -- requests
 
-    def request_apply(self, flows: list[str]) -> None:
-        """Asks the runner to apply what waits for it: the named rebuilds, or all when there are no names."""
+    def request_apply(self, flows: list[str], *, keep: bool = False) -> None:
+        """Asks the runner to apply what waits for it: the named rebuilds, or all when there are no names.
+        With `keep`, without emptying anything."""
         if not self.is_running():
             raise NotRunning(
                 f"pipeline '{self.pipeline}' is not running; "
                 "`penstock pipeline run --rebuild FLOW` rebuilds at a start"
             )
-        self._write("apply.json", {"flows": flows})
+        self._write("apply.json", {"flows": flows, "keep": keep})
 
-    def take_apply(self) -> list[str] | None:
-        """The flows that are to be applied, an empty list for all, None when nobody asked."""
+    def take_apply(self) -> tuple[list[str], bool] | None:
+        """The flows that are to be applied, an empty list for all, and whether their state and rows are to be
+        kept; None when nobody asked."""
         request = self._read("apply.json")
         if not request:
             return None
         (self.directory / "apply.json").unlink(missing_ok=True)
-        return [str(flow) for flow in request.get("flows", [])]
+        return [str(flow) for flow in request.get("flows", [])], bool(request.get("keep"))
 
     @property
     def log(self) -> Path:

@@ -375,7 +375,7 @@ class TaskProducer:
         except KafkaException as error:
             raise self._failure(error.args[0], self._place(topic, partition)) from None
 
-    def send_mark(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+    def send_mark(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
         self._producer.produce(topic, value, key=key, partition=partition, on_delivery=self._on_refused)
 
     def flush(self) -> None:

@@ -223,6 +223,18 @@ class Catalog:
     def readers(self, relation: str) -> list[str]:
         return sorted(each.id for each in self.queries.values() if each.reads(relation))
 
+    def downstream(self, topic: str) -> list[str]:
+        """The queries that read a topic as a stream, and those that read in the same way what they write."""
+        found: list[str] = []
+        topics = [topic]
+        for each in topics:
+            for query in self.queries.values():
+                reads = any(one.topic == each and one.kind == "stream" for one in query.sources.values())
+                if reads and query.id not in found:
+                    found.append(query.id)
+                    topics += [query.target.topic] if query.target.topic is not None else []
+        return sorted(found)
+
     def writers(self, relation: str) -> list[str]:
         return sorted(each.id for each in self.queries.values() if each.writes(relation))
 

@@ -399,6 +399,7 @@ def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> Fl
         columns=tuple(f"{each.name} {each.type}" for each in target.columns),
         plan=plan_hash(plan),
         query=read.query,
+        gives=read.gives,
         lineage=read.lineage,
         code=hashlib.sha256(code.encode()).hexdigest()[:16] if code else "",
         conf=tuple(sorted(definition.properties.items())),

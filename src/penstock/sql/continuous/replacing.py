@@ -8,6 +8,7 @@ rebuild  its checkpoint does not fit: it starts over, and a table is emptied fir
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +25,7 @@ def plan(old: QueryDef, new: QueryDef, then: FlowPrint | None, *, keep: bool = F
     if then is None:
         why = "the existing query can no longer be analysed, so it is not known whether its state fits"
         return Change(old.id, Action.REBUILD, (why,))
-    (change,) = plan_changes({old.id: then}, {old.id: now})
-    if change.action is Action.REBUILD and keep and state_can_be_kept(then, now):
-        return Change(old.id, Action.RESTART, ("its state is kept as asked for", *change.reasons))
+    (change,) = plan_changes({old.id: then}, {old.id: now}, keep=(old.id,) if keep else (), whole_tables=True)
     if change.action is Action.KEEP and old.sources != new.sources:
         return Change(old.id, Action.RESTART, ("its sources have other columns or options now",))
     if change.action is Action.KEEP and old.target.options != new.target.options:
@@ -59,12 +58,34 @@ def check(
     if change.action is Action.REBUILD and not allowed:
         why = "; ".join(change.reasons)
         text = (
-            f"the state of {change.flow} does not fit this query: {why}. WITH (state='rebuild') starts from"
-            " an empty state"
+            f"{change.flow} cannot continue with this query as it is: {why}. WITH (state='rebuild') starts"
+            " from an empty state"
         )
         if then is not None and state_can_be_kept(then, _print(new)):
-            text += "; WITH (state='keep') keeps the state unchanged and continues with the new query"
+            text += "; WITH (state='keep') keeps the state, and the rows that were written, unchanged and"
+            text += " continues with the new query"
         raise StateLost(text, place)
+
+
+def appends_again(change: Change, old: QueryDef, new: QueryDef) -> str | None:
+    """The topic of a stream that gets all records a second time: it is not emptied, as a table is."""
+    again = change.action is Action.REBUILD and new.target.kind == "stream"
+    return new.target.topic if again and old.target.topic == new.target.topic else None
+
+
+def check_again(topic: str, downstream: Sequence[str], *, place: Place | None) -> None:
+    """StateLost: nobody has said that records may come a second time."""
+    count = f", and {_and(downstream)} would count them twice" if downstream else ""
+    raise StateLost(
+        f"the topic `{topic}` keeps the records that the query has written, and gets all of them again"
+        f"{count}. WITH (state='rebuild', existing='append') does that; DROP STREAM … DELETE TOPIC and"
+        " CREATE STREAM begin with an empty topic",
+        place,
+    )
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
 def replaced(old: QueryDef, new: QueryDef, change: Change) -> QueryDef:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import shutil
 import threading
 import time
@@ -12,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.pipelines.plans.reruns import rerun_check
+from penstock.spark.errors import SparkError
 from penstock.spark.identifiers import quoted
+from penstock.spark.sink.forgotten_marks import forget_marks
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import Outside
 from penstock.sql.catalog.relations import sink_options
@@ -24,6 +28,7 @@ from penstock.sql.continuous.writing import (
     app_id,
     changed_rows,
     emptied,
+    emptying,
     named,
     settle,
     stream_records,
@@ -35,6 +40,8 @@ from penstock.sql.settings import EngineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 10.0
 _FILES_SECONDS = 5.0
@@ -138,7 +145,8 @@ class Launcher:
         return f"{self._settings.storage.rstrip('/')}/{definition.directory}"
 
     def forget(self, definition: QueryDef) -> None:
-        """Deletes the checkpoints of all its generations."""
+        """Deletes the checkpoints of all its generations, and its marks."""
+        self._forget_marks(definition)
         self.delete(f"{self._settings.storage.rstrip('/')}/queries/{definition.id}")
 
     def delete(self, home: str) -> None:
@@ -151,8 +159,35 @@ class Launcher:
             path.getFileSystem(self._spark._jsc.hadoopConfiguration()).delete(path, True)
 
     def forget_generation(self, definition: QueryDef) -> None:
-        """Deletes the checkpoint of one generation."""
+        """Deletes the checkpoint of one generation, and its marks."""
+        self._forget_marks(definition)
         self.delete(self.checkpoint(definition))
+
+    def _forget_marks(self, definition: QueryDef) -> None:
+        """Those of what emptied its table are needed until now: by them a leader that was paused meanwhile
+        knows that the rows are others."""
+        names = [app_id(definition)]
+        if definition.empties is not None:
+            names.append(app_id(emptying(QueryDef.from_json(definition.empties))))
+        names += [self._spark_id(definition)] if definition.mode == "append" else []
+        try:
+            forget_marks(
+                {"max.block.ms": "10000", **self._settings.client()}, [name for name in names if name]
+            )
+        except SparkError as error:
+            log.warning("marks of %s stay: %s", definition.id, error)
+
+    def _spark_id(self, definition: QueryDef) -> str:
+        """By which a sink of Spark's own knows a query; empty if it has not begun."""
+        home = f"{self.checkpoint(definition)}/metadata"
+        try:
+            if "://" in home:
+                text = "".join(row[0] for row in self._spark.read.text(home).collect())
+            else:
+                text = Path(home).read_text(encoding="utf-8")
+            return str(json.loads(text)["id"])
+        except Exception:  # noqa: BLE001 - Spark may raise anything; there is no checkpoint
+            return ""
 
     def session(self, definition: QueryDef, *, streaming: bool) -> SparkSession:
         return new_session(
@@ -368,7 +403,7 @@ class Streaming:
     def _batch(self) -> int | None:
         """The last batch that has ended."""
         progress = self._query.lastProgress
-        return None if progress is None else int(progress["batchId"])
+        return None if progress is None else progress.get("batchId")
 
     def _tell(self) -> None:
         ended, self._ended = self._ended, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.identifiers import quoted
@@ -287,8 +288,10 @@ def emptied(
     session: SparkSession, definition: QueryDef, settings: EngineSettings, versions: Versions
 ) -> None:
     """Deletes all rows of a table whose query starts over."""
-    from dataclasses import replace
-
     kind = session.createDataFrame([], _schema(definition.target))
-    other = replace(definition, uid=f"{definition.uid}-empty")
-    ChangelogWriter(other, settings, lambda: session, versions).apply(kind)
+    ChangelogWriter(emptying(definition), settings, lambda: session, versions).apply(kind)
+
+
+def emptying(definition: QueryDef) -> QueryDef:
+    """The writer that deletes the rows of a query."""
+    return replace(definition, uid=f"{definition.uid}-empty")

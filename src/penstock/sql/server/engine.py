@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.plans.changes import Action
+from penstock.pipelines.plans.changes import Action, Change
 from penstock.pipelines.run.engine import quiet
 from penstock.spark.identifiers import quoted
 from penstock.sql.access.rights import ClusterRights
@@ -329,11 +329,12 @@ class Engine:
         wanted, then = options.given.get("state"), self._maker.print_of(old)
         change = replacing.plan(old, fresh, then, keep=wanted == "keep")
         replacing.check(change, fresh, then, allowed=wanted == "rebuild", place=place)
+        notes = self._check_appends(change, old, fresh, options, place)
         if change.action is Action.KEEP:
             return Done(f"query {old.id} is as it was", {**_details(old), "action": "keep"})
         if fresh.target.topic != old.target.topic:
             self._maker.check_topic(fresh, options, place)
-        definition, notes = self._maker.settle(found, replacing.replaced(old, fresh, change), options)
+        definition, more = self._maker.settle(found, replacing.replaced(old, fresh, change), options)
         # First what can fail and changes nothing if it does: until it is written, the old query is untouched.
         self._log.write([plans.relation_record(definition.target), plans.query_record(definition)])
         self._queries.stop(old.id)
@@ -348,7 +349,21 @@ class Engine:
             f"query {old.id} replaced ({change.action}: {why})",
             {**_details(definition), "action": str(change.action)},
         )
-        return _with_notes(done, notes)
+        return _with_notes(done, [*notes, *more])
+
+    def _check_appends(
+        self, change: Change, old: QueryDef, fresh: QueryDef, options: Options, place: Place
+    ) -> list[str]:
+        """StateLost if a topic would get records a second time and nobody has said so; else what to note."""
+        topic = replacing.appends_again(change, old, fresh)
+        if topic is None or not self._outside.has_records(topic):
+            return []
+        downstream = [each for each in self.catalog.downstream(topic) if each != old.id]
+        if "existing" not in options.given:
+            replacing.check_again(topic, downstream, place=place)
+        return (
+            [f"all records are in `{topic}` again; {', '.join(downstream)} read them"] if downstream else []
+        )
 
     def _empty(self, definition: QueryDef) -> None:
         """Now, so that nobody reads rows of before; what fails is done again when the query is started."""

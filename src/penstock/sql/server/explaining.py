@@ -110,8 +110,15 @@ def _create(
     if there is not None and statement.or_replace:
         replacing.check_format(there, definition, options.place("format"))
         keep = options.given.get("state") == "keep"
+        plan: list[tuple[str, Any]]
         change = replacing.plan(there, definition, maker.print_of(there), keep=keep)
-        details = [("action", str(change.action)), *(("reason", each) for each in change.reasons), *details]
+        plan = [("action", str(change.action)), *(("reason", each) for each in change.reasons)]
+        topic = replacing.appends_again(change, there, definition)
+        if topic is not None:
+            plan.append(("appends again", topic))
+            downstream = [each for each in catalog.downstream(topic) if each != there.id]
+            plan += [("downstream", downstream)] if downstream else []
+        details = [*plan, *details]
     return details
 
 

@@ -140,10 +140,11 @@ OPTIONS = {
     "message": "the message of a Protobuf schema that has several",
     "storage": "`topic` (default), `delta`, or `parquet` (read-only)",
     "path": "the directory of `delta` and `parquet` files. Default for Delta: a directory under `--data`",
-    "existing": "`append`: CREATE … AS may write to a topic that already has records. Without it, such a"
-    " topic is rejected",
-    "state": "with CREATE OR REPLACE, when the state of the running query does not fit: `rebuild` reads the "
-    "sources again from the start; `keep` continues with the state, if its keys are the same",
+    "existing": "`append`: CREATE … AS may write to a topic that already has records, and a stream whose"
+    " query starts over may write its records again. Without it, such a topic is rejected",
+    "state": "with CREATE OR REPLACE, when the state of the running query, or the rows of its table, do not"
+    " fit: `rebuild` reads the sources again from the start; `keep` continues with the state and the rows, if"
+    " the keys of the state are the same",
 }
 """Of WITH, in CREATE STREAM and CREATE TABLE."""
 
