@@ -221,6 +221,22 @@ def test_who_may_read_gives_spark_no_class_file_or_host(reach: Reach, tmp_path: 
     assert '{"row":[1]}' in said
 
 
+@pytest.mark.promise("sql", "A query shows neither the environment of the server nor settings of its Spark")
+def test_sparks_variables_are_text(reach: Reach) -> None:
+    """`${env:NAME}` as a value of one of our variables, which is not looked at again."""
+    for name in ("env:HOME", "system:user.dir", "spark.app.name"):
+        written = "${" + name + "}"
+        lines: list[bytes] = []
+        script = Script("SELECT '${v}' AS x FROM in_reach;", {}, {"v": written}, reach.sql.engine, READER)
+        assert script.run(lines.append)
+        assert f'{{"row":["{written}"]}}' in b"".join(lines).decode()
+        session = new_session(
+            reach.spark, {"spark.sql.variable.substitute": "true"}, 1, streaming=False, any_setting=True
+        )
+        assert analysed(session, f"SELECT '{written}' AS x").collect() == [(written,)]
+        assert reach.spark.newSession().sql(f"SELECT '{written}' AS x").collect() != [(written,)]
+
+
 def test_settings_that_everybody_may_give_are_sparks(reach: Reach) -> None:
     unknown = [name for name in SPARK_SETTINGS if not reach.spark.conf.isModifiable(name)]
     assert unknown == []
