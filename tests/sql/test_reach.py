@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +223,22 @@ def test_who_may_read_gives_spark_no_class_file_or_host(reach: Reach, tmp_path: 
     assert '{"row":[1]}' in said
 
 
+@pytest.mark.promise("sql", "A query shows neither the environment of the server nor settings of its Spark")
+def test_sparks_variables_are_text(reach: Reach) -> None:
+    """`${env:NAME}` as a value of one of our variables, which is not looked at again."""
+    for name in ("env:HOME", "system:user.dir", "spark.app.name"):
+        written = "${" + name + "}"
+        lines: list[bytes] = []
+        script = Script("SELECT '${v}' AS x FROM in_reach;", {}, {"v": written}, reach.sql.engine, READER)
+        assert script.run(lines.append)
+        assert f'{{"row":["{written}"]}}' in b"".join(lines).decode()
+        session = new_session(
+            reach.spark, {"spark.sql.variable.substitute": "true"}, 1, streaming=False, any_setting=True
+        )
+        assert analysed(session, f"SELECT '{written}' AS x").collect() == [(written,)]
+        assert reach.spark.newSession().sql(f"SELECT '{written}' AS x").collect() != [(written,)]
+
+
 def test_settings_that_everybody_may_give_are_sparks(reach: Reach) -> None:
     unknown = [name for name in SPARK_SETTINGS if not reach.spark.conf.isModifiable(name)]
     assert unknown == []
@@ -254,6 +272,7 @@ def test_the_plan_alone_refuses_what_is_no_view_of_the_session(reach: Reach) -> 
     """In a session that still reads files: the second lock holds without the first."""
     session = new_session(reach.spark, {}, 1, streaming=False, any_setting=False)
     session.conf.set("spark.sql.runSQLOnFiles", "true")
+    session.createDataFrame([(1,)], "n INT").createOrReplaceTempView("in_reach")
     for text in (
         "SELECT * FROM text.`{file}`",
         "SELECT * FROM IDENTIFIER('text.' || '`{file}`')",
@@ -261,9 +280,21 @@ def test_the_plan_alone_refuses_what_is_no_view_of_the_session(reach: Reach) -> 
         "WITH t AS (SELECT * FROM text.`{file}`) SELECT count(*) FROM t",
         "SELECT 1 IN (SELECT length(value) FROM text.`{file}`)",
         "FROM text.`{file}` |> AGGREGATE max(value)",
+        "SELECT n FROM in_reach ORDER BY (SELECT max(value) FROM text.`{file}`)",
+        "SELECT sum(n) OVER (ORDER BY (SELECT max(value) FROM text.`{file}`)) FROM in_reach",
+        "SELECT n FROM in_reach GROUP BY n HAVING (SELECT count(*) FROM text.`{file}`) > 0",
+        "SELECT * FROM explode((SELECT collect_list(value) FROM text.`{file}`))",
+        "SELECT CASE WHEN EXISTS (SELECT 1 FROM text.`{file}`) THEN n END FROM in_reach",
+        "SELECT * FROM in_reach JOIN in_reach b ON (SELECT count(*) FROM text.`{file}`) > 0",
+        "WITH RECURSIVE r AS (SELECT value FROM text.`{file}` UNION ALL SELECT value FROM r WHERE false) "
+        "SELECT * FROM r",
+        "FROM in_reach |> EXTEND (SELECT max(value) FROM text.`{file}`) AS x",
+        "FROM in_reach |> SELECT CAST(n AS STRING) AS n |> UNION ALL TABLE text.`{file}`",
+        "SELECT max(a) FILTER (WHERE a IN (SELECT value FROM text.`{file}`)) FROM VALUES ('a') AS t (a)",
+        "SELECT * FROM in_reach UNPIVOT (v FOR k IN (n)) WHERE v < (SELECT count(*) FROM text.`{file}`)",
     ):
         with pytest.raises(NotAllowed):
-            analysed(session, reach(text))
+            analysed(session, reach(text), ["in_reach"])
     session.createDataFrame([(1,)], "n INT").createOrReplaceTempView("unchecked")
     with pytest.raises(NotAllowed):
         analysed(session, "SELECT * FROM unchecked", ["another"])
@@ -303,3 +334,14 @@ def test_declared_tables_over_files_are_read(reach: Reach) -> None:
     assert sorted(reach.sql.rows("SELECT v FROM prices")) == [["a"], ["b"]]
     joined = "SELECT p.v FROM in_reach i JOIN prices p ON p.id = i.n"
     assert reach.sql.rows(joined) == [["a"]]
+
+
+@pytest.mark.promise("sql", "Another user of the machine cannot use the ports of a server's Spark")
+def test_who_connects_to_sparks_port_needs_its_secret(spark: SparkSession) -> None:
+    port = int(spark.sparkContext.getConf().get("spark.driver.port") or 0)
+    body = b"the bytes of Java objects, which a Spark without a secret makes"
+    request = struct.pack(">BqI", 3, 1, len(body)) + body  # an RpcRequest of Spark's protocol
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(struct.pack(">q", 8 + len(request)) + request)
+        answer = connection.recv(65536)
+    assert answer[8] == 5 and b"Expected SaslMessage" in answer  # an RpcFailure

@@ -37,6 +37,9 @@ def settings(master: str) -> dict[str, str]:
         chosen["spark.sql.shuffle.partitions"] = str(max(cores, 1))
         chosen["spark.driver.host"] = "127.0.0.1"
         chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        # Spark listens even if all of it is in one process, and whoever connects could have it run code: now
+        # it asks for a secret that it has made itself, which other users of the machine do not know.
+        chosen["spark.authenticate"] = "true"
     return chosen
 
 

@@ -139,7 +139,8 @@ class _Port(ThreadingWSGIServer):
 def _cut_off(connection: socket.socket) -> None:
     """Its thread reads the end, and closes it."""
     try:
-        connection.shutdown(socket.SHUT_RDWR)
+        # Not the method of an SSLSocket: it takes TLS off first, while the thread may be writing.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
     except OSError:
         pass  # it has ended meanwhile
 

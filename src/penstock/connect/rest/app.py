@@ -54,7 +54,7 @@ class Call:
     def json(self) -> Any:
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise bad_request(f"The body is not JSON: {error}") from None
 
     def values(self, name: str) -> list[str]:

@@ -63,16 +63,24 @@ _TABLE_FUNCTIONS = frozenset(
      "posexplode_outer", "range", "sql_keywords", "stack", "variant_explode", "variant_explode_outer")
 )  # fmt: skip
 
+_CONFINING = {
+    # `text.`/etc/passwd`` is the name of a missing table.
+    "spark.sql.runSQLOnFiles": "false",
+    # Spark's own variables: `${env:NAME}` is one of the server's environment, in strings and comments, too.
+    "spark.sql.variable.substitute": "false",
+}
+"""Whatever the settings of a session are otherwise."""
+
 _withheld: WeakKeyDictionary[SparkSession, tuple[tuple[Any, ...], tuple[Any, ...]]] = WeakKeyDictionary()
 
 
 def confine(spark: SparkSession, session: SparkSession) -> None:
-    """Takes from a session the functions that reach outside of a query, and files as relations.
+    """Takes from a session what reaches outside of a query: functions, files by path, the environment.
 
     `spark` is the application's first session, for which it is found out once which functions those are.
     """
-    # What other sessions have is looked up in theirs: `text.`/etc/passwd`` is the name of a missing table.
-    session.conf.set("spark.sql.runSQLOnFiles", "false")
+    for name, value in _CONFINING.items():
+        session.conf.set(name, value)
     if spark not in _withheld:
         _withheld[spark] = _find_withheld(spark)
     state = _java(session).sessionState()
