@@ -35,11 +35,23 @@ class Level(TypedDict):
     last_modified: int | None
 
 
+def checked_level(level: str) -> str:
+    """As Kafka writes it. UnknownLevel"""
+    if level.upper() not in _LEVELS:
+        raise UnknownLevel(level)
+    return level.upper()
+
+
 class Loggers:
     """Of this process. `last_modified` is when a level was last changed here."""
 
     def __init__(self) -> None:
         self._modified: dict[str, int] = {}
+        self._set: dict[str, str] = {}
+
+    def levels(self) -> dict[str, str]:
+        """That of `root` and all that were set here, in Python's names: for another process."""
+        return {"root": logging.getLevelName(logging.getLogger().level), **self._set}
 
     def all(self) -> dict[str, Level]:
         """Those that have a level of their own, and `root`."""
@@ -54,9 +66,7 @@ class Loggers:
 
     def set(self, name: str, level: str) -> list[str]:
         """The loggers whose level this changes: it, and those below it. UnknownLevel"""
-        wanted = _LEVELS.get(level.upper())
-        if wanted is None:
-            raise UnknownLevel(level)
+        wanted = self._set[name] = _LEVELS[checked_level(level)]
         logging.getLogger(None if name == "root" else name).setLevel(wanted)
         below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
         self._modified |= dict.fromkeys([name, *below], int(time.time() * 1000))

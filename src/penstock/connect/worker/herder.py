@@ -29,6 +29,7 @@ from penstock.connect.worker.configs import (
 from penstock.connect.worker.processes import Runner, Scout
 from penstock.connect.worker.statuses import Status, Statuses
 from penstock.elected.errors import ElectedError
+from penstock.web.loggers import Loggers, UnknownLevel
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Herder:
         self._message = dict(message)
         self._grace = grace
         self.exactly_once = exactly_once
+        self.loggers = Loggers()
         self._submit = submit
         self._versions: dict[str, str] = {}
         self._ending: dict[Unit, asyncio.Task[None]] = {}
@@ -75,6 +77,8 @@ class Herder:
         statuses.on_change = self._status_changed.set
 
     def start(self) -> None:
+        """After the topics were read."""
+        self.configs.on_logger = self._logger_of_all
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
 
     async def is_member(self) -> bool:
@@ -187,7 +191,7 @@ class Herder:
             "connector_config": dict(known.config),
             "config": dict(known.tasks[unit.task]) if unit.is_task else {},
             "paused": known.target == PAUSED,
-            "log_level": logging.getLevelName(logging.getLogger().getEffectiveLevel()),
+            "log_levels": self.loggers.levels(),
         }
         return Runner(
             unit,
@@ -264,6 +268,19 @@ class Herder:
         for unit, runner in self.runners.items():
             if chooses(restart, unit, runner.state):
                 runner.restart()
+
+    def set_logger(self, name: str, level: str) -> list[str]:
+        """Of this worker, its connectors and its tasks: the loggers that change. UnknownLevel"""
+        changed = self.loggers.set(name, level)
+        for runner in self.runners.values():
+            runner.set_log_levels(self.loggers.levels())
+        return changed
+
+    def _logger_of_all(self, name: str, level: str) -> None:
+        try:
+            self.set_logger(name, level)
+        except UnknownLevel as error:
+            log.warning("logger %s: %s", name, error)
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
