@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.connect.worker import statuses as states
@@ -67,6 +68,7 @@ class Herder:
         self.loggers = Loggers()
         self._submit = submit
         self._versions: dict[str, str] = {}
+        self._progress: dict[Unit, dict[str, Any]] = {}
         self._ending: dict[Unit, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._status_changed = asyncio.Event()
@@ -243,16 +245,30 @@ class Herder:
 
     def _report(self, unit: Unit, state: str, trace: str | None) -> None:
         version = self._versions.get(unit.connector)
-        self.statuses.put(unit, Status(state, self.worker_id, self.generation, trace, version))
+        if state not in (states.RUNNING, states.PAUSED):
+            self._progress.pop(unit, None)
+        progress = self._progress.get(unit)
+        self.statuses.put(unit, Status(state, self.worker_id, self.generation, trace, version, progress))
 
     def _on_event(self, unit: Unit, event: dict[str, Any]) -> None:
         if event["event"] == "version":
             self._versions[unit.connector] = event["version"]
         elif event["event"] == "task_configs":
             self._in_background(self._send_tasks(unit, event["configs"]))
+        elif event["event"] == "progress":
+            self._show_progress(unit, event["progress"])
         elif event["event"] == "topics":
             for topic in event["topics"]:
                 self.statuses.used(unit.connector, topic, unit.task)
+
+    def _show_progress(self, unit: Unit, progress: dict[str, Any] | None) -> None:
+        if progress is None:
+            self._progress.pop(unit, None)
+        else:
+            self._progress[unit] = progress
+        status = self.statuses.by_unit.get(unit)
+        if status is not None and unit in self.runners and status.worker == self.worker_id:
+            self.statuses.put(unit, replace(status, progress=progress))
 
     async def _send_tasks(self, unit: Unit, tasks: list[dict[str, str]]) -> None:
         generation = self.configs.connectors[unit.connector].generation
