@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -254,6 +255,54 @@ def task_processes(worker: int, name: str) -> list[int]:
         if parent == worker:
             found.append(int(entry.name))
     return found
+
+
+@pytest.mark.promise(
+    "connect",
+    "A changed log level applies to the worker's running tasks and to those that start later; with "
+    "scope=cluster in all workers (KIP-976)",
+)
+def test_log_levels_reach_the_tasks_of_one_worker_or_of_all(
+    broker: PenstockBroker, workers: Workers, name: str
+) -> None:
+    both = [workers.start(broker.bootstrap, *group(name), wait=False) for _ in range(2)]
+    one, other = (worker.wait() for worker in both)
+    until(
+        lambda: all(re.search(r"workers in the group: \S+, ", worker.log.read_text()) for worker in both),
+        "they are two",
+    )
+    one.put("tasks", numbers(name, **{"tasks.max": 2}))
+    status = one.until_running("tasks", 2)
+    assert {task["worker_id"] for task in status["tasks"]} == {one.id, other.id}
+
+    def polls(worker: Worker, connector: str) -> bool:
+        return f"DEBUG trial.{connector}: task" in worker.log.read_text()
+
+    def set_level(worker: Worker, logger: str, scope: str) -> Any:
+        answer = worker.http.put(f"/admin/loggers/{logger}{scope}", json={"level": "debug"})
+        return answer.status_code, answer.text and answer.json()
+
+    assert set_level(one, "trial.tasks", "") == (200, ["trial.tasks"])
+    until(lambda: polls(one, "tasks"), "the task of the worker logs")
+    assert not polls(other, "tasks")
+    for worker in both:
+        # One of them leads.
+        assert set_level(worker, f"trial.{worker is one}", "?scope=cluster") == (204, "")
+    assert set_level(other, "trial", "?scope=cluster") == (204, "")
+    until(lambda: polls(other, "tasks"), "the task of the other worker logs")
+    for worker in both:
+        for logger in ("trial", "trial.True", "trial.False"):
+            assert until(
+                lambda w=worker, at=logger: w.http.get(f"/admin/loggers/{at}").json().get("level"),
+                "it is known",
+            ) == ("DEBUG")
+    one.put("later", numbers(name, **{"tasks.max": 2}))
+    one.until_running("later", 2)
+    until(lambda: polls(one, "later") and polls(other, "later"), "tasks that start later log")
+    code, _ = set_level(one, "root", "?scope=galaxy")
+    assert code == 200
+    bad = one.http.put("/admin/loggers/root?scope=cluster", json={"level": "loud"})
+    assert bad.status_code == 404
 
 
 @pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")

@@ -147,8 +147,21 @@ def _not_running(record: SinkRecord, error: Exception) -> None:
     raise error
 
 
+def _nowhere(progress: Mapping[str, Any] | None) -> None:
+    """Outside of a worker."""
+
+
 class SourceTask:
     """Reads a part of a source, in batches. One thread calls all methods."""
+
+    show_progress: Callable[[Mapping[str, Any] | None], None]
+    """Call it with JSON that the task's status shows as `progress`, about once a second; None ends it."""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> SourceTask:
+        # Here, so that a task need not call an initializer.
+        task = super().__new__(cls)
+        task.show_progress = _nowhere
+        return task
 
     def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
         """Open the source and go to where `offsets_reader` says that an earlier run ended."""

@@ -37,11 +37,28 @@ class Level(TypedDict):
     last_modified: int | None
 
 
-class Loggers:
-    """Of this process. `last_modified` is when a level was last changed here."""
+def checked_level(level: str) -> str:
+    """As Kafka writes it. UnknownLevel"""
+    if level.upper() not in _LEVELS:
+        raise UnknownLevel(level)
+    return level.upper()
 
-    def __init__(self) -> None:
+
+class Loggers:
+    """Of this process. `last_modified` is when a level was last changed here.
+
+    A logger stays for as long as the process runs. So a name that no code logs under gets one only while
+    fewer than `most_made` names were set here: other processes may have code that logs under it.
+    """
+
+    def __init__(self, most_made: int = 0) -> None:
+        self._most_made = most_made
         self._modified: dict[str, int] = {}
+        self._set: dict[str, str] = {}
+
+    def for_others(self) -> dict[str, str]:
+        """That of `root` and all that were set here, in Python's names: for another process."""
+        return {ROOT: logging.getLevelName(logging.getLogger().level), **self._set}
 
     def all(self) -> dict[str, Level]:
         """Those that have a level of their own, and `root`."""
@@ -59,14 +76,11 @@ class Loggers:
         return self._level(name)
 
     def set(self, name: str, level: str) -> list[str]:
-        """The loggers whose level this changes: it, and those below it. UnknownLogger, UnknownLevel
-
-        A name that no code logs under gets no logger: it would stay, and each request could make another.
-        """
-        self.one(name)
-        wanted = _LEVELS.get(level.upper())
-        if wanted is None:
-            raise UnknownLevel(level)
+        """The loggers whose level this changes: it, and those below it. UnknownLogger, UnknownLevel"""
+        wanted = _LEVELS[checked_level(level)]
+        if name not in self._set and len(self._set) >= self._most_made:
+            self.one(name)
+        self._set[name] = wanted
         logging.getLogger(None if name == ROOT else name).setLevel(wanted)
         below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
         self._modified |= dict.fromkeys([name, *below], int(time.time() * 1000))
@@ -75,6 +89,7 @@ class Loggers:
     def unset(self, name: str) -> None:
         """The logger has no level of its own any more, but that of the one above it. UnknownLogger"""
         self.one(name)
+        self._set.pop(name, None)
         logging.getLogger(name).setLevel(logging.NOTSET)
         self._modified[name] = int(time.time() * 1000)
 

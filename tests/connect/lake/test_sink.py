@@ -30,6 +30,7 @@ from penstock.connect.api import (
 )
 from penstock.connect.connectors.lake import LakeSink
 from penstock.connect.connectors.lake.sink import LakeSinkTask
+from penstock.connect.connectors.lake.stores import Store
 from tests.connect.lake.conftest import Place
 
 ITEM = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA.as_optional()})
@@ -216,6 +217,30 @@ def test_a_store_that_is_away_is_written_when_it_is_back(
     assert [parquet.read_table(_buffer(data)).num_rows for data in place.files().values()] == [3, 3]
 
 
+def test_a_location_in_hdfs_is_opened_with_its_host_port_and_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No HDFS runs here: its steps are done on a disk, through the same calls of pyarrow."""
+    opened: list[Any] = []
+
+    def hadoop(host: str, port: int, user: str | None) -> fs.FileSystem:
+        opened.append((host, port, user))
+        return fs.LocalFileSystem()
+
+    monkeypatch.setattr(fs, "HadoopFileSystem", hadoop)
+    store = Store({"url": f"hdfs://ann@namenode:8020{tmp_path}/lake/"})
+    store.check()
+    store.write("a/one", b"old")
+    store.write("a/one", b"new")
+    assert store.files() == [("a/one", 3)]
+    with store.open("a/one") as file:
+        assert file.read() == b"new"
+    assert sorted(path.name for path in (tmp_path / "lake" / "a").iterdir()) == ["one"]
+    Store({"url": f"hdfs://{tmp_path}"}).check(writes=False)
+    Store({"url": f"hdfs://cluster{tmp_path}"})
+    assert opened == [("namenode", 8020, "ann"), ("default", 0, None), ("cluster", 0, None)]
+
+
 def test_bad_records_are_reported_and_bad_settings_named(place: Place) -> None:
     task = task_of(place, flush_size="2")
     bad: list[int] = []
@@ -227,6 +252,7 @@ def test_bad_records_are_reported_and_bad_settings_named(place: Place) -> None:
         ({"path.format": "'x'=QQQ"}, "path.format"),
         ({"timezone": "Mars/Olympus"}, "timezone"),
         ({"url": "ftp://host/x"}, "url"),
+        ({"url": "hdfs://127.0.0.1:1/x"}, "url"),
     ):
         assert list(LakeSink.validate({**place.settings, **settings})) == [field]
     assert LakeSink.validate(place.settings) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -31,11 +32,13 @@ class NumbersTask(SourceTask):
         self._partition = {"part": self._name}
         found = offsets_reader.offset(self._partition)
         self._next = 0 if found is None else found["next"]
+        self._log = logging.getLogger(f"trial.{config['name']}")
         self._do = config.get("misbehave") or ""
         self._mark = Path(config["mark"]) if config.get("mark") else None
 
     def poll(self):
         time.sleep(0.005)
+        self._log.debug("task %s polls", self._name)
         if self._do and not (self._mark and self._mark.exists()):
             if self._mark:
                 self._mark.write_text("done")

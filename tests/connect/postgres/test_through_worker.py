@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +91,60 @@ def test_a_database_that_goes_away_is_picked_up_again(
     topic = f"{name}.public.items"
     topics.read(topic, 1)
     shared_postgres.stop(signal.SIGQUIT)
+
+    def shown() -> Any:
+        [task] = worker.status(name)["tasks"]
+        return task.get("trace") and task
+
+    task = until(shown, "the status says why")
+    assert task["state"] == "RUNNING" and "RetriableError: " in task["trace"]
     shared_postgres.start()
     database.execute("INSERT INTO items VALUES (2, 'after')")
     assert ids(topics.read_all(topic, lambda records: 2 in ids(records), "the row after"))[-1] == 2
+    until(lambda: "trace" not in worker.status(name)["tasks"][0], "the error is gone")
+    assert worker.http.delete(f"/connectors/{name}").status_code == 204
+
+
+@pytest.mark.promise(
+    "connect", "The status of a task shows the table, the rows and the estimate of its snapshot"
+)
+def test_the_status_shows_how_far_the_snapshot_is(
+    database: Database, worker: Worker, topics: Topics, name: str
+) -> None:
+    database.execute(TABLE, "INSERT INTO items SELECT n, 'x' FROM generate_series(1, 5000) n")
+    database.execute("ANALYZE items")
+    worker.put(name, config(database, name, snapshot_fetch_size="1"))
+    topics.read(f"{name}.public.items", 10)
+    assert worker.http.put(f"/connectors/{name}/pause").status_code == 202
+    [task] = until(
+        lambda: (
+            (found := worker.status(name)["tasks"])
+            and found[0]["state"] == "PAUSED"
+            and "progress" in found[0]
+            and found
+        ),
+        "the task is paused",
+    )
+    snapshot = task["progress"]["snapshot"]
+    assert (snapshot["table"], snapshot["table_number"], snapshot["tables"]) == ("public.items", 1, 1)
+    assert 0 < snapshot["rows"] < 5000 and 2500 < snapshot["estimated_rows"] < 7500
+    words = ["connect", "status", name, "--url", worker.url]
+    shown = subprocess.run(
+        [sys.executable, "-m", "penstock", *words], capture_output=True, text=True, check=True
+    )
+    wanted = f"snapshot of {snapshot['table']} (table 1 of 1): {snapshot['rows']:,} of about "
+    assert wanted in shown.stdout + shown.stderr
+    assert worker.http.put(f"/connectors/{name}/config", json=config(database, name)).status_code == 200
+    assert worker.http.put(f"/connectors/{name}/resume").status_code == 202
+    topics.read_all(f"{name}.public.items", lambda found: 5000 in ids(found), "the last row")
+    until(
+        lambda: (
+            (found := worker.status(name)["tasks"])
+            and found[0]["state"] == "RUNNING"
+            and "progress" not in found[0]
+        ),
+        "the snapshot is over",
+    )
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 

@@ -201,7 +201,7 @@ def list_connectors(url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def status(name: str, url: str, as_json: bool) -> None:
-    """Show where a connector and its tasks run, and their errors."""
+    """Show where a connector and its tasks run, their errors, and how far a snapshot is."""
     found = ask(url, "GET", _path(name, "status"))
     if as_json:
         emit_json(found)
@@ -211,6 +211,15 @@ def status(name: str, url: str, as_json: bool) -> None:
     ]
     rows += [(f"task {task['id']}", task["state"], task["worker_id"]) for task in found["tasks"]]
     table(["what", "state", "worker"], rows)
+    for task in found["tasks"]:
+        snapshot = task.get("progress", {}).get("snapshot")
+        if snapshot:
+            estimate = snapshot["estimated_rows"]
+            about = "" if estimate is None else f" of about {estimate:,}"
+            note(
+                f"task {task['id']}: snapshot of {snapshot['table']} (table {snapshot['table_number']} of "
+                f"{snapshot['tables']}): {snapshot['rows']:,}{about} rows"
+            )
     for label, each in (("connector", found["connector"]), *((f"task {t['id']}", t) for t in found["tasks"])):
         if each.get("trace"):
             note(f"{label}: {each['trace'].rstrip()}")

@@ -89,8 +89,8 @@ class Route:
     method: str
     path: str
     handler: Handler
-    by_leader: bool = False
-    """Only the leader carries it out; others send it on."""
+    by_leader: bool | Callable[[Call], bool] = False
+    """Whether only the leader carries it out; others send it on."""
     repeatable: bool = True
     """Whether the next leader may be asked when one died without an answer."""
 
@@ -157,7 +157,8 @@ class Api:
             headers,
             await self._body(receive),
         )
-        if route.by_leader:
+        by_leader = route.by_leader(call) if callable(route.by_leader) else route.by_leader
+        if by_leader:
             return await self._by_leader(route, call)
         return await route.handler(call)
 

@@ -6,15 +6,16 @@ from penstock import __version__
 from penstock.connect.rest.app import Answer, Call, Route
 from penstock.connect.rest.errors import RestError, bad_request
 from penstock.connect.rest.resources import result_of, texts
+from penstock.connect.worker.configs import logger_record
 from penstock.connect.worker.herder import Herder
-from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
+from penstock.web.loggers import UnknownLevel, UnknownLogger, checked_level
 
 
 class ServerResources:
     def __init__(self, herder: Herder, cluster_id: str) -> None:
         self._herder = herder
         self._cluster_id = cluster_id
-        self._loggers = Loggers()
+        self._loggers = herder.loggers
 
     def routes(self) -> list[Route]:
         return [
@@ -25,7 +26,7 @@ class ServerResources:
             Route("PUT", "/connector-plugins/{plugin}/config/validate", self.validate),
             Route("GET", "/admin/loggers", self.loggers),
             Route("GET", "/admin/loggers/{logger}", self.logger),
-            Route("PUT", "/admin/loggers/{logger}", self.set_logger),
+            Route("PUT", "/admin/loggers/{logger}", self.set_logger, by_leader=_for_all_workers),
         ]
 
     async def root(self, call: Call) -> Answer:
@@ -81,7 +82,16 @@ class ServerResources:
         level = body.get("level") if isinstance(body, dict) else None
         if level is None:
             raise bad_request("Desired 'level' parameter was not specified in request.")
+        name, level = call.path["logger"], str(level)
         try:
-            return Answer(self._loggers.set(call.path["logger"], str(level)))
+            if not _for_all_workers(call):
+                return Answer(self._herder.set_logger(name, level))
+            record = logger_record(name, checked_level(level))
+            return Answer(None, 204, offset=await self._herder.change(lambda: [record]))
         except (UnknownLevel, UnknownLogger) as error:
             raise RestError(404, str(error)) from error
+
+
+def _for_all_workers(call: Call) -> bool:
+    """KIP-976: without a level it is refused by whoever gets it."""
+    return call.values("scope")[-1:] == ["cluster"]

@@ -26,7 +26,7 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
     message = channel.receive()
     sys.path[:0] = [each for each in message.get("plugin_path", ()) if each not in sys.path]
-    logging.getLogger().setLevel(message.get("log_level", "INFO"))
+    _set_log_levels(message.get("log_levels", {}))
     try:
         code = _run(message, channel)
     except BaseException as error:  # noqa: BLE001 - the worker has it
@@ -36,6 +36,11 @@ def main() -> None:
     sys.stderr.flush()
     # Threads of libraries, and a plugin's own, must not keep the process.
     os._exit(code)
+
+
+def _set_log_levels(levels: dict[str, str]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -71,8 +76,8 @@ def _run(message: dict[str, Any], channel: Channel) -> int:
                 spec.pause(True)
             case "resume":
                 spec.pause(False)
-            case "log_level":
-                logging.getLogger().setLevel(told["level"])
+            case "log_levels":
+                _set_log_levels(told["levels"])
 
     channel.listen(on_message)
     from penstock.connect import plugins

@@ -57,6 +57,7 @@ class SourceRunner:
         self._unacknowledged: list[SourceRecord] = []
         self._in_transaction = False
         self._topics: set[str] = set()
+        self._task.show_progress = lambda progress: spec.channel.send("progress", progress=progress)
         tolerance = Tolerance(spec.connector, spec.task, self._settings, stopping=spec.stopping.wait)
         self._tolerance = tolerance
         self._conversion = Conversion(spec.worker, self._config, tolerance)

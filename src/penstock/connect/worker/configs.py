@@ -1,9 +1,9 @@
 """The config topic, read into memory: connectors, their tasks, target states, and who runs what.
 
 The records are Kafka Connect's (JSON without schemas): `connector-NAME`, `task-NAME-N`, `commit-NAME`,
-`target-state-NAME`, `restart-connector-NAME`, `task-count-record-NAME`, `session-key`. One kind is
-Penstock's own: `penstock-assignment`, which the leader writes in the same transaction as the change that
-requires it. Pure.
+`target-state-NAME`, `restart-connector-NAME`, `task-count-record-NAME`, `logger-cluster-NAME`, `session-key`.
+One kind is Penstock's own: `penstock-assignment`, which the leader writes in the same transaction as the
+change that requires it. Pure.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Record = tuple[bytes, bytes | None]
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 ASSIGNMENT = "penstock-assignment"
 SESSION_KEY = "session-key"
+_LOGGER = "logger-cluster-"
 _TASK = re.compile(r"task-(.+)-(\d+)", re.DOTALL)
 
 
@@ -71,6 +72,8 @@ class ConfigState:
     """With what workers sign what they send to each other (KIP-507)."""
     on_change: Callable[[], None] = lambda: None
     on_restart: Callable[[Restart], None] = lambda restart: None
+    on_logger: Callable[[str, str], None] = lambda name, level: None
+    """A level for all workers that run now (KIP-976): those that start later begin with their own."""
     _targets: dict[str, str] = field(default_factory=dict)
     _tasks: dict[str, dict[int, Mapping[str, str]]] = field(default_factory=dict)
 
@@ -107,6 +110,8 @@ class ConfigState:
                 content.get("task"),
             )
             self.on_restart(restart)
+        elif key.startswith(_LOGGER) and content is not None:
+            self.on_logger(key.removeprefix(_LOGGER), str(content.get("level")))
         elif key.startswith("task-count-record-"):
             name = key.removeprefix("task-count-record-")
             if name in self.connectors and content is not None:
@@ -210,6 +215,10 @@ def restart_record(restart: Restart) -> Record:
     if restart.task is not None:
         value["task"] = restart.task
     return _record(f"restart-connector-{restart.connector}", value)
+
+
+def logger_record(name: str, level: str) -> Record:
+    return _record(f"{_LOGGER}{name}", {"level": level})
 
 
 def task_count_record(name: str, count: int) -> Record:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.connect.worker import statuses as states
@@ -29,11 +30,14 @@ from penstock.connect.worker.configs import (
 from penstock.connect.worker.processes import Runner, Scout
 from penstock.connect.worker.statuses import Status, Statuses
 from penstock.elected.errors import ElectedError
+from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
 
 log = logging.getLogger(__name__)
 
 _HANDOVER_SECONDS = 15.0
 _AGAIN_SECONDS = 0.5
+# That no code of the worker logs under: connectors have their own, in other processes.
+_MOST_LOGGERS = 1000
 
 
 class Herder:
@@ -63,8 +67,10 @@ class Herder:
         self._message = dict(message)
         self._grace = grace
         self.exactly_once = exactly_once
+        self.loggers = Loggers(most_made=_MOST_LOGGERS)
         self._submit = submit
         self._versions: dict[str, str] = {}
+        self._progress: dict[Unit, dict[str, Any]] = {}
         self._ending: dict[Unit, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._status_changed = asyncio.Event()
@@ -75,6 +81,8 @@ class Herder:
         statuses.on_change = self._status_changed.set
 
     def start(self) -> None:
+        """After the topics were read."""
+        self.configs.on_logger = self._logger_of_all
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
 
     async def is_member(self) -> bool:
@@ -187,7 +195,7 @@ class Herder:
             "connector_config": dict(known.config),
             "config": dict(known.tasks[unit.task]) if unit.is_task else {},
             "paused": known.target == PAUSED,
-            "log_level": logging.getLevelName(logging.getLogger().getEffectiveLevel()),
+            "log_levels": self.loggers.for_others(),
         }
         return Runner(
             unit,
@@ -239,16 +247,30 @@ class Herder:
 
     def _report(self, unit: Unit, state: str, trace: str | None) -> None:
         version = self._versions.get(unit.connector)
-        self.statuses.put(unit, Status(state, self.worker_id, self.generation, trace, version))
+        if state not in (states.RUNNING, states.PAUSED):
+            self._progress.pop(unit, None)
+        progress = self._progress.get(unit)
+        self.statuses.put(unit, Status(state, self.worker_id, self.generation, trace, version, progress))
 
     def _on_event(self, unit: Unit, event: dict[str, Any]) -> None:
         if event["event"] == "version":
             self._versions[unit.connector] = event["version"]
         elif event["event"] == "task_configs":
             self._in_background(self._send_tasks(unit, event["configs"]))
+        elif event["event"] == "progress":
+            self._show_progress(unit, event["progress"])
         elif event["event"] == "topics":
             for topic in event["topics"]:
                 self.statuses.used(unit.connector, topic, unit.task)
+
+    def _show_progress(self, unit: Unit, progress: dict[str, Any] | None) -> None:
+        if progress is None:
+            self._progress.pop(unit, None)
+        else:
+            self._progress[unit] = progress
+        status = self.statuses.by_unit.get(unit)
+        if status is not None and unit in self.runners and status.worker == self.worker_id:
+            self.statuses.put(unit, replace(status, progress=progress))
 
     async def _send_tasks(self, unit: Unit, tasks: list[dict[str, str]]) -> None:
         generation = self.configs.connectors[unit.connector].generation
@@ -264,6 +286,19 @@ class Herder:
         for unit, runner in self.runners.items():
             if chooses(restart, unit, runner.state):
                 runner.restart()
+
+    def set_logger(self, name: str, level: str) -> list[str]:
+        """Of this worker, its connectors and its tasks: the loggers that change. UnknownLevel, UnknownLogger"""
+        changed = self.loggers.set(name, level)
+        for runner in self.runners.values():
+            runner.set_log_levels(self.loggers.for_others())
+        return changed
+
+    def _logger_of_all(self, name: str, level: str) -> None:
+        try:
+            self.set_logger(name, level)
+        except (UnknownLevel, UnknownLogger) as error:
+            log.warning("logger %s: %s", name, error)
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)

@@ -119,6 +119,11 @@ class Runner:
         if not self.unit.is_task and self.state in ("RUNNING", "PAUSED"):
             self._report("PAUSED" if paused else "RUNNING")
 
+    def set_log_levels(self, levels: dict[str, str]) -> None:
+        self._message["log_levels"] = levels
+        if self._child is not None:
+            self._child.send({"do": "log_levels", "levels": levels})
+
     def restart(self) -> None:
         """Also one that has failed for good."""
         self._again.set()

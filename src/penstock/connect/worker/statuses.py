@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class Status:
     generation: int = 0
     trace: str | None = None
     version: str | None = None
+    progress: Mapping[str, Any] | None = None
+    """What the task shows, such as how far a snapshot is; Kafka Connect has no such field."""
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"state": self.state, "worker_id": self.worker}
@@ -41,6 +43,8 @@ class Status:
             found["trace"] = self.trace
         if self.version:
             found["version"] = self.version
+        if self.progress:
+            found["progress"] = dict(self.progress)
         return found
 
 
@@ -59,13 +63,15 @@ class Statuses:
 
     def put(self, unit: Unit, status: Status) -> None:
         self.by_unit[unit] = status
-        value = {
+        value: dict[str, Any] = {
             "state": status.state,
             "trace": status.trace,
             "worker_id": status.worker,
             "generation": status.generation,
             "version": status.version,
         }
+        if status.progress:
+            value["progress"] = dict(status.progress)
         self._write(_unit_key(unit), json.dumps(value))
         self.on_change()
 
@@ -114,6 +120,7 @@ class Statuses:
                     int(content.get("generation") or 0),
                     content.get("trace"),
                     content.get("version"),
+                    content.get("progress"),
                 )
         except (ValueError, KeyError, TypeError) as error:
             log.warning("skipped an invalid record of the status topic: %r", error)

@@ -17,6 +17,7 @@ from penstock.connect.connectors.cdc.records import ChangeRecords, Row
 from penstock.connect.connectors.cdc.table_schema import TableSchema
 
 _log = logging.getLogger(__name__)
+_SHOW_SECONDS = 1.0
 M = TypeVar("M")
 
 
@@ -26,15 +27,23 @@ class SnapshotProgress:
 
     table: str
     key: tuple[str, ...] | None
+    rows: int = 0
+    """How many these are, to be shown."""
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> SnapshotProgress:
         key = kept.get("snapshot_key")
-        return cls(str(kept.get("snapshot_table", "")), tuple(map(str, key)) if key else None)
+        rows = kept.get("snapshot_rows")
+        return cls(
+            str(kept.get("snapshot_table", "")),
+            tuple(map(str, key)) if key else None,
+            rows if isinstance(rows, int) and key else 0,
+        )
 
     def fields(self) -> dict[str, Any]:
         """In an offset."""
-        return {"snapshot_table": self.table, "snapshot_key": None if self.key is None else list(self.key)}
+        key = None if self.key is None else list(self.key)
+        return {"snapshot_table": self.table, "snapshot_key": key, "snapshot_rows": self.rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,8 @@ class _Chunk:
     rows: list[Row]
     progress: SnapshotProgress
     """After it."""
+    shown: Mapping[str, Any]
+    """For the status."""
     first: bool
     """Of its table; so is `last`."""
     last: bool
@@ -79,13 +90,19 @@ class SnapshotChunks(Generic[M]):
         self.progress = progress or SnapshotProgress("", None)
         """What was returned so far: where another snapshot continues."""
         self._begun = progress is not None
+        self.show_progress: Callable[[Mapping[str, Any] | None], None] = lambda progress: None
+        self._shown_at = 0.0
         self._chunks = self._read(tables, count)
         self._ahead = next(self._chunks, None)
 
     def next(self) -> list[SourceRecord] | None:
         chunk = self._ahead
         if chunk is None:
+            self.show_progress(None)
             return None
+        if chunk.first or time.monotonic() >= self._shown_at + _SHOW_SECONDS:
+            self._shown_at = time.monotonic()
+            self.show_progress({"snapshot": chunk.shown})
         following = next(self._chunks, None)
         self._ahead = following
         now = time.time_ns() // 1000
@@ -114,15 +131,24 @@ class SnapshotChunks(Generic[M]):
                 "Snapshot of %s, table %d of %d, about %d rows.",
                 table.name, number, total, table.estimated_rows,
             )  # fmt: skip
-            count = 0
+            continued = self.progress.table == table.name and table.key_text is not None
+            count, first = self.progress.rows if continued else 0, True
             for rows, last in table.pages:
+                count += len(rows)
                 progress = SnapshotProgress(table.name, None)
                 if last:
                     # Sorts after this table and before any other.
                     progress = SnapshotProgress(f"{table.name}\0", None)
                 elif table.key_text is not None:
-                    progress = SnapshotProgress(table.name, table.key_text(rows[-1]))
+                    progress = SnapshotProgress(table.name, table.key_text(rows[-1]), count)
                 if rows:
-                    yield _Chunk(table.schema, rows, progress, count == 0, last)
-                count += len(rows)
+                    shown = {
+                        "table": table.name,
+                        "rows": count,
+                        "estimated_rows": None if table.estimated_rows < 0 else table.estimated_rows,
+                        "table_number": number,
+                        "tables": total,
+                    }
+                    yield _Chunk(table.schema, rows, progress, shown, first, last)
+                    first = False
             _log.info("Snapshot of %s has read %d rows.", table.name, count)

@@ -1,4 +1,4 @@
-"""Where files are: a local directory, or a bucket of S3-compatible storage, through pyarrow's filesystems."""
+"""Where files are: a local directory, S3-compatible storage or HDFS, through pyarrow's filesystems."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import io
 import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from penstock.connect.api import ConfigType, ConnectError, Field, Importance, RetriableError
 
 STORE = (
     Field(
         "url",
-        doc="Where the files are: a directory, file:///path or s3://bucket/prefix.",
+        doc="Where the files are: a directory, file:///path, s3://bucket/prefix or hdfs://host:port/path.",
         importance=Importance.HIGH,
     ),
     Field("s3.endpoint", default=None, doc="The address of S3-compatible storage; default: that of AWS."),
@@ -31,6 +32,8 @@ class Store:
 
         url = str(settings["url"])
         self.url = url.rstrip("/") or "/"
+        self._hdfs = url.startswith("hdfs://")
+        self._local = url.startswith("file://") or "://" not in url
         if url.startswith("s3://"):
             self._root = url.removeprefix("s3://").strip("/")
             options: dict[str, Any] = {"connect_timeout": _CONNECT_SECONDS}
@@ -45,26 +48,30 @@ class Store:
             ):
                 if settings.get(name):
                     options[option] = settings[name]
-            self._local = False
             self.filesystem: Any = fs.S3FileSystem(**options)
+        elif url.startswith("hdfs://"):
+            self._root, self.filesystem = _hdfs(url)
         elif "://" in url and not url.startswith("file://"):
             raise ConnectError(
-                f"{url} is not a location for files: use a directory, file:///path or s3://bucket/prefix"
+                f"{url} is not a location for files: use a directory, file:///path, s3://bucket/prefix or "
+                "hdfs://host:port/path"
             )
         else:
             self._root = os.path.abspath(url.removeprefix("file://"))
-            self._local = True
             self.filesystem = fs.LocalFileSystem()
 
     @property
     def uri(self) -> str:
-        """The place as other libraries take it: an absolute path, or s3://bucket/prefix."""
+        """The place as libraries for tables take it: an absolute path, or s3://bucket/prefix."""
         return self._root if self._local else f"s3://{self._root}"
 
     def write(self, name: str, data: Any) -> None:
         """The whole file or nothing, in place of one of the same name. `data` is anything with a buffer."""
         path = f"{self._root}/{name}"
         try:
+            if self._hdfs:
+                self._write_hdfs(path, data)
+                return
             if not self._local:
                 # An object is there when it is complete.
                 with self.filesystem.open_output_stream(path) as out:
@@ -80,6 +87,19 @@ class Store:
             os.replace(temporary, path)
         except OSError as error:
             raise RetriableError(f"{self.url}/{name} cannot be written: {error}") from error
+
+    def _write_hdfs(self, path: str, data: Any) -> None:
+        """A rename in HDFS replaces no file. After a crash between the steps the file is written again."""
+        from pyarrow import fs
+
+        directory, _, last = path.rpartition("/")
+        temporary = f"{directory}/.{last}"
+        self.filesystem.create_dir(directory, recursive=True)
+        with self.filesystem.open_output_stream(temporary) as out:
+            out.write(data)
+        if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            self.filesystem.delete_file(path)
+        self.filesystem.move(temporary, path)
 
     def files(self) -> list[tuple[str, int]]:
         """The names below the place, in order, with their sizes; none with . or _ first, as Spark."""
@@ -126,6 +146,33 @@ class Store:
             if not os.access(self._root, os.W_OK):
                 raise PermissionError(f"{self._root} is not writable")
             return
+        if self._hdfs:
+            if writes:
+                self.filesystem.create_dir(self._root, recursive=True)
+            elif self.filesystem.get_file_info(self._root).type != fs.FileType.Directory:
+                raise NotADirectoryError(f"{self._root} is not a directory")
+            return
         bucket = self._root.partition("/")[0]
         if self.filesystem.get_file_info(bucket).type == fs.FileType.NotFound:
             raise FileNotFoundError(f"there is no bucket {bucket}")
+
+
+def _hdfs(url: str) -> tuple[str, Any]:
+    """The path, and the filesystem of `hdfs://[user@]host[:port]/path`.
+
+    Without a host that of Hadoop's `fs.defaultFS`; without a port `host` may be a nameservice.
+    """
+    from pyarrow import fs
+
+    parts = urlsplit(url)
+    try:
+        filesystem = fs.HadoopFileSystem(
+            parts.hostname or "default", port=parts.port or 0, user=parts.username or None
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConnectError(
+            f"{url} cannot be reached: {reason}. pyarrow needs Java and Hadoop's libhdfs: set JAVA_HOME, "
+            "HADOOP_HOME, and CLASSPATH to the output of `hadoop classpath --glob`"
+        ) from error
+    return "/" + parts.path.strip("/"), filesystem

@@ -99,6 +99,7 @@ class MySqlSourceTask(SourceTask):
             self._begin_changes()
             return None
         assert self._snapshot is not None
+        self._snapshot.show_progress = self.show_progress
         records = self._snapshot.next()
         if records is not None:
             return records

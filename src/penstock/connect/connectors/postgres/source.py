@@ -119,6 +119,8 @@ class PostgresSourceTask(SourceTask):
         """Records of a chunk; None when changes are next."""
         if self._snapshot is None:
             self._snapshot = self._begin()
+            if self._snapshot is not None:
+                self._snapshot.show_progress = self.show_progress
         records = self._snapshot.next() if self._snapshot is not None else None
         if records is not None:
             self._snapshot_sent = True

@@ -291,6 +291,8 @@ class TableSink(SinkConnector):
     def validate(cls, config: Mapping[str, str]) -> dict[str, list[str]]:
         settings = parse(cls.fields, config)
         try:
+            if settings["url"].startswith("hdfs://"):
+                raise ConnectError("tables are kept in a directory or in S3-compatible storage, not in HDFS")
             Store(settings).check()
         except (ConnectError, OSError) as error:
             return {"url": [f"Invalid value {settings['url']} for configuration url: {error}"]}
