@@ -37,9 +37,18 @@ class Kafka:
             capture_output=True,
             timeout=120,
         )
-        self._process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(config)], stdout=self._log.open("wb"), stderr=subprocess.STDOUT
-        )
+        self._command = [*java, "kafka.Kafka", str(config)]
+        self.data = directory / "data"
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+
+    def stop(self) -> None:
+        """In order: its files are as a clean shutdown leaves them."""
+        self._process.terminate()
+        self._process.wait(60)
 
     def _properties(self, data: Path) -> str:
         lines = {

@@ -1,13 +1,15 @@
 """`make dist` ends with this: the wheel in an empty environment, used as a newcomer would.
 
 `python -m tests.tools.try_wheel dist/penstock-….whl` installs the wheel without extras, starts a broker with
-`penstock up`, and sends a record through it; then it installs the extras and imports what they are for.
+`penstock up`, and sends a record through it; then it installs the extras and imports what they are for. It
+does so with each supported Python that is on the PATH or that pyenv has, and names those that are not here.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,11 +29,37 @@ EXTRAS = {
 }
 
 
+# The versions of pyproject.toml's classifiers.
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+
 def main(wheel: Path) -> None:
+    for version in PYTHONS:
+        python = _python(version)
+        if python is None:
+            print(f"Python {version}: not here", flush=True)
+            continue
+        print(f"Python {version}: {python}", flush=True)
+        _try(python, wheel)
+
+
+def _python(version: str) -> str | None:
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    places = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"versions/{version}.*/bin/python3"))]
+    for place in filter(None, places):
+        # pyenv's shims are on the PATH for versions that are not chosen, and fail.
+        if subprocess.run([place, "-c", "import venv, ssl"], capture_output=True).returncode == 0:
+            return place
+    return None
+
+
+def _try(interpreter: str, wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         environment = directory / "venv"
-        _run([sys.executable, "-m", "venv", str(environment)], directory)
+        _run([interpreter, "-m", "venv", str(environment)], directory)
         python = environment / "bin" / "python"
         _install(python, str(wheel), directory)
         _send_a_record(environment / "bin" / "penstock", directory)

@@ -50,6 +50,13 @@ def holder_of(lock: str) -> int | None:
 @contextlib.contextmanager
 def paused(pid: int) -> Iterator[None]:
     """The process does nothing while the block runs. BackupError when that is not possible."""
+    if pid == 1:
+        # The kernel ignores SIGSTOP for the first process of a container.
+        raise BackupError(
+            "the broker is the first process of its container, which cannot be stopped for a moment: start "
+            "the container with an init (docker run --init; in Kubernetes shareProcessNamespace: true), or "
+            "stop the broker"
+        )
     try:
         descriptor = os.pidfd_open(pid)
     except OSError as error:

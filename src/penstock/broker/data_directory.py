@@ -1,7 +1,7 @@
 """What a broker keeps in a data directory besides its logs: the lock, and who it belongs to.
 
-The lock keeps a second broker out. `meta.properties` is Kafka's, so that neither system takes up a
-directory of another node or cluster.
+The lock keeps a second broker out, also one of Apache Kafka. `meta.properties` is Kafka's, so that neither
+system takes up a directory of another node or cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class DirectoryLocks:
         self._descriptors.append(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the one that Apache Kafka takes
+        except (BlockingIOError, PermissionError):
             raise DataDirectoryError(
                 f"{directory} is in use by another broker; stop it, or set log.dirs to another directory"
             ) from None

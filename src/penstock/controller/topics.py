@@ -36,13 +36,14 @@ from penstock.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from penstock.log.manager import KRAFT_METADATA
 from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
 
 MAX_NAME_LENGTH = 249
 # Kafka's controller takes at most this many records in one operation; without a limit one small request
 # could ask for two billion partitions.
 MAX_NEW_PARTITIONS = 10_000
-RESERVED_NAMES = frozenset({"__cluster_metadata"})
+RESERVED_NAMES = frozenset({KRAFT_METADATA})
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

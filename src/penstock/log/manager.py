@@ -32,6 +32,8 @@ from penstock.log.partition_log import PartitionLog
 from penstock.log.recovery.loading import LogLoadError, open_log, read_partition_metadata
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+KRAFT_METADATA = "__cluster_metadata"
+"""Where a node of Apache Kafka keeps its own metadata, beside the topics: no log of ours."""
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)$")
 _DELETED_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|stray)$")
 
@@ -77,7 +79,7 @@ class LogManager:
             path = os.path.join(directory, name)
             if _DELETED_DIRECTORY.match(name):
                 self._doomed.add([path], 0)
-            elif match and os.path.isdir(path):
+            elif match and match["topic"] != KRAFT_METADATA and os.path.isdir(path):
                 jobs.append((path, match["topic"], int(match["partition"])))
         clean = fs.exists(marker) or not jobs
         self.clean = self.clean and clean

@@ -23,6 +23,7 @@ from penstock.log.checkpoint import (
     CheckpointError,
     parse_checkpoint,
 )
+from penstock.log.manager import KRAFT_METADATA
 from penstock.log.producer_state import SnapshotError, parse_snapshot
 from penstock.log.recovery.scan import SEGMENT_NAME
 from penstock.log.tools.verify_segment import REBUILD, LogState, Problem, SegmentCheck
@@ -33,7 +34,7 @@ EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 
-_PARTITION_NAME = re.compile(r".+-\d+")
+_PARTITION_NAME = re.compile(rf"(?!{KRAFT_METADATA}-).+-\d+")
 _FILE_NAME = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 # What an interrupted or running pass leaves for a while; the next start removes or completes it.
 _PASSING = (".cleaned", ".swap", ".deleted", ".tmp")
