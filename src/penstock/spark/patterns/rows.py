@@ -38,6 +38,7 @@ class Engine:
         program, self._alone = plan.program()
         self._matcher = Matcher(program)
         self._plan = plan
+        self._before, self._most_before = plan.before, plan.most_before
         self._keys = [f"k{at}" for at in range(keys)]
         self._columns = [f"c{at}" for at in range(len(plan.kinds))]
         self._order = [(name, "ascending") for name in (TIME, *(f"o{at}" for at in range(orders)))]
@@ -107,12 +108,12 @@ class Engine:
         """A row with what it needs of those before it, and with the conditions that ask for these."""
         saved, recent = states[key]
         whole = row
-        if self._plan.before:
+        if self._before:
             there = len(recent)
             whole += tuple(
-                recent[there - back][column] if back <= there else None for column, back in self._plan.before
+                recent[there - back][column] if back <= there else None for column, back in self._before
             )
-            states[key] = (saved, (*recent, row)[-self._plan.most_before :])
+            states[key] = (saved, (*recent, row)[-self._most_before :])
         for variable, condition in self._alone:
             if condition(whole, ()) is not True:
                 holds &= ~(1 << variable)
