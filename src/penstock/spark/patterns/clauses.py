@@ -94,6 +94,10 @@ class Plan:
         for name in ("kinds", "registers", "outputs", "shown"):
             data[name] = tuple(data[name])
         data["before"] = tuple((column, back) for column, back in data["before"])
+        data["conditions"] = {
+            name: (condition, {leaf: (what, number) for leaf, (what, number) in leaves.items()})
+            for name, (condition, leaves) in data["conditions"].items()
+        }
         return cls(**{**data, "skip": (skip[0], tuple(skip[1]))})
 
     @property

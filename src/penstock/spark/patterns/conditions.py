@@ -34,11 +34,24 @@ _MICROSECONDS = {
     "WEEK": 604_800_000_000,
 }
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "NullSafeEQ": "<=>"}
-_OTHERS = frozenset((
-    "Column", "Literal", "Boolean", "Null", "Paren", "Interval", "And", "Or", "Not", "Is", "Between", "In",
-    "Like", "Neg", "Abs", "Coalesce", "Least", "Greatest", "If", "Case",
-))  # fmt: skip
-"""Of sqlglot's nodes, those that have a method here."""
+_TWO = frozenset(("this", "expression"))
+_SEVERAL = frozenset(("this", "expressions", "ignore_nulls"))
+_PARTS: dict[str, frozenset[str]] = {
+    **dict.fromkeys((*_COMPARISONS, "And", "Or", "Is"), _TWO),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod"), _TWO | {"safe", "typed"}),
+    **dict.fromkeys(("Boolean", "Paren", "Not", "Neg", "Abs"), frozenset(("this",))),
+    **dict.fromkeys(("Coalesce", "Least", "Greatest"), _SEVERAL),
+    "Null": frozenset(),
+    "Column": frozenset(("this", "table", "db", "catalog")),
+    "Literal": frozenset(("this", "is_string")),
+    "Interval": frozenset(("this", "unit")),
+    "Between": frozenset(("this", "low", "high")),
+    "In": frozenset(("this", "expressions")),
+    "Like": _TWO | {"negate"},
+    "If": frozenset(("this", "true", "false")),
+    "Case": frozenset(("this", "ifs", "default")),
+}
+"""sqlglot's nodes that are understood, and which of their parts: with others they mean another thing."""
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 
 
@@ -79,12 +92,13 @@ class _Compiler:
 
     def value(self, node: Any) -> Value:
         name = type(node).__name__
+        parts = _PARTS.get(name)
+        if parts is None or any(value and part not in parts for part, value in node.args.items()):
+            self._refuse(node)
         if name in _COMPARISONS:
             return self._comparison(name, self.value(node.this), self.value(node.expression), node)
         if name in _ARITHMETIC:
             return self._arithmetic(name, self.value(node.this), self.value(node.expression), node)
-        if name not in _OTHERS:
-            self._refuse(node)
         found: Value = getattr(self, f"_{name.lower()}")(node)
         return found
 
@@ -232,7 +246,7 @@ class _Compiler:
         return Value("bool", within)
 
     def _in(self, node: Any) -> Value:
-        if not node.expressions or any(node.args.get(each) for each in ("query", "unnest", "field")):
+        if not node.expressions:
             self._refuse(node)
         tested = self.value(node.this)
         tests = [self._comparison("EQ", tested, self.value(each), node).get for each in node.expressions]
@@ -259,7 +273,7 @@ class _Compiler:
             text = get(values, held)
             return None if text is None else match(text) is not None
 
-        return Value("bool", like)
+        return _negated(Value("bool", like)) if node.args.get("negate") else Value("bool", like)
 
     # -- numbers and times
 

@@ -30,6 +30,8 @@ class Register:
     """Of the whole match, also where a row in its middle is shown."""
 
     def concerns(self, variable: int) -> bool:
+        if self.kind == "match_number":
+            return False  # it is the match's, and no row changes it
         return self.variables is None or variable in self.variables
 
     def start(self) -> Any:
