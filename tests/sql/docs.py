@@ -22,6 +22,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Tables", ("create_table", "create_table_as", "tables_delta")),
     ("Asking", ("push",)),
     ("Windows", ("windows_tumbling", "windows_hopping", "windows_session", "windows_grace")),
+    ("Patterns", ("patterns",)),
     ("Joins", ("joins_stream_stream", "joins_stream_table", "joins_table_table")),
     ("Functions", ("functions_spark", "functions_python")),
     ("Running", ("show", "queries", "replace", "drop", "variables", "errors")),

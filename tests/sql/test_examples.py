@@ -125,3 +125,47 @@ def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_brok
         [{"sensor": "roof", "celsius": 31.0}],
     )
     sql.run("TERMINATE ALL;")
+
+
+@pytest.mark.promise(
+    "sql",
+    "Patterns: a temperature that reaches 30°, a stock up by 10 % within an hour, three failed logins and "
+    "then a success; records may come out of order",
+)
+@pytest.mark.timeout(300)
+def test_alerts(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
+    run_example("alerts.sql")
+
+    def send(topic: str, names: tuple[str, str], rows: list[tuple[Any, ...]]) -> None:
+        values = [
+            {names[0]: key, names[1]: value, "at": START + second * 1000} for key, value, second in rows
+        ]
+        # In one partition, so that no batch has the last record without those before it.
+        sql_broker.produce(topic, [(each[names[0]], json.dumps(each)) for each in values], partition=0)
+
+    def found(topic: str) -> Any:
+        read = sql_broker.consume(topic, isolation="read_committed")
+        return sorted(((record.key.decode(), json.loads(record.value)) for record in read), key=str)
+
+    send("temperatures", ("sensor", "degrees"), [
+        ("roof", 28.5, 0), ("hall", 21, 0), ("roof", 31, 120), ("roof", 29.5, 60), ("roof", 30.5, 180),
+        ("roof", 29, 240), ("roof", 30, 300), ("end", 0, 900),
+    ])  # fmt: skip
+    send("quotes", ("stock", "price"), [
+        ("ABC", 100, 0), ("ABC", 105, 2400), ("ABC", 111, 4200), ("ABC", 116, 5400), ("XYZ", 10, 3600),
+        ("XYZ", 10.99, 4800), ("end", 1, 20000),
+    ])  # fmt: skip
+    send("logins", ("account", "ok"), [
+        ("ann", False, 0), ("ann", True, 5), ("eve", False, 10), ("eve", False, 20), ("eve", True, 40),
+        ("bob", False, 0), ("bob", False, 60), ("bob", False, 100), ("bob", True, 101), ("eve", False, 30),
+        ("end", True, 900),
+    ])  # fmt: skip
+    eventually(
+        lambda: found("heat"),
+        [
+            ("roof", {"sensor": "roof", "before": 29.0, "degrees": 30.0}),
+            ("roof", {"sensor": "roof", "before": 29.5, "degrees": 31.0}),
+        ],
+    )
+    eventually(lambda: found("jumps"), [("ABC", {"stock": "ABC", "low": 105.0, "high": 116.0})])
+    eventually(lambda: found("guessed"), [("eve", {"account": "eve", "failures": 3})])

@@ -288,7 +288,7 @@ class Herder:
                 runner.restart()
 
     def set_logger(self, name: str, level: str) -> list[str]:
-        """Of this worker, its connectors and its tasks: the loggers that change. UnknownLevel, UnknownLogger"""
+        """Of this worker, its connectors and tasks: the loggers that change. UnknownLevel, UnknownLogger"""
         changed = self.loggers.set(name, level)
         for runner in self.runners.values():
             runner.set_log_levels(self.loggers.for_others())

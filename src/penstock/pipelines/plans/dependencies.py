@@ -37,7 +37,10 @@ class Kept:
         )
 
 
-_OF_KEYS = re.compile(r"a grouping key|a key of duplicates|a join|the \w+ side of a join|its query\b.*")
+_OF_KEYS = re.compile(
+    r"a grouping key|a key of duplicates|a join|the \w+ side of a join|an operator|its query\b.*"
+)
+"""An operator that is not followed (a pattern, code of the user) may read its state in any way."""
 
 
 def same_keys(then: tuple[Kept, ...], now: tuple[Kept, ...]) -> bool:

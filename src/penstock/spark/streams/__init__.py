@@ -2,6 +2,7 @@
 
     attempt, divert           a function that may fail, and a dead-letter topic for what it failed on
     count_windows             windows of N records
+    match_recognize           patterns over several records, as SQL's MATCH_RECOGNIZE finds them
     late_to_topic             records behind the watermark go to a topic instead of nowhere
     table                     a compacted topic as a table that changes
     state, stateful_operators what a running query has in its state
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.spark.streams.dead_letters import attempt, divert
     from penstock.spark.streams.inspecting import state, stateful_operators
     from penstock.spark.streams.late import late_to_topic
+    from penstock.spark.streams.patterns import match_recognize
     from penstock.spark.streams.tables import table
 
 _HOMES = {
@@ -28,6 +30,7 @@ _HOMES = {
     "count_windows": "counting",
     "divert": "dead_letters",
     "late_to_topic": "late",
+    "match_recognize": "patterns",
     "state": "inspecting",
     "stateful_operators": "inspecting",
     "table": "tables",
@@ -39,6 +42,7 @@ __all__ = [
     "count_windows",
     "divert",
     "late_to_topic",
+    "match_recognize",
     "state",
     "stateful_operators",
     "table",

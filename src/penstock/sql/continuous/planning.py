@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Kind, Mode, Relation
 from penstock.sql.errors import Clash, Place
 from penstock.sql.language.durations import length
 from penstock.sql.language.expressions import without_alias
-from penstock.sql.language.statements import Query, Span
+from penstock.sql.language.statements import Pattern, Query, Span
 
 KEY_PREFIX = "__penstock_key_"
 KEEP = "__penstock_keep"
@@ -69,6 +70,7 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
                 "tables gives",
                 _start(query),
             )
+    _check_patterns(query, sources, streams)
     windowed = query.window is not None or _calls_window(query)
     if kind != "table" and not push and query.aggregates and not windowed:
         what = "an aggregate without a window has no last value"
@@ -96,6 +98,36 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
         not push,
         tuple(_part_name(each, at) for at, each in enumerate(key)),
     )
+
+
+def _check_patterns(query: Query, sources: Mapping[str, Relation], streams: tuple[str, ...]) -> None:
+    """What the state of a continuous MATCH_RECOGNIZE needs to have an end, and what it does not go with."""
+    for pattern in query.patterns:
+        if pattern.source not in streams:
+            continue
+        place = place_of(query, pattern.pattern[1])
+        if len(query.sources) > 1 or query.aggregates or any(each.aggregates for each in query.selects):
+            raise Clash(
+                "MATCH_RECOGNIZE of a stream stands alone in its query: make a stream of the matches "
+                "(CREATE STREAM … AS), and join or aggregate that",
+                place_of(query, pattern.span[0]),
+            )
+        if pattern.within is None:
+            raise Clash(
+                "how long may a match take? Its state has no end otherwise: PATTERN (…) WITHIN 1 HOUR", place
+            )
+        if pattern.grace is None and "watermark" not in sources[pattern.source].options:
+            raise Clash(
+                "how late may rows come? Rows wait that long for earlier ones: WITHIN … GRACE PERIOD 10 "
+                f"SECONDS, or watermark = '10 seconds' of `{pattern.source}`",
+                place,
+            )
+
+
+def one_row_pattern(query: Query) -> Pattern | None:
+    """The MATCH_RECOGNIZE with a row for each match that the outermost SELECT reads."""
+    first = next((each.source for each in query.selects if each.outermost), None)
+    return next((each for each in query.patterns if each.alias == first and not each.all_rows), None)
 
 
 def _start(query: Query) -> Place:
@@ -158,6 +190,7 @@ def _graces(query: Query) -> list[tuple[str | None, str]]:
         (side, each.grace) for each in query.withins for side in (each.left, each.right)
     ]
     found += [(each.source, each.window.grace) for each in query.selects if each.window is not None]
+    found += [(each.alias, each.grace) for each in query.patterns]
     return [(alias if alias in known else None, grace) for alias, grace in found if grace is not None]
 
 
@@ -170,6 +203,8 @@ def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
         return tuple(split_list(text_of(query, query.partition_by)))
     if query.group_by:
         return tuple(_grouped(query, span) for span in query.group_by)
+    if (pattern := one_row_pattern(query)) is not None:
+        return tuple(f"{{source}}.{quoted(name)}" for name, _ in pattern.partition_by)
     return () if query.aggregates or not _from_topics(query, sources) else ("{source}.`__key`",)
 
 
@@ -198,7 +233,7 @@ def _time(query: Query, sources: Mapping[str, Relation]) -> str | None:
 
 def _part_name(expression: str, at: int) -> str:
     """What a part of a key is called: by its AS, as its column, or by its place."""
-    found = re.search(r"(?:\s+AS\s+|^(?:[\w`]+\.)?)(`[^`]+`|\w+)\s*$", expression.strip(), re.IGNORECASE)
+    found = re.search(r"(?:\s+AS\s+|^(?:[\w`{}]+\.)?)(`[^`]+`|\w+)\s*$", expression.strip(), re.IGNORECASE)
     return found.group(1).strip("`") if found else f"key_{at + 1}"
 
 
@@ -234,7 +269,8 @@ def key_columns(query: Query, sources: Mapping[str, Relation], columns: list[str
     elif query.group_by:
         wanted = [_grouped(query, span) for span in query.group_by]
     elif not query.aggregates:
-        wanted = _key_of_source(query, sources)
+        pattern = one_row_pattern(query)
+        wanted = [n for n, _ in pattern.partition_by] if pattern else _key_of_source(query, sources)
         if not wanted:
             raise Clash("a table needs a key: say with PARTITION BY at the end what it is", _start(query))
     found = [_selected(query, expression, columns) for expression in wanted]

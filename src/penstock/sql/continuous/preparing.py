@@ -10,6 +10,7 @@ from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function, Relation
 from penstock.sql.catalog.relations import OWN_COLUMNS, frame
 from penstock.sql.continuous import functions as python_functions
+from penstock.sql.continuous.pattern_views import make_view
 from penstock.sql.continuous.planning import KEEP, KEY_PREFIX, TIME, Shape
 from penstock.sql.continuous.sender_code import OPTION, check_text
 from penstock.sql.continuous.spark_errors import translated
@@ -132,6 +133,9 @@ def prepare(
             commits=commits,
         )
         view.createOrReplaceTempView(quoted(name))
+        for number, pattern in enumerate(query.patterns):
+            if pattern.source == name:
+                make_view(query, number, view, relation)
     rewritten = to_spark(
         query,
         window_columns=shape is not None and shape.window_columns,

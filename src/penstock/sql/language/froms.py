@@ -9,7 +9,16 @@ from penstock.sql.errors import BadSyntax, Place
 from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.lexer.tokens import Token
 from penstock.sql.language.lexer.words import Words
-from penstock.sql.language.statements import SelectPart, Source, Span, Window, WindowMark, Within
+from penstock.sql.language.patterns import read_pattern
+from penstock.sql.language.statements import (
+    Pattern,
+    SelectPart,
+    Source,
+    Span,
+    Window,
+    WindowMark,
+    Within,
+)
 from penstock.sql.language.windows import Nearness, read_within
 
 SET_OPERATORS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
@@ -18,6 +27,7 @@ _JOIN_WORDS = ("NATURAL", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "S
 _NO_ALIAS = frozenset((*SET_OPERATORS, *_JOIN_WORDS, *WORD_CLAUSES)) | frozenset(
     ("JOIN", "ON", "USING", "FROM", "SELECT", "TABLESAMPLE", "PIVOT", "UNPIVOT", "FOR", "AS", "WITH")
 )
+_OF_NAMES = "MATCH_RECOGNIZE reads a stream or table by its name: CREATE STREAM … AS makes one of a query"
 _FILE_FORMATS = ("delta", "parquet", "orc", "json", "csv", "text", "avro", "xml", "binaryfile")
 _FILES = (
     "a query reads no files by their path: an administrator declares a table over them with "
@@ -64,6 +74,7 @@ class Froms(Words):
         super().__init__(text, tokens, start, end)
         self.sources: list[Source] = []
         self.withins: list[Within] = []
+        self.patterns: list[Pattern] = []
 
     @abstractmethod
     def query(self, start: int, end: int, ctes: frozenset[str], *, outermost: bool) -> None:
@@ -120,8 +131,14 @@ class Froms(Words):
         if after < end and self.is_symbol(after, "("):  # a function that gives a table
             self.expressions(after + 1, self.pairs[after], ctes, select)
             return self._alias(self.pairs[after] + 1, end)[1]
-        alias, following = self._alias(after, end)
         last = self.tokens[after - 1]
+        if self._is_pattern(after, end):
+            if name.casefold() in ctes:
+                self.fail(after, _OF_NAMES)
+            return self._matched(at, after, end, name, last.text, span, select)
+        alias, following = self._alias(after, end)
+        if self._is_pattern(following, end):
+            self.fail(following, "MATCH_RECOGNIZE stands behind the name, and the alias behind it")
         select.aliases.append(alias or last.text)
         if not (after - at == 1 and token.text.casefold() in ctes):
             self.sources.append(Source(name, alias or last.text, span, alias is not None))
@@ -133,10 +150,30 @@ class Froms(Words):
             self.relations(at + 1, close, ctes, select)
             return self._alias(close + 1, end)[1]
         self.query(at + 1, close, ctes, outermost=False)
+        if self._is_pattern(close + 1, end):
+            self.fail(close + 1, _OF_NAMES)
         alias, after = self._alias(close + 1, end)
         if alias:
             select.aliases.append(alias)
         return after
+
+    def _is_pattern(self, at: int, end: int) -> bool:
+        return at < end and self.word(at) == "MATCH_RECOGNIZE" and self.is_symbol(at + 1, "(")
+
+    def _matched(
+        self, at: int, after: int, end: int, name: str, last: str, span: Span, select: SelectDraft
+    ) -> int:
+        """`name MATCH_RECOGNIZE (…) [AS alias]`"""
+        close = self.pairs[after + 1]
+        alias, following = self._alias(close + 1, end)
+        inner = Cursor(self.text, self.tokens, after + 2, close)
+        pattern = read_pattern(
+            inner, name, alias or last, aliased=alias is not None, span=self.span(at, close + 1)
+        )
+        self.patterns.append(pattern)
+        select.aliases.append(pattern.alias)
+        self.sources.append(Source(name, pattern.alias, span, pattern.aliased))
+        return following
 
     def _alias(self, at: int, end: int) -> tuple[str | None, int]:
         if at + 1 < end and self.word(at) == "AS" and self.tokens[at + 1].names:

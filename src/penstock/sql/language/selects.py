@@ -52,6 +52,7 @@ class _Reader(Froms):
             sources=tuple(self.sources),
             window=outer.window,
             withins=tuple(self.withins),
+            patterns=tuple(self.patterns),
             partition_by=self.span(partition.content, partition.end) if partition else None,
             partition_clause=self.span(partition.start, partition.end) if partition else None,
             emit=emit,

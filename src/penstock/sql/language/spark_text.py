@@ -74,12 +74,25 @@ def to_spark(
                 edits.append(_Edit(*part.having_clause))
     for within in query.withins:
         edits += _within_edits(within, time_columns)
-    edits += [_Edit(*each.span, ((_view(each), None),)) for each in query.sources if "." in each.name]
+    matched = [each.span for each in query.patterns]
+    edits += [
+        _Edit(*each.span, ((_view(each), None),))
+        for each in query.sources
+        if "." in each.name and not any(start <= each.span[0] < end for start, end in matched)
+    ]
+    for number, each in enumerate(query.patterns):
+        named = "" if each.aliased else f" AS {quoted(each.alias)}"
+        edits.append(_Edit(*each.span, ((pattern_view(number) + named, None),)))
     if query.partition_clause is not None:
         edits.append(_Edit(*query.partition_clause))
     if query.emit is not None and query.limit_clause is not None and query.limit_clause[1] <= query.span[1]:
         edits.append(_Edit(*query.limit_clause))
     return _apply(query, edits)
+
+
+def pattern_view(number: int) -> str:
+    """The name under which Spark finds the matches of a query's MATCH_RECOGNIZE."""
+    return f"__penstock_pattern_{number}"
 
 
 def window_bound(window: Window, bound: str) -> str:

@@ -68,6 +68,34 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Pattern:
+    """`name MATCH_RECOGNIZE (…)` after FROM. Expressions are places in the text."""
+
+    source: str
+    alias: str
+    """The name of the source where none is given."""
+    aliased: bool
+    span: Span
+    """From the name to the closing bracket."""
+    partition_by: tuple[tuple[str, Span], ...]
+    """Columns."""
+    order_by: tuple[tuple[str, Span], ...]
+    measures: tuple[tuple[str, Span], ...]
+    """Name and expression."""
+    pattern: Span
+    define: tuple[tuple[str, Span], ...]
+    """Variable and condition."""
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    all_rows: bool = False
+    skip: str = "past last row"
+    """AFTER MATCH SKIP; or `next row`, and `first` or `last` with a variable."""
+    skip_to: Span | None = None
+    within: int | None = None
+    """Microseconds."""
+    grace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowMark:
     """A WINDOWSTART or WINDOWEND (or WINDOW_START, WINDOW_END) in a SELECT with a WINDOW."""
 
@@ -135,6 +163,8 @@ class Query:
     """Every SELECT of it; what is said above is that of the first outermost one."""
     cte_names: frozenset[str] = frozenset()
     """Names that its WITH gives, casefolded."""
+    patterns: tuple[Pattern, ...] = ()
+    """Its MATCH_RECOGNIZE clauses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ def plan(query: Query, columns: Sequence[tuple[str, str]], key: Sequence[str]) -
     """The pull that a query is over a table with these columns (name, type) and key; None: none."""
     if query.emit is not None or query.window is not None or query.withins or query.partition_by is not None:
         return None
+    if query.patterns:
+        return None
     if query.union or len(query.sources) != 1 or not key:
         return None
     if any(name.startswith("__") for name in query.columns):

@@ -74,6 +74,15 @@ STATEMENTS = (
         " with two times, how far the right one may be before and after the left one.",
     ),
     StatementSyntax(
+        "MATCH_RECOGNIZE",
+        "FROM relation MATCH_RECOGNIZE ([PARTITION BY column, …] ORDER BY column, …"
+        " [MEASURES expression AS name, …] [ONE ROW PER MATCH | ALL ROWS PER MATCH]"
+        " [AFTER MATCH SKIP PAST LAST ROW | TO NEXT ROW | TO [FIRST | LAST] variable]"
+        " PATTERN (pattern) [WITHIN time [GRACE PERIOD time]] [SUBSET name = (variable, …), …]"
+        " DEFINE variable AS condition, …) [[AS] alias]",
+        "Finds rows that follow each other as a pattern of variables says, such as `A B+ C`.",
+    ),
+    StatementSyntax(
         "CREATE FUNCTION",
         "CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …) RETURNS type"
         " LANGUAGE PYTHON AS $$ body $$",
@@ -155,10 +164,12 @@ FIRST_WORDS = (
 """With which a statement can begin."""
 
 _OURS = (
-    "ADVANCE", "ALL", "AS", "BY", "CHANGES", "DELETE", "EMIT", "EXISTS", "EXTENDED", "FINAL", "FUNCTION",
-    "FUNCTIONS", "GRACE", "HOPPING", "IF", "INTO", "KEY", "LANGUAGE", "NOT", "OR", "PARTITION", "PERIOD",
-    "PRIMARY", "PROPERTIES", "PYTHON", "QUERIES", "QUERY", "REPLACE", "RETURNS", "SESSION", "SIZE",
-    "STREAM", "STREAMS", "TABLE", "TABLES", "TOPIC", "TOPICS", "TUMBLING", "VARIABLES", "WINDOW",
+    "ADVANCE", "AFTER", "ALL", "AS", "BY", "CHANGES", "CLASSIFIER", "DELETE", "EMIT", "EXISTS",
+    "EXTENDED", "FINAL", "FIRST", "FUNCTION", "FUNCTIONS", "GRACE", "HOPPING", "IF", "INTO", "KEY",
+    "LANGUAGE", "LAST", "MATCH", "MATCH_NUMBER", "MATCH_RECOGNIZE", "MEASURES", "NEXT", "NOT", "ONE",
+    "OR", "PARTITION", "PAST", "PATTERN", "PER", "PERIOD", "PREV", "PRIMARY", "PROPERTIES", "PYTHON",
+    "QUERIES", "QUERY", "REPLACE", "RETURNS", "ROW", "ROWS", "SESSION", "SIZE", "SKIP", "STREAM",
+    "STREAMS", "SUBSET", "TABLE", "TABLES", "TO", "TOPIC", "TOPICS", "TUMBLING", "VARIABLES", "WINDOW",
     "WINDOWEND", "WINDOWSTART", "WITHIN",
 )  # fmt: skip
 _OF_QUERIES = (
