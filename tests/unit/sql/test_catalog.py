@@ -135,3 +135,14 @@ def test_a_function_that_a_query_calls_is_not_dropped() -> None:
     with pytest.raises(Unknown, match="did you mean `double`"):
         plans.plan_drop_function(free, "duble", False, None)
     assert plans.plan_drop_function(free, "duble", True, None) == []
+
+
+def test_what_reads_a_topic_is_known_down_to_the_last_reader() -> None:
+    middle = replace(ORDERS, name="middle", topic="middle", made_by="csas_middle_1")
+    copy = replace(QUERY, id="csas_middle_1", kind="csas", target=middle)
+    last = replace(QUERY, id="ctas_last_1", sources={"m": middle}, target=replace(COUNTS, topic="last"))
+    over_table = replace(QUERY, id="ctas_joined_1", sources={"c": COUNTS}, target=replace(COUNTS, topic="x"))
+    found = image(*(plans.query_record(each) for each in (copy, last, over_table)))
+    assert found.downstream("orders") == ["csas_middle_1", "ctas_last_1"]
+    assert found.downstream("middle") == ["ctas_last_1"]
+    assert found.downstream("last") == []
