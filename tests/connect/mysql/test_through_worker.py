@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,6 +68,53 @@ def test_a_table_and_its_changes_are_in_a_topic(
 
     assert until(committed, "offsets of changes")["partition"] == {"server": name}
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
+
+
+@pytest.mark.promise(
+    "pipelines",
+    "`pipeline init --from mysql` makes a project whose connector writes the topic and the columns that its "
+    "flows read",
+)
+def test_the_connector_of_a_new_pipeline_project_writes_what_its_flows_read(
+    database: Database,
+    broker: PenstockBroker,
+    workers: Workers,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    database.execute(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer varchar(20), amount decimal(10, 2))",
+        "INSERT INTO orders VALUES (1, 'ann', 10.5)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        "INSERT INTO others VALUES (1)",
+    )
+    project = database.name  # the template's settings are for a database of the project's name
+    words = ["pipeline", "init", project, "--from", "mysql"]
+    subprocess.run([sys.executable, "-m", "penstock", *words], cwd=tmp_path, check=True)
+    made = json.loads((tmp_path / project / "connectors" / f"{project}.json").read_text())
+    server = config_of(database)
+    monkeypatch.setenv(f"{project.upper()}_PASSWORD", server.get("database.password", ""))
+    made |= {key: server[key] for key in ("database.port", "database.user")}
+    worker = workers.start(broker.bootstrap, *group(name))
+    worker.put(project, made)
+    topic = f"{project}.{project}.orders"
+    assert (
+        f'"subscribe", "{topic}"' in (tmp_path / project / "transformations" / "order_changes.py").read_text()
+    )
+    [record] = topics.read(topic, 1)
+    value = json.loads(record.value())
+    assert value["op"] == "r" and value["after"] == {"id": 1, "customer": "ann", "amount": 10.5}
+    database.execute("UPDATE orders SET amount = 20 WHERE id = 1", "DELETE FROM orders")
+    values = [json.loads(each.value()) for each in topics.read(topic, 4) if each.value() is not None]
+    assert [(each["op"], each["before"] and each["before"]["amount"]) for each in values] == [
+        ("r", None),
+        ("u", 10.5),
+        ("d", 20.0),
+    ]
+    assert worker.http.get(f"/connectors/{project}/topics").json() == {project: {"topics": [topic]}}
+    assert worker.http.delete(f"/connectors/{project}").status_code == 204
 
 
 @pytest.mark.promise("connect", "MySQL: bad settings are refused by name")

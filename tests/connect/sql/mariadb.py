@@ -58,6 +58,7 @@ class MariaDb:
                 self._process = subprocess.Popen(
                     [self._server, "--no-defaults", f"--datadir={self._directory}/data", f"--port={port}",
                      f"--socket={self._directory}/socket", f"--pid-file={self._directory}/pid",
+                     f"--tmpdir={self._directory}",
                      "--bind-address=127.0.0.1", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0",
                      "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M", *self.options],
                     user=self._user, cwd=self._directory, stdout=log, stderr=log,

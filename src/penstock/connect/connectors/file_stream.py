@@ -216,3 +216,7 @@ class FileStreamSink(SinkConnector):
             importance=Importance.HIGH,
         ),
     )
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        return True  # the file has none

@@ -153,7 +153,9 @@ class Resources:
 
         offset = await self._herder.change(plan)
         if target == STOPPED:
-            self._statuses.put(Unit(name), Status(states.STOPPED, self._herder.worker_id))
+            version = (await self._described(config["connector.class"])).get("version")
+            status = Status(states.STOPPED, self._herder.worker_id, version=version)
+            self._statuses.put(Unit(name), status)
         location = f"/connectors/{quote(name, safe='')}"
         return Answer(await self._info_of(name), 201, {"location": location}, offset)
 
