@@ -73,7 +73,7 @@ def restore() -> None:
 def backup_data(directories: tuple[str, ...], target: str, no_verify: bool, as_json: bool) -> None:
     """Copy the data directories of one broker to BACKUP, a new directory.
 
-    DIR... are all of its log.dirs, in their order. The broker may run: it is stopped for milliseconds
+    DIR... are all of its log.dirs, in their order. The broker may run: it is stopped for a moment
     (SIGSTOP), so that the copy shows one moment, with every record that was acknowledged before. Run the
     command as the broker's user on its machine.
 
