@@ -154,6 +154,7 @@ def test_all_rows_have_their_columns_and_running_measures(spark: SparkSession) -
         ({"define": {"B": "B.tags = A.tags"}}, BadPattern, "cannot be compared"),
         ({"measures": {"x": "SUM(stock)"}}, BadPattern, "SUM.* is not possible"),
         ({"measures": {"x": "kurtosis(price)"}}, BadPattern, "not about one row"),
+        ({"define": {"B": "price IN (VALUES 1, 2)"}}, BadPattern, "a query cannot stand"),
         ({"measures": {"stock": "COUNT(*)"}}, BadPattern, "would be there twice"),
     ],
 )

@@ -89,6 +89,13 @@ class _Compiler:
     def __init__(self, leaves: Mapping[str, Value], fragment: Fragment) -> None:
         self._leaves = leaves
         self._fragment = fragment
+        self._methods: dict[str, Callable[[Any], Value]] = {
+            "Column": self._column, "Literal": self._literal, "Boolean": self._boolean, "Null": self._null,
+            "Paren": self._paren, "Interval": self._interval, "And": self._and, "Or": self._or,
+            "Not": self._not, "Is": self._is, "Between": self._between, "In": self._in, "Like": self._like,
+            "Neg": self._neg, "Abs": self._abs, "Coalesce": self._coalesce, "Least": self._least,
+            "Greatest": self._greatest, "If": self._if, "Case": self._case,
+        }  # fmt: skip
 
     def value(self, node: Any) -> Value:
         name = type(node).__name__
@@ -99,8 +106,7 @@ class _Compiler:
             return self._comparison(name, self.value(node.this), self.value(node.expression), node)
         if name in _ARITHMETIC:
             return self._arithmetic(name, self.value(node.this), self.value(node.expression), node)
-        found: Value = getattr(self, f"_{name.lower()}")(node)
-        return found
+        return self._methods[name](node)
 
     def _refuse(self, node: Any, why: str = "") -> NoReturn:
         shown = self._shown(node)

@@ -148,10 +148,12 @@ def _type_of(frame: DataFrame, text: str, fragment: Fragment) -> DataType:
 
     try:
         selected: Any = frame.select(F.expr(text).alias("x"))
-        operator = selected._jdf.queryExecution().analyzed().getClass().getSimpleName()
+        plan = selected._jdf.queryExecution().analyzed()
     except PySparkException as error:
         raise BadPattern(_reason(error, frame.columns), fragment) from error
-    if operator != "Project":
+    if not plan.subqueries().isEmpty():
+        raise BadPattern("a query cannot stand in a pattern's expression", fragment)
+    if plan.getClass().getSimpleName() != "Project":
         raise BadPattern(f"`{text}` is not about one row: COUNT, SUM, MIN, MAX and AVG are", fragment)
     kind: DataType = selected.schema["x"].dataType
     return kind

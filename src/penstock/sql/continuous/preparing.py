@@ -17,7 +17,7 @@ from penstock.sql.continuous.spark_errors import translated
 from penstock.sql.continuous.spark_queries import analysed, confine
 from penstock.sql.errors import Clash
 from penstock.sql.language.properties import OF_SPARK, check_settings
-from penstock.sql.language.spark_text import to_spark
+from penstock.sql.language.spark_text import pattern_view, to_spark
 from penstock.sql.language.statements import Query
 from penstock.sql.settings import EngineSettings
 
@@ -143,7 +143,8 @@ def prepare(
         drop_having=shape.drop_having if shape is not None else False,
     )
     with spark_errors(rewritten.text, rewritten.place, sources, session, known):
-        rows = analysed(session, rewritten.text, sources)
+        matched = (pattern_view(number) for number in range(len(query.patterns)))
+        rows = analysed(session, rewritten.text, {*sources, *matched})
         found = tuple(rows.columns)
     return Prepared(session, rows, visible(query, found), rewritten.text)
 
