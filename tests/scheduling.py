@@ -44,6 +44,7 @@ _FIRST = (
     "test_standalone",
     "cluster",
     "tools",
+    "messaging",
 )
 
 

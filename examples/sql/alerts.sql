@@ -1,8 +1,8 @@
 -- Patterns over several records, as lectures on event processing show them. Records may come up to ten seconds
 -- late, and are matched in the order of their times.
 
-CREATE STREAM temperatures (sensor STRING, degrees DOUBLE, at BIGINT)
-  WITH (topic = 'temperatures', format = 'json', timestamp = 'at', watermark = '10 seconds', partitions = 2);
+CREATE STREAM thermometers (sensor STRING, degrees DOUBLE, at BIGINT)
+  WITH (topic = 'thermometers', format = 'json', timestamp = 'at', watermark = '10 seconds', partitions = 2);
 CREATE STREAM quotes (stock STRING, price DECIMAL(10, 2), at BIGINT)
   WITH (topic = 'quotes', format = 'json', timestamp = 'at', watermark = '10 seconds', partitions = 2);
 CREATE STREAM logins (account STRING, ok BOOLEAN, at BIGINT)
@@ -10,7 +10,7 @@ CREATE STREAM logins (account STRING, ok BOOLEAN, at BIGINT)
 
 -- A temperature that reaches 30 degrees: when it does, and again only after it was lower.
 CREATE STREAM heat AS
-  SELECT sensor, before, degrees FROM temperatures MATCH_RECOGNIZE (
+  SELECT sensor, before, degrees FROM thermometers MATCH_RECOGNIZE (
     PARTITION BY sensor ORDER BY at
     MEASURES COOL.degrees AS before, HOT.degrees AS degrees
     PATTERN (COOL HOT) WITHIN 1 HOUR

@@ -352,12 +352,17 @@ def _remember(answer: Answer, session: dict[str, dict[str, str]]) -> None:
 
 def names_made(golden: Golden) -> Counter[str]:
     """Streams, tables, functions and topics that a file makes or writes: no two files may share one."""
-    text = "\n".join(step.text for step in golden.steps if step.word == "sql")
+    made = names_in("\n".join(step.text for step in golden.steps if step.word == "sql"))
+    made.update(step.arguments[0].casefold() for step in golden.steps if step.word in ("produce", "encode"))
+    return made
+
+
+def names_in(text: str) -> Counter[str]:
+    """The same of statements."""
     found = re.findall(
         r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:STREAM|TABLE|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?`?([\w-]+)",
         text,
         re.IGNORECASE,
     )
     topics = re.findall(r"\btopic\s*=\s*'([^'$]+)'", text, re.IGNORECASE)
-    produced = [step.arguments[0] for step in golden.steps if step.word in ("produce", "encode")]
-    return Counter({name.casefold() for name in (*found, *topics, *produced)})
+    return Counter({name.casefold() for name in (*found, *topics)})

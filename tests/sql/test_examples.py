@@ -147,7 +147,7 @@ def test_alerts(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) ->
         read = sql_broker.consume(topic, isolation="read_committed")
         return sorted(((record.key.decode(), json.loads(record.value)) for record in read), key=str)
 
-    send("temperatures", ("sensor", "degrees"), [
+    send("thermometers", ("sensor", "degrees"), [
         ("roof", 28.5, 0), ("hall", 21, 0), ("roof", 31, 120), ("roof", 29.5, 60), ("roof", 30.5, 180),
         ("roof", 29, 240), ("roof", 30, 300), ("end", 0, 900),
     ])  # fmt: skip

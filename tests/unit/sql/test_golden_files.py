@@ -43,11 +43,13 @@ def test_every_golden_file_is_on_the_page_once() -> None:
     assert shown == Counter(path.stem for path in FILES)
 
 
-def test_no_two_golden_files_share_a_name() -> None:
+def test_no_two_golden_files_or_examples_share_a_name() -> None:
     """They are run against one server, where a relation or topic of one would be seen by another."""
+    names = {path: golden.names_made(golden.read(path)) for path in FILES}
+    names |= {path: golden.names_in(path.read_text()) for path in EXAMPLES}
     made: dict[str, str] = {}
-    for path in FILES:
-        for name in golden.names_made(golden.read(path)):
+    for path, of_path in names.items():
+        for name in of_path:
             assert made.setdefault(name, path.name) == path.name, f"{name} is in {made[name]} and {path.name}"
 
 
