@@ -97,7 +97,7 @@ def test_each_changed_expression_asks_for_a_rebuild_or_gives_what_a_fresh_run_gi
 @pytest.mark.promise(
     "pipelines",
     "A change above the state, such as HAVING, rebuilds the table, whose rows were written by the query "
-    "before, unless it is told to keep them",
+    "before, unless the change says to keep them",
 )
 def test_a_table_has_other_rows_after_a_change_above_its_state(
     spark: SparkSession, tmp_path: Path, one_partition: None

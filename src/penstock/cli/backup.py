@@ -61,7 +61,7 @@ def backup() -> None:
 def restore() -> None:
     """Restore a backup.
 
-    The brokers must not run. Nothing that is there is deleted without --replace.
+    Stop the brokers first. Existing data is only deleted with --replace.
     """
 
 

@@ -74,7 +74,7 @@ def built_from(*parts: Part, operator: str = "Aggregate") -> FlowPrint:
 @pytest.mark.promise(
     "pipelines",
     "A change above the state, such as HAVING, rebuilds the table, whose rows were written by the query "
-    "before, unless it is told to keep them",
+    "before, unless the change says to keep them",
 )
 def test_a_change_above_the_state_rebuilds_the_table_unless_its_rows_are_to_be_kept():
     above = ALL | {"counts": replace(COUNTS, query="other")}
