@@ -146,7 +146,7 @@ class ZooKeeperStore:
         except (KazooException, self._client.handler.timeout_exception, OSError) as error:
             await self.close()
             raise StoreUnavailable(
-                self._address, f"no ZooKeeper server answers: {error or type(error).__name__}"
+                self._address, f"no ZooKeeper server answers: {str(error) or type(error).__name__}"
             ) from error
         walked = -1
         while walked != self._changes:  # a connection that was lost meanwhile took watches with it
