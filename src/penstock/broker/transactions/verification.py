@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.broker.transactions.peer_batches import PeerBatches
@@ -86,6 +86,11 @@ class Verification(NamedTuple):
     abortable: bool
     sequences: Mapping[Key, int] = {}
     request: str = "Produce"
+
+    def limited_to(self, keys: Container[Key]) -> Verification:
+        """The same without the other partitions."""
+        sequences = {key: sequence for key, sequence in self.sequences.items() if key in keys}
+        return self._replace(partitions=[key for key in self.partitions if key in keys], sequences=sequences)
 
 
 def transaction_version(produce_version: int) -> int:
