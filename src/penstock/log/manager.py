@@ -183,6 +183,10 @@ class LogManager:
         for log in list(self.logs.values()):
             log.delayed_deletes.purge()
 
+    def logs_to_trim(self) -> list[PartitionLog]:
+        """Those with segments below their start, which are dropped little by little."""
+        return [log for log in list(self.logs.values()) if log.segments_below_start]
+
     # durability
 
     def logs_to_flush(self) -> list[PartitionLog]:
