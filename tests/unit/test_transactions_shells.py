@@ -610,6 +610,30 @@ def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "transactions",
+    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
+    "answer makes no sense",
+)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_an_answer_of_the_wrong_length_is_an_answer_of_nobody(count: int) -> None:
+    """The broker has got the request all the same: markers are not sent to another one before it answers."""
+
+    async def main() -> None:
+        async def send(broker_id: int, items: list[int]) -> list[int]:
+            return [0] * count
+
+        batches: PeerBatches[int, int] = PeerBatches(asyncio.get_running_loop(), send)
+        answers = [batches.ask(1, number) for number in range(2)]
+        for outcome in await asyncio.gather(*answers, return_exceptions=True):
+            assert isinstance(outcome, PeerUnavailable)
+            assert outcome.sent
+        await settle()
+        assert not batches._tasks
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("version_2", [False, True])
 def test_partitions_that_were_not_added_because_of_another_one_are_tried_again(version_2: bool) -> None:
     """The coordinator has not heard of a new topic, and adds none of the partitions of the request."""

@@ -255,7 +255,8 @@ class Verifier:
         if answer.error_code:
             error = error_for_code(answer.error_code)()
             return [_all_refused(one, error) for one in asked]
-        return list(map(_refused, asked, answer.results_by_transaction))
+        results = answer.results_by_transaction
+        return [_refused(one, result) for one, result in zip(asked, results, strict=True)]
 
     def _entry(self, key: Key, producer: Producer) -> ProducerEntry | None:
         partition = self._broker.partitions.get(key)
