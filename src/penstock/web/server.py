@@ -169,6 +169,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 log_config=None,
                 server_header=False,
+                proxy_headers=False,  # else the address that limits count by would be the client's choice
                 timeout_keep_alive=60,
                 timeout_graceful_shutdown=5,
                 ssl_certfile=certificate,
