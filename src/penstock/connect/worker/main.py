@@ -302,12 +302,11 @@ class _Worker:
             if leader is None or self._forwarder is None:
                 return False
             path = f"/connectors/{quote(name, safe='')}/tasks"
-            headers = {"content-type": "application/json"}
+            headers, body = {"content-type": "application/json"}, json.dumps(tasks).encode()
             if self._state.session_key is not None:
-                headers["authorization"] = authorization(self._state.session_key, "POST", path, time.time())
-            answer = await self._forwarder.send(
-                leader, "POST", path, headers, json.dumps(tasks).encode(), repeatable=True
-            )
+                key = self._state.session_key
+                headers["authorization"] = authorization(key, "POST", path, body, time.time())
+            answer = await self._forwarder.send(leader, "POST", path, headers, body, repeatable=True)
             if answer is not None and answer.status >= 400:
                 log.warning(
                     "the leader %s refused the task configurations of %s: %d %s",
