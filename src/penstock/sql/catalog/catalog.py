@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from penstock.elected.membership import named_leader
 from penstock.sql.errors import Clash, Exists, Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Column
 
@@ -182,11 +183,13 @@ class Catalog:
     """Of the next query of a kind and name."""
     epoch: int = 0
     """Of the leader that took over last; each has one of its own, higher than all before."""
+    leader: str | None = None
+    """Its URL."""
 
     def fold(self, records: Iterable[Record]) -> Catalog:
         """The image after these records. Keys that it does not know are of a newer Penstock: skipped."""
         relations, functions, queries = dict(self.relations), dict(self.functions), dict(self.queries)
-        numbers, epoch = dict(self.numbers), self.epoch
+        numbers, epoch, leader = dict(self.numbers), self.epoch, self.leader
         for record in records:
             what, _, name = record.key.partition("/")
             value = record.value
@@ -199,8 +202,10 @@ class Catalog:
             elif what == "number" and value is not None:
                 numbers[name] = int(value["next"])
             elif what == "leader" and value is not None:
-                epoch = int(value["epoch"])
-        return Catalog(relations, functions, queries, numbers, epoch)
+                epoch, leader = int(value["epoch"]), named_leader(value)
+            elif what == "server":
+                leader = named_leader(value)
+        return Catalog(relations, functions, queries, numbers, epoch, leader)
 
     def apply(self, record: Record) -> Catalog:
         return self.fold((record,))
@@ -259,7 +264,12 @@ def query_record(query: QueryDef) -> Record:
 
 def leader_record(catalog: Catalog) -> Record:
     """What a server writes that takes over."""
-    return Record("leader/epoch", {"epoch": catalog.epoch + 1})
+    return Record("leader/epoch", {"epoch": catalog.epoch + 1, "leader": catalog.leader})
+
+
+def server_record(url: str) -> Record:
+    """What a server writes that takes over, first: the others send it statements."""
+    return Record("server/leader", {"leader": url})
 
 
 def gone(what: Literal["relation", "function", "query"], name: str) -> Record:
