@@ -54,6 +54,11 @@ class ConnectorState:
     task_count: int = 0
     """Of the last set of tasks that was fenced."""
 
+    @property
+    def most_tasks(self) -> int:
+        """How many may have transactions."""
+        return max(self.task_count, len(self.tasks))
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
