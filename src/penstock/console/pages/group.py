@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from time import time
 from typing import Any
@@ -49,7 +48,7 @@ _MEMBERS = (
 def register(site: Site) -> None:
     @ui.page("/group")
     async def group(request: Request, id: str = "") -> None:
-        command = site.command(f"groups describe {shlex.quote(id)}")
+        command = site.command("groups", "describe", id)
         with frame(site, request, id or "Group", command, section="/groups") as viewer:
             with ui.row().classes("w-full items-center justify-between"):
                 summary = ui.label("").classes("muted")

@@ -284,13 +284,9 @@ class MessagesTab:
         self._table.update()
 
     def _show_command(self, query: Query) -> None:
-        start = "-" + str(query.limit) if query.start == "newest" else query.start
-        words = f"consume {self._topic} --from {start} --max {query.limit}"
-        if query.partition is not None:
-            words += f" --partition {query.partition}"
         self._command.clear()
         with self._command:
-            command_line(self._site.command(words))
+            command_line(self._site.command(*query.as_command(self._topic)))
 
     def _opened(self, event: events.GenericEventArguments) -> None:
         wanted = event.args[1]["id"]

@@ -65,6 +65,12 @@ class Query:
         }
         return {name: value for name, value in found.items() if value}
 
+    def as_command(self, topic: str) -> list[str]:
+        """The words of the command that reads the same messages, without the search."""
+        start = f"-{self.limit}" if self.start == "newest" else self.start
+        words = ["consume", topic, "--from", start, "--max", str(self.limit)]
+        return words if self.partition is None else [*words, "--partition", str(self.partition)]
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
