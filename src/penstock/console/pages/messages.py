@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from nicegui import events, ui
+from nicegui import background_tasks, events, ui
 
 from penstock.admin.reader import StopRequest
 from penstock.console.pages.produce import produce_dialog
@@ -27,6 +27,7 @@ from penstock.console.reads.messages import (
 )
 from penstock.console.searching import Result, Search
 from penstock.console.site import Site
+from penstock.console.threads import in_own_thread, in_pool
 from penstock.console.viewer import Viewer
 from penstock.web.access import Role
 
@@ -201,7 +202,7 @@ class MessagesTab:
         self._turn += 1
         if self._search is not None:
             search, self._search = self._search, None
-            asyncio.get_running_loop().run_in_executor(None, search.close)
+            background_tasks.create(in_pool(search.close))
         if self._tail is not None:
             self._tail.requested = True
             self._tail = None
@@ -250,9 +251,11 @@ class MessagesTab:
                 )
 
         try:
-            await read(run)
+            await in_own_thread(run)
         except Exception as error:  # noqa: BLE001 - shown to the person
             complain(error, f"follow '{self._topic}'")
+            if self._tail is stop:
+                self._tail, self._live.value = None, False
 
     # Showing
 
