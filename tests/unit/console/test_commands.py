@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import shlex
 from urllib.parse import quote
 
 import pytest
-from fastapi.testclient import TestClient
+from nicegui.testing import User
 
 from penstock.console.reads.messages import Query
 from penstock.console.site import Site
+from tests.unit.console.conftest import Visit
 
 PLANTED = "orders; rm -rf ~ #$(id)`id`'\""
 
@@ -27,6 +27,9 @@ def test_a_link_plants_no_shell_command(site: Site) -> None:
 
 
 @pytest.mark.parametrize("page", ["/topics/{}", "/group?id={}", "/subject?name={}", "/connector?name={}"])
-def test_pages_quote_the_name_in_their_command(pages: TestClient, page: str) -> None:
-    shown = pages.get(page.format(quote("x; reboot", safe=""))).text
-    assert "'x; reboot'" in html.unescape(shown)
+def test_pages_quote_the_name_in_their_command(visit: Visit, page: str) -> None:
+    async def scenario(user: User) -> None:
+        await user.open(page.format(quote("x; reboot", safe="")))
+        await user.should_see("'x; reboot'")
+
+    visit(scenario)
