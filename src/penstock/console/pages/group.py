@@ -54,9 +54,10 @@ def register(site: Site) -> None:
                 summary = ui.label("").classes("muted")
                 if viewer.may(Role.ADMIN):
                     dialog = _reset(site, viewer, id)
-                    ui.button("Reset offsets", icon="restart_alt", on_click=dialog.open).props(
-                        "no-caps outline"
-                    )
+                    reset = ui.button("Reset offsets", icon="restart_alt", on_click=dialog.open)
+                    reset.props("no-caps outline")
+                else:
+                    reset = None
             problem = ui.element("div").classes("w-full")
             with ui.element("div").classes("curves"):
                 lag = Curves("Lag", "records")
@@ -73,6 +74,8 @@ def register(site: Site) -> None:
                     with problem:
                         show_failure(error)
                     return
+                if reset is not None:  # a share group has no committed offsets
+                    reset.set_visibility(found.type != "share")
                 total = sum(each.lag or 0 for each in found.partitions)
                 oldest = max((each.lag_seconds or 0.0 for each in found.partitions), default=0.0)
                 history.append((time(), total, oldest))
