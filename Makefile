@@ -13,9 +13,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # Where `make run` keeps its data and listens, and after how many seconds it ends (empty: at Ctrl-C).
-# PORT=0 takes any free port.
+# PORT=0 takes any free port. The web console takes one where CONSOLE_PORT is taken.
 DATA ?= data
 PORT ?= 9092
+CONSOLE_PORT ?=
 RUN_SECONDS ?=
 # Tests start hundreds of Python processes: each would compile all of Penstock again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,8 +65,8 @@ $(STAMP): pyproject.toml constraints.txt
 	echo "== setup took $$((SECONDS / 60)) min $$((SECONDS % 60)) s: $$(du -sh $(VENV) | cut -f1) in $(VENV)"
 	@touch $@
 
-run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
-	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
+run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 CONSOLE_PORT=8080 RUN_SECONDS=90)
+	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)" $(if $(CONSOLE_PORT),--console-port "$(CONSOLE_PORT)")
 
 test: setup checks test-fast test-running ## Everything: style, types, layers, all tests
 	@s=$$(($$(date +%s) - $(BEGUN))); echo "== all green after $$((s / 60)) min $$((s % 60)) s"

@@ -185,6 +185,11 @@ class ShardHost(Generic[S]):
             if self._leads(hosted):
                 yield self._loaded(index)[1]
 
+    def loaded_shards(self) -> list[S]:
+        """Those here that have been read: of the others nothing is known yet."""
+        hosted = [each for _, each in sorted(self._hosted.items()) if self._leads(each)]
+        return [each.shard for each in hosted if each.shard is not None]
+
     # running
 
     def call(self, key: str, step: Callable[[S, Any, int], Outcome]) -> Message | asyncio.Future[Message]:
