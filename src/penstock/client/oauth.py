@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from penstock.client.errors import AuthenticationFailed, BadClientSetting, ConnectionFailed
+from penstock.errors import MissingExtra
 
 OAUTHBEARER, AWS_MSK_IAM = "OAUTHBEARER", "AWS_MSK_IAM"
 TOKEN_MECHANISMS = (OAUTHBEARER, AWS_MSK_IAM)
@@ -134,9 +135,8 @@ class MskIamTokens:
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
         except ImportError as error:
-            raise BadClientSetting(
-                f"sasl.mechanism={AWS_MSK_IAM} needs AWS's signer: pip install 'penstock[aws]'"
-            ) from error
+            missing = MissingExtra(f"sasl.mechanism={AWS_MSK_IAM}", error.name, "aws")
+            raise BadClientSetting(str(missing)) from error
         try:
             if self.role:
                 name = self.session or "penstock"

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.error import URLError
 
 from penstock.credentials import LoginFailed
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, MissingExtra
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 _LARGEST_SET = 1 << 20
@@ -41,7 +41,7 @@ class JwksTokens:
         try:
             import jwt
         except ImportError:
-            raise ConfigError("tokens need PyJWT: pip install 'penstock[oauth]'") from None
+            raise ConfigError(str(MissingExtra("SASL OAUTHBEARER", "PyJWT", "oauth"))) from None
         if not url.startswith(("https://", "http://", "file://")):
             raise ConfigError(f"{setting}={url}: must be an https:// or file:// URL")
         self._jwt = jwt

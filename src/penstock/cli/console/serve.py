@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra
 from penstock.cli.options.serving import access_of, access_options
 from penstock.cli.options.shared import FILE, address_options, client_of, json_option
 from penstock.cli.output import emit_json
@@ -120,14 +120,10 @@ def console(
       penstock console --bootstrap kafka-1:9092 --registry http://127.0.0.1:8081
       penstock console --read-only --auth-file users --tls-cert cert.pem --tls-key key.pem --host 0.0.0.0
     """
-    try:
+    with needs_extra("the console", "console"):
         from penstock.console.main import run
         from penstock.console.settings import ConnectSettings, Settings
         from penstock.registry.client import RegistrySettings
-    except ImportError as error:
-        raise CommandFailed(
-            f"the console needs {error.name}: install it with `pip install 'penstock[console]'`."
-        ) from error
     access = access_of(given)
     access.pop("tls_ca")
     bootstrap, client = client_of(bootstrap, client_config, client_settings)
