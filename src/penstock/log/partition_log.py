@@ -150,7 +150,7 @@ class PartitionLog:
     def _check_settled(self) -> None:
         if self._rebuild is not None:
             raise NotLeaderOrFollower(
-                f"{self.topic}-{self.partition} was truncated, and reads back what it knows of producers"
+                f"{self.topic}-{self.partition} is reloading producer state after truncation"
             )
 
     @property

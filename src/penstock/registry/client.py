@@ -191,7 +191,7 @@ class RegistryClient:
         if answer.is_success and value is not None:
             return value
         if answer.status_code == 401:
-            raise Refused(401, 401, f"the registry at {base} wants another user or password")
+            raise Refused(401, 401, f"the registry at {base} rejected the user or password (401)")
         if isinstance(value, dict) and "error_code" in value:
             raise Refused(answer.status_code, int(value["error_code"]), str(value.get("message", "")))
         raise Unreachable(

@@ -241,7 +241,7 @@ def test_a_table_without_its_key_is_refused(text: str, columns: list[str], said:
 def test_columns_without_a_name_are_called_by_their_place() -> None:
     query = query_of("SELECT page, UPPER(page), n + 1 AS m FROM clicks")
     assert output_names(query, ["page", "upper(page)", "m"]) == ["page", "col_2", "m"]
-    with pytest.raises(Clash, match="`page` is there more than once"):
+    with pytest.raises(Clash, match="Duplicate column `page`"):
         output_names(query_of("SELECT a.page, b.page FROM clicks a, pages b"), ["page", "page"])
 
 

@@ -164,7 +164,7 @@ def _from_options(
     if source_alias == target_alias:
         raise click.UsageError(f"--source-alias and --target-alias are both '{source_alias}'")
     if keep_names and both_ways:
-        raise click.UsageError("--keep-names goes one way only: both ways the records would go in a circle")
+        raise click.UsageError("--keep-names works in one direction only; two would loop")
     found = {"clusters": f"{source_alias},{target_alias}"}
     for alias, file, bootstrap in (
         (source_alias, source_config, source),

@@ -111,7 +111,7 @@ def run_worker(
     properties.setdefault("group.id", group)
     if connector_files and not standalone:
         raise click.UsageError(
-            "--connector goes with --standalone; for a group of workers use `penstock connect create`"
+            "--connector requires --standalone; for a group of workers use `penstock connect create`"
         )
     from penstock.cli.connect.files import read_connector
 
