@@ -190,7 +190,7 @@ def test_a_produce_outside_the_transaction_is_refused_or_adds_its_partition(
     "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
 )
 def test_a_produce_that_comes_after_the_end_leaves_nothing_behind(producer: WireProducer, topic: str) -> None:
-    """Before KIP-890 such a record was a transaction that hung for ever."""
+    """Before KIP-890 such a record was a transaction that hung forever."""
     write(producer, topic, b"x")
     late = producer.producer_id, producer.epoch
     producer.end(True)

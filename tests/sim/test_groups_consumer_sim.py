@@ -200,7 +200,7 @@ class World:
                     for partition in partitions:
                         assert held.setdefault((topic, partition), member_id) == member_id
             clocks = group.clocks[member_id]
-            assert clocks.session.at is not None, f"{member_id} would live for ever"
+            assert clocks.session.at is not None, f"{member_id} would live forever"
         assert held == {(t, p): owner for t, owners in group.owners.items() for p, owner in owners.items()}
         assert group.static_members == {
             member.instance_id: member_id

@@ -36,7 +36,7 @@ def read_between(source: StreamReader, start: dict[str, Any], end: dict[str, Any
 
 
 def test_the_same_offsets_are_the_same_text(penstock: PenstockBroker) -> None:
-    """Spark takes a difference in the text for new data, and would run empty batches for ever."""
+    """Spark takes a difference in the text for new data, and would run empty batches forever."""
     penstock.create_topic("b", partitions=12)
     penstock.create_topic("a")
     source = reader(penstock, subscribe="b,a")

@@ -159,7 +159,7 @@ def test_what_is_written_has_the_time_of_what_was_read(engines: Engines) -> None
 @pytest.mark.promise(
     "sql",
     "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
-    "and for ever where their time is that of a column",
+    "and forever where their time is that of a column",
 )
 def test_what_is_written_of_old_events_is_not_deleted(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -173,7 +173,7 @@ def test_what_is_written_of_old_events_is_not_deleted(
         sql = Sql(engine)
         sql.run("CREATE STREAM rides (n INT, at BIGINT) WITH (format = 'json', timestamp = 'at')")
         told = sql.run("CREATE STREAM located AS SELECT n FROM rides")
-        assert "keeps its records for ever, because their times are those of `at`" in told
+        assert "keeps its records forever, because their times are those of `at`" in told
         assert "retention" not in sql.run(
             "CREATE STREAM short WITH (retention = '1 day') AS SELECT n FROM rides"
         )

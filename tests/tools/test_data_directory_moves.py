@@ -43,7 +43,7 @@ def write(bootstrap: str, name: str) -> list[str]:
 
 
 def where_it_is(consumer: Consumer) -> TopicPartition:
-    """Asked again while the coordinator starts: with assign alone, librdkafka 2.16 may wait for ever then."""
+    """Asked again while the coordinator starts: with assign alone, librdkafka 2.16 may wait forever then."""
     end = time.monotonic() + PATIENCE
     while True:
         try:

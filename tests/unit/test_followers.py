@@ -1,4 +1,4 @@
-"""A follower and the leader's fetch session: what is given up is not told of for ever."""
+"""A follower and the leader's fetch session: what is given up is not told of forever."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_a_follower_that_starts_where_its_leader_starts_takes_the_batch_that_hol
     tmp_path: Path,
 ) -> None:
     """DeleteRecords leaves the start of the leader's log inside a batch, which comes whole: refused, it would
-    come again for ever, and the follower would never be in sync."""
+    come again forever, and the follower would never be in sync."""
 
     async def run() -> None:
         leader = Leader({0: replica(tmp_path, 1, 0, 5)})

@@ -79,8 +79,8 @@ from penstock.errors import PenstockError
     multiple=True,
     envvar="PENSTOCK_ALLOW_HOST",
     show_envvar=True,
-    help="A name under which browsers reach it, beside localhost and its address: NAME, *.NAME, or * for any "
-    "(repeatable).",
+    help="A name under which browsers reach it, in addition to localhost and its address: NAME, *.NAME, "
+    "or * for any (repeatable).",
 )
 @access_options("console", "servers")
 @click.option(

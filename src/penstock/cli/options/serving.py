@@ -119,8 +119,8 @@ def serving_options(
             multiple=True,
             envvar="PENSTOCK_ALLOW_HOST",
             show_envvar=True,
-            help=f"A name under which clients reach this {what}, beside localhost, its address and the "
-            "advertised one: NAME, *.NAME, or * for any (repeatable).",
+            help=f"A name under which clients reach this {what}, in addition to localhost, its address and "
+            "the advertised one: NAME, *.NAME, or * for any (repeatable).",
         ),
         click.option(
             "--allow-origin",

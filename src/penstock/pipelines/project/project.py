@@ -178,7 +178,7 @@ def parse_spec(spec: Path, data: Any) -> Project:
         storage = (spec.parent / storage).resolve().as_uri()
     elif not parts.scheme or not parts.path.startswith("/"):
         raise BadProject(
-            f"{spec.name}: storage '{storage}' must be a directory beside it, such as `storage`, or an "
+            f"{spec.name}: storage '{storage}' must be a directory next to it, such as `storage`, or an "
             f"absolute URI, such as file://{spec.parent}/storage"
         )
     configuration = data.get("configuration") or {}
