@@ -111,8 +111,8 @@ class EndpointTokens:
         except (OSError, HTTPException) as error:
             raise ConnectionFailed(f"the token endpoint {self.url} cannot be reached: {error}") from error
         try:
-            told = json.loads(body)
-            value, life = told["access_token"], told.get("expires_in")
+            fields = json.loads(body)
+            value, life = fields["access_token"], fields.get("expires_in")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise AuthenticationFailed(
                 f"the token endpoint {self.url} answered without an access_token"
@@ -239,8 +239,8 @@ def _expiry(value: str) -> float | None:
 def _reason(body: bytes) -> str:
     """What RFC 6749 (5.2) lets an endpoint say; nothing else of the answer is shown."""
     try:
-        told = json.loads(body)
-        words = [str(told[name])[:200] for name in ("error", "error_description") if told.get(name)]
+        fields = json.loads(body)
+        words = [str(fields[name])[:200] for name in ("error", "error_description") if fields.get(name)]
     except (ValueError, TypeError, AttributeError):
         return ""
     return f": {', '.join(words)}" if words else ""

@@ -131,10 +131,10 @@ def console(
     if from_parent:
         # `penstock up` sends the addresses when its broker has one, and closes the pipe when it is gone.
         parent = sys.stdin.fileno()
-        told = os.read(parent, 4096).decode().strip()
-        if not told:
+        text = os.read(parent, 4096).decode().strip()
+        if not text:
             return
-        where = json.loads(told) if told.startswith("{") else {"bootstrap": told}
+        where = json.loads(text) if text.startswith("{") else {"bootstrap": text}
         bootstrap = where["bootstrap"]
         registry, connect = where.get("registry", registry), where.get("connect", connect)
     client["bootstrap.servers"] = bootstrap

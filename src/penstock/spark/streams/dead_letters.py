@@ -89,7 +89,7 @@ def _attempts(
                     errors.append(None)
                 except Exception as error:  # noqa: BLE001  whatever a user's function raises
                     results.append(None)
-                    errors.append(_told(error))
+                    errors.append(_reason(error))
             column = _convert(results, errors, kind)
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, column, pa.array(errors, pa.string())],
@@ -111,9 +111,9 @@ def _convert(results: list[Any], errors: list[str | None], kind: pa.DataType) ->
             try:
                 pa.array([result], kind)
             except wrong as error:
-                results[index], errors[index] = None, f"the result does not fit: {_told(error)}"
+                results[index], errors[index] = None, f"the result does not fit: {_reason(error)}"
         return pa.array(results, kind)
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:_MOST_OF_A_REASON]
