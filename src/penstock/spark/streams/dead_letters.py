@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.dead_letters import MOST_OF_A_REASON, PREFIX
 from penstock.spark.errors import BadOption
 from penstock.spark.streams.headers import with_origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-
-PREFIX = "penstock.dead."
-_MOST_OF_A_REASON = 1000
 
 
 def attempt(
@@ -116,4 +114,4 @@ def _convert(results: list[Any], errors: list[str | None], kind: pa.DataType) ->
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MOST_OF_A_REASON]
+    return f"{type(error).__name__}: {error}"[:MOST_OF_A_REASON]
