@@ -444,7 +444,8 @@ def test_the_features_in_force_are_told(wire: WireClient) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
+    "if the coordinator was down meanwhile",
 )
 def test_a_transaction_that_nobody_ends_is_aborted_in_time(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")

@@ -158,8 +158,8 @@ def test_what_is_written_has_the_time_of_what_was_read(engines: Engines) -> None
 
 @pytest.mark.promise(
     "sql",
-    "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
-    "and forever where their time is that of a column",
+    "CREATE STREAM … AS keeps old events: its topic has the retention of its source, and no "
+    "limit where the time of records is that of a column",
 )
 def test_what_is_written_of_old_events_is_not_deleted(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path

@@ -119,7 +119,8 @@ def keeps_the_new_topic(change: Callable[[ClusterController], Awaitable[None]]) 
 
 
 @pytest.mark.promise(
-    "cluster", "What was asked for a topic that is gone never happens to the next one of its name"
+    "cluster",
+    "A change requested for a deleted topic is never applied to a new topic of the same name",
 )
 def test_a_late_deletion_by_id_spares_the_next_topic_of_that_name() -> None:
     async def delete(controller: ClusterController) -> None:
@@ -131,7 +132,8 @@ def test_a_late_deletion_by_id_spares_the_next_topic_of_that_name() -> None:
 
 
 @pytest.mark.promise(
-    "cluster", "What was asked for a topic that is gone never happens to the next one of its name"
+    "cluster",
+    "A change requested for a deleted topic is never applied to a new topic of the same name",
 )
 def test_a_late_change_of_a_partition_spares_the_next_topic_of_that_name() -> None:
     async def shrink(controller: ClusterController) -> None:
