@@ -77,14 +77,14 @@ checks: setup
 		types spark-classes collect lint layers browser postgresql mariadb messaging
 	@$(TOOK)
 
-lint: setup ## ruff: rules and format; unused code; the links of all pages, and the page of promises
+lint: setup ## ruff: rules and format; unused code; the links and code blocks of all pages, and the page of promises
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== vulture: code that nothing uses"
 	@found=$$($(BIN)/vulture) || [ $$? -eq 3 ]; ! grep '^src/' <<< "$$found"
-	@echo "== links of README and docs, the page of promises"
-	@$(BIN)/python -m pytest -q -p no:cacheprovider -k "link or promise" tests/unit/test_docs.py tests/unit/test_promises.py
+	@echo "== links and code blocks of README and docs, the page of promises"
+	@$(BIN)/python -m pytest -q -p no:cacheprovider -k "link or block or promise" tests/unit/test_docs.py tests/unit/test_promises.py
 
 types: setup ## mypy --strict on src/
 	@echo "== mypy --strict src"

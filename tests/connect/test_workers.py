@@ -193,8 +193,8 @@ def test_a_task_that_blocks_holds_nobody_up(worker: Worker, topics: Topics, name
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
-    "back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
+    "when it is back",
 )
 def test_a_source_that_is_away_is_retried_and_shown(
     worker: Worker, topics: Topics, tmp_path: Path, name: str

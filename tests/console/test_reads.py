@@ -157,7 +157,10 @@ def search_results(search: Search) -> Result:
     return report
 
 
-@pytest.mark.promise("console", "A search that never ends holds up nobody, and ends when it is cancelled")
+@pytest.mark.promise(
+    "console",
+    "A search that never ends does not delay other requests, and stops when it is cancelled",
+)
 def test_a_search_without_end_is_cancelled(broker: PenstockBroker, cluster: Cluster) -> None:
     topics.create_topic(cluster, "backtracking", 1, 1, {})
     produce(cluster, "backtracking", key=None, value="a" * 60 + "!", headers={})

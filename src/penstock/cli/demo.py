@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.admin.cluster import kafka_exception
-from penstock.cli.failure import FAILED, CommandFailed, reason
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra, reason
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json, note
 from penstock.errors import PenstockError
@@ -108,11 +108,9 @@ def demo(
       penstock demo
       penstock demo --data /tmp/p --port 0 --seconds 90
     """
-    try:
+    with needs_extra("the demo", "demo"):
         from penstock.demo.run import Demo, DemoSettings, parse_start
         from penstock.demo.view import Lines, Screen, View
-    except ModuleNotFoundError as error:
-        raise CommandFailed(f"{error.name} is missing: pip install 'penstock[demo]'") from error
     try:
         first_day = parse_start(start)
     except ValueError as error:

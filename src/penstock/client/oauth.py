@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from penstock.client.errors import AuthenticationFailed, BadClientSetting, ConnectionFailed
 from penstock.credentials.endpoints import is_safe, opener
+from penstock.errors import MissingExtra
 
 OAUTHBEARER, AWS_MSK_IAM = "OAUTHBEARER", "AWS_MSK_IAM"
 TOKEN_MECHANISMS = (OAUTHBEARER, AWS_MSK_IAM)
@@ -106,8 +107,8 @@ class EndpointTokens:
         except (OSError, HTTPException) as error:
             raise ConnectionFailed(f"the token endpoint {self.url} cannot be reached: {error}") from error
         try:
-            told = json.loads(body)
-            value, life = told["access_token"], told.get("expires_in")
+            fields = json.loads(body)
+            value, life = fields["access_token"], fields.get("expires_in")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise AuthenticationFailed(
                 f"the token endpoint {self.url} answered without an access_token"
@@ -130,9 +131,8 @@ class MskIamTokens:
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
         except ImportError as error:
-            raise BadClientSetting(
-                f"sasl.mechanism={AWS_MSK_IAM} needs AWS's signer: pip install 'penstock[aws]'"
-            ) from error
+            missing = MissingExtra(f"sasl.mechanism={AWS_MSK_IAM}", error.name, "aws")
+            raise BadClientSetting(str(missing)) from error
         try:
             if self.role:
                 name = self.session or "penstock"
@@ -228,8 +228,8 @@ def _expiry(value: str) -> float | None:
 def _reason(body: bytes) -> str:
     """What RFC 6749 (5.2) lets an endpoint say; nothing else of the answer is shown."""
     try:
-        told = json.loads(body)
-        words = [str(told[name])[:200] for name in ("error", "error_description") if told.get(name)]
+        fields = json.loads(body)
+        words = [str(fields[name])[:200] for name in ("error", "error_description") if fields.get(name)]
     except (ValueError, TypeError, AttributeError):
         return ""
     return f": {', '.join(words)}" if words else ""

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.credentials import LoginFailed
 from penstock.credentials.endpoints import is_safe, opener
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, MissingExtra
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class JwksTokens:
         try:
             import jwt
         except ImportError:
-            raise ConfigError("tokens need PyJWT: pip install 'penstock[oauth]'") from None
+            raise ConfigError(str(MissingExtra("SASL OAUTHBEARER", "PyJWT", "oauth"))) from None
         if not url.startswith("file://") and not is_safe(url):
             raise ConfigError(f"{setting}={url}: must be an https:// or file:// URL (http:// on loopback)")
         self._jwt = jwt

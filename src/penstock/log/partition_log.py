@@ -152,7 +152,7 @@ class PartitionLog:
     def _check_settled(self) -> None:
         if self._rebuild is not None:
             raise NotLeaderOrFollower(
-                f"{self.topic}-{self.partition} was truncated, and reads back what it knows of producers"
+                f"{self.topic}-{self.partition} is reloading producer state after truncation"
             )
 
     @property
@@ -543,7 +543,7 @@ class PartitionLog:
             return
         keep = self._floor(offset) + 1
         for segment in reversed(self.segments[keep:]):
-            self._doom(segment.mark_deleted())
+            self._delete_later(segment.mark_deleted())
         self.set_segments(self.segments[:keep])
         end = self.active.truncate_to(offset)
         self.log_end_offset = max(end, self.active.base_offset)
@@ -557,7 +557,7 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.cancel_swap()
         for segment in self.segments:
-            self._doom(segment.mark_deleted())
+            self._delete_later(segment.mark_deleted())
         # The old ones until the new one is there: other threads read the log, and it is never without one.
         self.set_segments([self._create_segment(offset)])
         self.log_end_offset = self.log_start_offset = offset
@@ -676,7 +676,7 @@ class PartitionLog:
             self._move_start(kept[0].base_offset)
         self.set_segments(kept)
         for segment in gone:
-            self._doom(segment.mark_deleted())
+            self._delete_later(segment.mark_deleted())
         self._remove_old_snapshots(self.log_end_offset)
         return count
 
@@ -699,7 +699,7 @@ class PartitionLog:
             raise
         kept = [segment for segment in self.segments if segment.base_offset not in gone]
         self.set_segments(sorted([*kept, *new], key=lambda segment: segment.base_offset))
-        self._doom(renamed)
+        self._delete_later(renamed)
 
     def cancel_swap(self) -> None:
         """What was rewritten is of the log as it was: nothing of it may come back, nor after a crash."""
@@ -716,7 +716,7 @@ class PartitionLog:
             self.directory, base_offset, self.fs, index_interval_bytes=self.config.index_interval_bytes
         )
 
-    def _doom(self, paths: list[str]) -> None:
+    def _delete_later(self, paths: list[str]) -> None:
         # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
         self.delayed_deletes.add(
             paths, 0 if self.config.retention_strict else self.config.file_delete_delay_ms

@@ -133,7 +133,8 @@ def test_kills_at_any_moment_lose_and_double_nothing(target: Target) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "SQL: offsets are in the table beside the data, and can be set while the connector is stopped"
+    "connect",
+    "SQL: offsets are in the same database as the data, and can be set while the connector is stopped",
 )
 def test_offsets_that_a_user_sets_are_those_of_the_next_start(target: Target) -> None:
     task = opened(target, **{"auto.create": "true"})

@@ -109,8 +109,8 @@ def test_a_record_that_has_no_place_in_the_file_is_reported_and_the_rest_is_writ
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
-    "back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
+    "when it is back",
 )
 def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
     task = DirectorySinkTask()

@@ -431,7 +431,8 @@ FUNCTION = "CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS $$return x$$
 
 
 @pytest.mark.promise(
-    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+    "access",
+    "A request or statement is executed only for users with the role that it needs: registry, SQL, metrics",
 )
 @pytest.mark.parametrize(
     ("needed", "sql"),

@@ -52,7 +52,7 @@ def _matching(pattern: str) -> Callable[[str], bool]:
 
     def matches(transactional_id: str) -> bool:
         if work.is_over:
-            raise InvalidRegularExpression("the pattern takes too long with the transactional ids there are")
+            raise InvalidRegularExpression("the pattern takes too long to match; simplify it")
         return regex.matches(transactional_id, work)
 
     return matches

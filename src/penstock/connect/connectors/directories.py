@@ -240,7 +240,7 @@ class DirectorySinkTask(SinkTask):
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConnectError(f"{self._root} cannot be made: {error.strerror}") from error
+            raise ConnectError(f"{self._root} cannot be created: {error.strerror}") from error
 
     def open(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found = {}

@@ -288,12 +288,10 @@ def plan_relation(
         if not or_replace:
             raise Exists(f"{old.kind} `{old.name}` already exists", place)
         if old.kind != relation.kind:
-            raise Clash(
-                f"`{old.name}` is a {old.kind}; DROP it before a {relation.kind} takes its name", place
-            )
+            raise Clash(f"`{old.name}` is already a {old.kind}. Drop it, or choose another name.", place)
         if old.made_by is not None:
             raise Clash(
-                f"`{old.name}` is what the query {old.made_by} makes: replace it with AS SELECT", place
+                f"`{old.name}` is written by query {old.made_by}. Use CREATE OR REPLACE … AS SELECT.", place
             )
     return [relation_record(relation)]
 
@@ -356,10 +354,22 @@ def plan_drop(
     readers = [each for each in catalog.readers(name) if each not in ends]
     writers = [each for each in catalog.writers(name) if each not in ends]
     if readers or writers:
-        said = [f"{' and '.join(readers)} read{'s' if len(readers) == 1 else ''} it"] if readers else []
-        said += [f"{' and '.join(writers)} write{'s' if len(writers) == 1 else ''} to it"] if writers else []
-        raise Clash(f"`{relation.name}` is in use: {', '.join(said)}. TERMINATE first what uses it", place)
+        said = [_using(readers, "read", "it")] if readers else []
+        said += [_using(writers, "write", "to it")] if writers else []
+        raise Clash(_cannot_drop(relation.name, said, [*readers, *writers]), place)
     return relation, own, [gone("relation", name), *(gone("query", each.id) for each in own)]
+
+
+def _using(queries: Sequence[str], verb: str, what: str) -> str:
+    names = " and ".join(f"`{each}`" for each in queries)
+    return f"query {names} {verb}s {what}" if len(queries) == 1 else f"queries {names} {verb} {what}"
+
+
+def _cannot_drop(name: str, said: Sequence[str], queries: Sequence[str]) -> str:
+    first = (
+        " ".join(f"TERMINATE {each};" for each in queries) if len(queries) > 1 else f"TERMINATE {queries[0]}"
+    )
+    return f"Cannot drop `{name}`: {', '.join(said)}. Run `{first}` first."
 
 
 def users_of_function(catalog: Catalog, name: str) -> list[str]:
@@ -381,5 +391,5 @@ def plan_drop_function(catalog: Catalog, name: str, if_exists: bool, place: Plac
         raise Unknown(f"no function `{name}`{did_you_mean(name, known)}", place)
     users = users_of_function(catalog, name)
     if users:
-        raise Clash(f"`{found.name}` is in use by {' and '.join(users)}: TERMINATE first", place)
+        raise Clash(_cannot_drop(found.name, [_using(users, "call", "it")], users), place)
     return [gone("function", name)]

@@ -324,8 +324,8 @@ class Api:
             error_line = line(
                 {
                     "error": "Unavailable",
-                    "message": f"the leading server {leader.url} went away before its answer was complete "
-                    f"({error!r}): see SHOW QUERIES for what it has done, and try again",
+                    "message": f"lost connection to the leader {leader.url} before its answer was complete "
+                    f"({error!r}): run SHOW QUERIES to see what it has done, and try again",
                 }
             )
             if not begun:
