@@ -13,9 +13,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 # Where `make run` keeps its data and listens, and after how many seconds it ends (empty: at Ctrl-C).
-# PORT=0 takes any free port.
+# PORT=0 takes any free port. The web console takes one where CONSOLE_PORT is taken.
 DATA ?= data
 PORT ?= 9092
+CONSOLE_PORT ?=
 RUN_SECONDS ?=
 # Tests start hundreds of Python processes: each would compile all of Penstock again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,8 +65,8 @@ $(STAMP): pyproject.toml constraints.txt
 	echo "== setup took $$((SECONDS / 60)) min $$((SECONDS % 60)) s: $$(du -sh $(VENV) | cut -f1) in $(VENV)"
 	@touch $@
 
-run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 RUN_SECONDS=90)
-	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)"
+run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 CONSOLE_PORT=8080 RUN_SECONDS=90)
+	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)" $(if $(CONSOLE_PORT),--console-port "$(CONSOLE_PORT)")
 
 test: setup checks test-fast test-running ## Everything: style, types, layers, all tests
 	@s=$$(($$(date +%s) - $(BEGUN))); echo "== all green after $$((s / 60)) min $$((s % 60)) s"
@@ -76,14 +77,14 @@ checks: setup
 		types spark-classes collect lint layers browser postgresql mariadb messaging
 	@$(TOOK)
 
-lint: setup ## ruff: rules and format; unused code; the links of all pages, and the page of promises
+lint: setup ## ruff: rules and format; unused code; the links and code blocks of all pages, and the page of promises
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== vulture: code that nothing uses"
 	@found=$$($(BIN)/vulture) || [ $$? -eq 3 ]; ! grep '^src/' <<< "$$found"
-	@echo "== links of README and docs, the page of promises"
-	@$(BIN)/python -m pytest -q -p no:cacheprovider -k "link or promise" tests/unit/test_docs.py tests/unit/test_promises.py
+	@echo "== links and code blocks of README and docs, the page of promises"
+	@$(BIN)/python -m pytest -q -p no:cacheprovider -k "link or block or promise" tests/unit/test_docs.py tests/unit/test_promises.py
 
 types: setup ## mypy --strict on src/
 	@echo "== mypy --strict src"

@@ -1,9 +1,10 @@
-"""Connect: a file to a topic, a topic to Parquet and to a file, in one task each; and Apache Kafka's Connect.
+"""Connect: a file to a topic, a topic to Parquet and to a file, changes of PostgreSQL to a topic, in one task
+each; and Apache Kafka's Connect.
 
 Both workers run on the same broker, one after the other, with the same file, the same topic and
 StringConverter. A run counts from the first record that is seen at its destination to the last one, so that
-the start of a process does not count. Without Maven there is no Apache Kafka Connect: its rows are left out.
-`python -m bench.connect [--quick]` measures this part alone.
+the start of a process does not count. Without Maven there is no Apache Kafka Connect, and without PostgreSQL
+there are no changes: their rows are left out. `python -m bench.connect [--quick]` measures this part alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ TARGET = 300_000
 LINE_BYTES = 100
 FILE_RECORDS = 100_000
 IN_BATCH = 5000
+CHANGES_TARGET = 20_000
+IN_TRANSACTION = 1000
 START_S = 120.0
 RUN_S = 600.0
 STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -65,9 +68,29 @@ class Side:
 
     def run(self, name: str, config: dict[str, str], arrived: Callable[[], int], records: int) -> Run:
         """Create the connector, wait for the records, and delete it."""
+        self.create(name, {**config, "value.converter": STRING})
+        return self.watch(name, arrived, records)
+
+    def create(self, name: str, config: dict[str, str]) -> None:
+        answer = self._http.put(f"/connectors/{name}/config", json=config)
+        if answer.is_error:
+            raise RuntimeError(f"{name}: {answer.text}")
+
+    def put(self, name: str, what: str) -> None:
+        self._http.put(f"/connectors/{name}/{what}").raise_for_status()
+
+    def until(self, name: str, state: str) -> None:
+        """Until the connector's task is in this state."""
+
+        def reached() -> bool:
+            tasks = self._http.get(f"/connectors/{name}/status").json().get("tasks", [])
+            return bool(tasks) and tasks[0]["state"] == state
+
+        _until(reached, f"the task of {name} is {state}")
+
+    def watch(self, name: str, arrived: Callable[[], int], records: int) -> Run:
+        """Wait for the records, and delete the connector."""
         before: dict[int, float] = {}
-        answer = self._http.put(f"/connectors/{name}/config", json={**config, "value.converter": STRING})
-        answer.raise_for_status()
         deadline = time.monotonic() + RUN_S
         first_count, first = 0, 0.0
         while (count := arrived()) < records:
@@ -105,6 +128,7 @@ def measure(report: Report, *, records: int) -> None:
             to_topic = _file_to_topic(ours, process, directory, lines, records)
             to_parquet = _topic_to_parquet(ours, directory, records)
             to_file = _topic_to_file(ours, directory, records)
+            _changes_to_topic(report, ours, process, changes=records // 6)
         _add(report, "file to topic", to_topic, at_least=TARGET)
         _add(report, "topic to Parquet", to_parquet, at_least=TARGET)
         _add(report, "topic to file", to_file)
@@ -178,6 +202,81 @@ def _topic_to_file(side: Side, directory: Path, records: int) -> Run:
         return path.stat().st_size // (LINE_BYTES + 1) if path.exists() else 0
 
     return side.run(f"to-file-{side.name}", config, arrived, records)
+
+
+def _changes_to_topic(report: Report, side: Side, process: BrokerProcess, *, changes: int) -> None:
+    """Inserts, updates and deletes that a replication slot has, once the connector reads its changes."""
+    try:
+        from tests.connect.postgres.server import PostgresServer, binaries
+    except ImportError as error:
+        print(f"  PostgreSQL change capture is skipped: {error}")
+        return
+    if binaries() is None:
+        print("  PostgreSQL change capture is skipped: PostgreSQL's server is not installed")
+        return
+    server = PostgresServer()
+    watcher = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "bench-connect"})
+    try:
+        server.start()
+        database = server.create_database("bench")
+        database.execute(
+            "CREATE TABLE items (id INT PRIMARY KEY, name TEXT, price NUMERIC(10, 2), changed TIMESTAMPTZ)",
+            "ALTER DATABASE bench SET logical_decoding_work_mem = '64MB'",
+        )
+        place = TopicPartition("bench.public.items", 0)
+        side.create("changes", {
+            "connector.class": "PostgresConnector", "database.hostname": "127.0.0.1",
+            "database.port": str(server.port), "database.user": "penstock", "database.dbname": "bench",
+            "topic.prefix": "bench", "slot.name": "bench", "snapshot.mode": "no_data",
+            "tombstones.on.delete": "false", "key.converter": "json", "key.converter.schemas.enable": "false",
+            "value.converter": "json", "value.converter.schemas.enable": "false",
+        })  # fmt: skip
+        side.until("changes", "RUNNING")
+        _until(lambda: database.query("SELECT 1 FROM pg_stat_replication"), "the connector reads changes")
+        database.execute("INSERT INTO items VALUES (0, 'the first one', 0, now())")
+        _until(lambda: place.topic in watcher.list_topics(timeout=30).topics, "the topic is there")
+        _until(lambda: _end(watcher, place) == 1, "the first change is in the topic")
+        # While they are written nothing else has the processors.
+        side.put("changes", "pause")
+        side.until("changes", "PAUSED")
+        transactions = max(changes // IN_TRANSACTION, 1)
+        database.execute(*(_transaction(number) for number in range(transactions)))
+        ((walsender,),) = database.query("SELECT pid FROM pg_stat_replication")
+        decoding = _cpu(walsender)
+        side.put("changes", "resume")
+        run = side.watch("changes", lambda: _end(watcher, place) - 1, transactions * IN_TRANSACTION)
+        decoded = (_cpu(walsender) - decoding) / (transactions * IN_TRANSACTION) * 1e6
+    finally:
+        watcher.close()
+        server.close()
+    report.add(
+        Result(
+            "connect: PostgreSQL changes to topic",
+            run.rate,
+            "changes/s",
+            at_least=CHANGES_TARGET,
+            note=f"{run.note}, {decoded:.2f} µs of the walsender's",
+        )
+    )
+
+
+def _transaction(number: int) -> str:
+    """Of 1,000 rows: 500 are inserted, 300 of them updated, 200 deleted."""
+    first = number * 500 + 1
+    return (
+        f"BEGIN; INSERT INTO items SELECT id, 'item ' || id, id % 10000 / 100.0, now() "
+        f"FROM generate_series({first}, {first + 499}) AS id; "
+        f"UPDATE items SET price = price + 1, changed = now() WHERE id BETWEEN {first} AND {first + 299}; "
+        f"DELETE FROM items WHERE id BETWEEN {first + 300} AND {first + 499}; COMMIT"
+    )
+
+
+def _until(ready: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + START_S
+    while not ready():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not in {START_S:g} s: {what}")
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """How long others wait while a broker works in the background.
 
 Measured: the latency of one connection's produce, and the longest callback of the loop, under compaction,
-retention, truncation, failover, offsets by time and a reader far behind. The prober is a process of its own:
-`python -m bench.stalls PORT PID`. Beside the time by the clock it measures the processor time of all threads
-of the broker from request to answer, which other programs on the machine change little.
+retention, truncation, failover, offsets by time, a reader far behind and a flood of client ids. The prober
+is a process of its own: `python -m bench.stalls PORT PID`. Beside the time by the clock it measures the
+processor time of all threads of the broker from request to answer, which other programs on the machine change
+little.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -256,6 +258,26 @@ def _failover(process: BrokerProcess, megabytes: int) -> Callable[[], object]:
     return lambda: _command(process, "failover")
 
 
+def _client_ids(process: BrokerProcess, megabytes: int) -> Callable[[], object]:
+    """Each request under a client id of its own, with a quota that no client reaches."""
+    ops = [Message(key="producer_byte_rate", value=1e12, remove=False)]
+    entry = Message(entity=[Message(entity_type="client-id", entity_name=None)], ops=ops)
+    with WireClient(process.port) as client:
+        request = Message(entries=[entry], validate_only=False)
+        client.request(ApiKey.ALTER_CLIENT_QUOTAS, 1, request)
+    data, numbers = wire.batch(1, 100).data, itertools.count()
+
+    def flood() -> None:
+        with wire.connect(process.port) as connection:
+            for number in itertools.islice(numbers, 2000):
+                request = wire.produce_request(_TOPIC, 0, data, client_id=b"client-%d" % number)
+                wire.round_trip(connection, request)
+
+    for _ in range(6):  # more than a broker remembers
+        flood()
+    return flood
+
+
 _SCENARIOS = {
     "nothing else": _nothing,
     "compaction": _compaction,
@@ -264,6 +286,7 @@ _SCENARIOS = {
     "truncation": _truncation,
     "failover": _failover,
     "a reader far behind": _behind,
+    "a flood of client ids under a quota": _client_ids,
 }
 
 

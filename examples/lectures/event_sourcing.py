@@ -20,7 +20,7 @@ EVENTS = [
 CHANGE = {"deposited": 1, "withdrawn": -1, "corrected": 1}
 
 servers = bootstrap(__doc__)
-topic = new_topic(servers, "account-events", configs={"retention.ms": "-1"})  # the truth is kept for ever
+topic = new_topic(servers, "account-events", configs={"retention.ms": "-1"})  # the truth is kept forever
 
 producer = KafkaProducer(bootstrap_servers=servers, value_serializer=lambda value: json.dumps(value).encode())
 for event in EVENTS:

@@ -3,6 +3,7 @@
     PenstockError
     ├── ConfigError          a setting that this broker cannot start with
     ├── WireError            bytes that are not a Kafka request: the connection is closed
+    ├── MissingExtra         a library that an extra of the wheel brings is not installed
     └── ApiError             an answer on the wire; one subclass for each of Kafka's error codes
 
 An ApiError class knows its code, its Kafka name and whether a client may retry; an instance adds a message
@@ -34,6 +35,18 @@ class ConfigError(PenstockError):
 
 class WireError(PenstockError):
     """Malformed bytes from the peer; nothing after them on that connection can be trusted."""
+
+
+def install_extra(extra: str) -> str:
+    """What to do where a library of an extra is missing; no package index has Penstock."""
+    return f"install the Penstock wheel with the extra `{extra}` (docs/install.md)"
+
+
+class MissingExtra(PenstockError):
+    """`what` needs `package`, which is not installed; the extra brings it."""
+
+    def __init__(self, what: str, package: str | None, extra: str) -> None:
+        super().__init__(f"{what} needs {package}: {install_extra(extra)}")
 
 
 class ApiError(PenstockError):

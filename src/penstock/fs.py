@@ -152,7 +152,7 @@ class FaultyFs(Fs):
     def fail(self, op: str, path_part: str, errno: int, after: int = 0, times: int = 1) -> None:
         """The calls of `op` on matching paths raise OSError(errno), without effect; times=-1 for ever."""
         if op not in _FAULT_OPS:
-            raise ValueError(f"no operation {op!r}; there are {', '.join(sorted(_FAULT_OPS))}")
+            raise ValueError(f"no operation {op!r}. Available: {', '.join(sorted(_FAULT_OPS))}")
         self._faults.append(_Fault(op, path_part, errno, after, times))
 
     def torn(self, path_part: str, keep_bytes: int, after: int = 0) -> None:

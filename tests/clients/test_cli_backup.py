@@ -197,7 +197,7 @@ def test_a_backup_that_is_not_complete_or_newer_is_refused_with_the_reason(tmp_p
 
 @pytest.mark.promise(
     "backups",
-    "A backup that is killed leaves the broker running and nothing beside its logs that stops it",
+    "A backup that is killed leaves the broker running, and leaves no files that keep it from starting",
 )
 def test_a_backup_that_is_killed_while_the_broker_is_stopped_does_not_leave_it_so(tmp_path: Path) -> None:
     program = (

@@ -165,4 +165,4 @@ def test_a_pyspark_that_is_too_old_or_missing_is_found(
         monkeypatch.setattr(sys, "path", [str(tmp_path)])
     _, found = doctor("spark")
     (about,) = [each for each in found if each["check"] == "pyspark"]
-    assert (version or "is not installed") in about["what"] and "penstock[spark]" in about["remedy"]
+    assert (version or "is not installed") in about["what"] and "the extra `spark`" in about["remedy"]

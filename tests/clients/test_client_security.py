@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from penstock.admin.cluster import Cluster as AdminCluster
 from penstock.cli.main import cli
+from penstock.cli.options.properties import read_properties
 from penstock.client import (
     LATEST,
     AuthenticationFailed,
@@ -19,11 +22,13 @@ from penstock.client import (
     ClusterTimeout,
     TlsFailed,
 )
+from penstock.console.reads.samples import take_sample
 from penstock.errors import PenstockError
 from penstock.spark.source.reading import read_range
 from penstock.testing import PenstockBroker
 from tests.certificates import Authority
 from tests.clients.frame_proxy import Proxy, SaslProxy
+from tests.clients.share_member import ACCEPT, ShareMember, alter_group
 
 Behind = Callable[[Proxy], PenstockBroker]
 USERS = {"alice": "wonder,land=1", "b=o,b": "builder"}
@@ -191,7 +196,7 @@ def test_a_mechanism_that_the_broker_does_not_take_is_named_with_those_it_takes(
     proxy = SaslProxy(USERS, ("SCRAM-SHA-512",))
     behind(proxy)
     with connect(proxy, **sasl("PLAIN")) as cluster:
-        with pytest.raises(AuthenticationFailed, match=r"sasl\.mechanism=PLAIN; it takes SCRAM-SHA-512"):
+        with pytest.raises(AuthenticationFailed, match=r"sasl\.mechanism=PLAIN; supported: SCRAM-SHA-512"):
             cluster.topics()
 
 
@@ -247,6 +252,21 @@ def test_commands_with_requests_that_librdkafka_lacks_work_over_tls_and_sasl(
     assert topic in listed.stdout
     described = CliRunner().invoke(cli, ["cluster", "describe", *common])
     assert described.exit_code == 0, described.output
+    known = json.loads(described.stdout)
+    assert known["moving"] == [] and all(each["bytes"] is not None for each in known["brokers"])
+    broker.produce(topic, [b"one", b"two", b"three"])
+    with ShareMember(broker, f"{topic}-takers", topic) as member:
+        alter_group(member.wire, member.group, share_auto_offset_reset="earliest")
+        got: list[tuple[int, str, int]] = []
+        while not got:
+            got = member.fetch(max_wait_ms=500)
+        assert [offset for offset, _, _ in got] == [0, 1, 2]
+        assert member.acknowledge((0, 1, [ACCEPT])).error_code == 0
+        shares = CliRunner().invoke(cli, ["groups", "list", "--type", "share", *common])
+        assert [each["group"] for each in json.loads(shares.stdout)] == [member.group]
+        settings = read_properties(str(properties))
+        sample = take_sample(AdminCluster(proxy.address, settings, timeout=60.0), now=1.0)
+        assert sample.lags[member.group] == 1
     wrong = CliRunner().invoke(cli, ["transactions", "list", *common, "-X", "sasl.password=guess"])
     assert wrong.exit_code == 1
     assert wrong.stderr.count("\n") == 1 and "guess" not in wrong.stderr

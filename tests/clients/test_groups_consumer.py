@@ -114,7 +114,10 @@ def test_a_pattern_that_is_not_one_is_refused_and_the_group_goes_on(penstock: Pe
         assert len(describe(penstock).members) == 1
 
 
-@pytest.mark.promise("consumer groups", "Added partitions are shared out; a topic made anew is another topic")
+@pytest.mark.promise(
+    "consumer groups",
+    "Added partitions are assigned; a topic that is created again is a different topic",
+)
 def test_added_partitions_are_shared_out(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     members = [ConsumerMember(penstock.bootstrap, "g", "t") for _ in range(2)]

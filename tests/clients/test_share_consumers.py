@@ -49,7 +49,10 @@ def deadline() -> Iterator[None]:
     pytest.fail("not done in time")
 
 
-@pytest.mark.promise("share groups", "A record goes to one member at a time, and once accepted to nobody")
+@pytest.mark.promise(
+    "share groups",
+    "A record is delivered to one member at a time, and not delivered again once it is accepted",
+)
 def test_every_record_is_processed_once_by_one_of_many_consumers(broker: PenstockBroker, queue: str) -> None:
     wanted = fill(broker, queue, 600)
     seen: Counter[bytes] = Counter()
@@ -118,7 +121,8 @@ def test_released_records_come_again_and_rejected_ones_do_not(broker: PenstockBr
 
 @pytest.mark.promise(
     "share groups",
-    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
+    "releases its records",
 )
 def test_what_a_consumer_had_goes_to_the_next_when_it_closes(broker: PenstockBroker, queue: str) -> None:
     wanted = fill(broker, queue, 30)

@@ -53,7 +53,10 @@ def _until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.promise("share groups", "A record goes to one member at a time, and once accepted to nobody")
+@pytest.mark.promise(
+    "share groups",
+    "A record is delivered to one member at a time, and not delivered again once it is accepted",
+)
 def test_a_record_goes_to_one_member_and_once_accepted_to_nobody(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b", "c"])
     with ShareMember(shared, queue, queue) as one, ShareMember(shared, queue, queue) as two:
@@ -104,7 +107,8 @@ def test_a_waiting_fetch_is_woken_by_new_records_and_by_released_ones(
 
 @pytest.mark.promise(
     "share groups",
-    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
+    "releases its records",
 )
 def test_a_lock_ends_with_its_time_and_a_renewed_one_later(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b"])
@@ -125,7 +129,8 @@ def test_a_lock_ends_with_its_time_and_a_renewed_one_later(shared: PenstockBroke
 
 @pytest.mark.promise(
     "share groups",
-    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
+    "releases its records",
 )
 def test_who_goes_away_gives_back_what_it_has(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a"])
@@ -148,7 +153,8 @@ def test_who_goes_away_gives_back_what_it_has(shared: PenstockBroker, queue: str
 
 @pytest.mark.promise(
     "share groups",
-    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
+    "releases its records",
 )
 def test_a_member_that_is_silent_is_taken_out_and_its_records_come_back(
     shared: PenstockBroker, queue: str
@@ -218,7 +224,10 @@ def test_acknowledgements_that_make_no_sense_are_refused_and_change_nothing(
         assert member.acknowledge((0, 2, [ACCEPT])).responses[0].partitions[0].error_code == 0
 
 
-@pytest.mark.promise("share groups", "A record goes to one member at a time, and once accepted to nobody")
+@pytest.mark.promise(
+    "share groups",
+    "A record is delivered to one member at a time, and not delivered again once it is accepted",
+)
 def test_another_members_records_cannot_be_acknowledged(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a"])
     with ShareMember(shared, queue, queue) as one, ShareMember(shared, queue, queue) as two:

@@ -142,7 +142,10 @@ READS = [
 ]
 
 
-@pytest.mark.promise("sql", "Statements run as their user: who may not read a topic reads it by no SELECT")
+@pytest.mark.promise(
+    "sql",
+    "Statements run as their user: without the right to read a topic, no SELECT reads it",
+)
 @pytest.mark.parametrize("sql", READS)
 def test_who_may_not_read_a_topic_reads_it_by_no_select(site: Site, sql: str) -> None:
     assert site.refusal("alice", sql) is None
@@ -158,7 +161,10 @@ def test_who_may_not_read_a_topic_reads_it_by_no_select(site: Site, sql: str) ->
     )
 
 
-@pytest.mark.promise("sql", "Statements run as their user: who may not write a topic writes it by no INSERT")
+@pytest.mark.promise(
+    "sql",
+    "Statements run as their user: without the right to write to a topic, no INSERT writes to it",
+)
 @pytest.mark.parametrize(
     "sql",
     [

@@ -191,8 +191,8 @@ def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
 
 @pytest.mark.promise(
     "hostile input",
-    "Only coordinators write to their topics, and one record that cannot be read keeps nobody's state out "
-    "of reach",
+    "Only coordinators write to their topics, and one unreadable record does not make other "
+    "state unavailable",
 )
 def test_clients_cannot_write_to_the_topics_of_the_coordinators(broker: PenstockBroker, topic: str) -> None:
     from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition

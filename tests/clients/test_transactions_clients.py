@@ -203,7 +203,8 @@ def test_a_second_producer_with_the_same_id_fences_the_first(broker: PenstockBro
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
+    "if the coordinator was down meanwhile",
 )
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     penstock: PenstockBroker,

@@ -190,7 +190,7 @@ def test_a_produce_outside_the_transaction_is_refused_or_adds_its_partition(
     "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
 )
 def test_a_produce_that_comes_after_the_end_leaves_nothing_behind(producer: WireProducer, topic: str) -> None:
-    """Before KIP-890 such a record was a transaction that hung for ever."""
+    """Before KIP-890 such a record was a transaction that hung forever."""
     write(producer, topic, b"x")
     late = producer.producer_id, producer.epoch
     producer.end(True)
@@ -444,7 +444,8 @@ def test_the_features_in_force_are_told(wire: WireClient) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
+    "if the coordinator was down meanwhile",
 )
 def test_a_transaction_that_nobody_ends_is_aborted_in_time(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")

@@ -1,4 +1,4 @@
-"""A client of its own process that copies a topic, each batch in one transaction with its offsets, for ever.
+"""A client of its own process that copies a topic, each batch in one transaction with its offsets, forever.
 
 `python -m tests.cluster.copier BOOTSTRAP TRANSACTIONAL_ID SOURCE TARGET GROUP BATCH [DEAL]`. An error ends
 it: who runs it starts it again. DEAL is a number of partitions: records go to the one that their number says,
@@ -100,7 +100,7 @@ def await_copied(
         for copier in copiers:
             copier.keep_running()
         if time.monotonic() - max(since, bounced) > _STUCK:
-            # librdkafka 2.16 may wait for ever for a coordinator that was dead when it was told of it.
+            # librdkafka 2.16 may wait forever for a coordinator that was dead when it was told of it.
             bounced = time.monotonic()
             for copier in copiers:
                 copier.bounce()

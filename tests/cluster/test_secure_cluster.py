@@ -200,8 +200,8 @@ class Session:
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 def test_a_delegation_token_made_at_one_broker_logs_in_at_all_and_expired_at_another_at_none(
     cluster: Cluster,

@@ -43,7 +43,7 @@ class Work:
     def step(self) -> None:
         """With one transactional id all the time, whose epochs go on, and with one of its own.
 
-        Clients are new: librdkafka 2.16 may wait for ever for a coordinator that was restarted."""
+        Clients are new: librdkafka 2.16 may wait forever for a coordinator that was restarted."""
         self._number += 1
         group = Consumer({**self._settings, "group.id": "transfers"})
         for name in ("transfers", f"transfers-{self._number}"):

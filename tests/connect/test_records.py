@@ -118,8 +118,8 @@ def test_transforms_with_predicates_and_a_python_function(
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
-    "back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
+    "when it is back",
 )
 def test_a_store_that_is_away_presses_back_and_gets_each_record_once_it_is_there(
     worker: Worker, topics: Topics, tmp_path: Path, name: str

@@ -40,8 +40,8 @@ class OtherMember:
 
 @pytest.mark.promise(
     "connect",
-    "A sink reads on every partition that moves to another member and back while its store is away or it is "
-    "paused; memory stays bounded",
+    "A sink continues every partition that moves to another member and back while its store is "
+    "unavailable or it is paused; memory stays bounded",
 )
 def test_partitions_that_move_while_the_store_is_away_or_the_sink_paused_are_read_on(
     broker: PenstockBroker, worker: Worker, topics: Topics, tmp_path: Path, name: str

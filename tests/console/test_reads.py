@@ -7,15 +7,18 @@ import io
 import json
 import threading
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.admin.cluster import Cluster, PartitionInfo, TopicInfo
 from penstock.admin.failure import CommandFailed, UnknownTopic
-from penstock.console.reads import groups, topics
+from penstock.admin.reader import StopRequest
+from penstock.console.reads import groups, messages, topics
 from penstock.console.reads.messages import (
     Message,
+    Progress,
     Query,
     as_csv,
     as_json_lines,
@@ -154,7 +157,10 @@ def search_results(search: Search) -> Result:
     return report
 
 
-@pytest.mark.promise("console", "A search that never ends holds up nobody, and ends when it is cancelled")
+@pytest.mark.promise(
+    "console",
+    "A search that never ends does not delay other requests, and stops when it is cancelled",
+)
 def test_a_search_without_end_is_cancelled(broker: PenstockBroker, cluster: Cluster) -> None:
     topics.create_topic(cluster, "backtracking", 1, 1, {})
     produce(cluster, "backtracking", key=None, value="a" * 60 + "!", headers={})
@@ -170,8 +176,6 @@ def test_a_search_without_end_is_cancelled(broker: PenstockBroker, cluster: Clus
 
 
 def test_new_messages_are_shown_as_they_come(cluster: Cluster) -> None:
-    from penstock.admin.reader import StopRequest
-
     topics.create_topic(cluster, "live", 1, 1, {})
     stop, came = StopRequest(), threading.Event()
     seen: list[Message] = []
@@ -190,6 +194,63 @@ def test_new_messages_are_shown_as_they_come(cluster: Cluster) -> None:
     follower.join(60)
     assert not follower.is_alive()
     assert (seen[0].key.text, seen[0].value.text, seen[0].headers[0][0]) == ("k", "v", "h")
+
+
+@pytest.mark.promise(
+    "console",
+    "A read of messages keeps at most 64 MiB and says where it was cut; it ends when it is cancelled",
+)
+def test_a_read_is_bounded_and_can_be_cancelled(
+    broker: PenstockBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create_topic(cluster, "large", 1, 1, {})
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(40):
+        producer.produce("large", bytes([65 + number]) * (300 << 10), timestamp=NOW_MS + number)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    monkeypatch.setattr(messages, "MOST_BYTES", 1 << 20)
+    for query, offsets in (
+        (Query(start="earliest"), [0, 1, 2]),
+        (Query(), [39, 38, 37]),
+        (Query(search="A", kind="regex"), [0]),
+        (Query(limit=3), [39, 38, 37]),
+    ):
+        cut = len(offsets) < query.limit and not query.search
+        reports: list[Progress] = []
+        found = read_messages(cluster, "large", query, report=reports.append)
+        assert [each.offset for each in found] == offsets
+        assert [note.partition(":")[0] for note in reports[-1].notes] == ["Cut at 1 MiB"] * cut
+    stop = StopRequest()
+    stop.requested = True
+    assert read_messages(cluster, "large", Query(start="earliest"), stop=stop) == []
+
+
+@pytest.mark.promise(
+    "console", "A search goes on where retention deletes records before it, and says how many it missed"
+)
+def test_a_search_survives_retention(
+    broker: PenstockBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create_topic(cluster, "expiring", 2, 1, {})
+    write(broker, "expiring", 100)
+    real = messages.find_range
+
+    def then_expired(*arguments: Any, **named: Any) -> Any:
+        found = real(*arguments, **named)
+        gone = [TopicPartition("expiring", 0, 30), TopicPartition("expiring", 1, 50)]
+        deleted = cluster.admin.delete_records(gone)
+        for each in deleted.values():
+            each.result(60)
+        return found
+
+    monkeypatch.setattr(messages, "find_range", then_expired)
+    reports: list[Progress] = []
+    found = read_messages(
+        cluster, "expiring", Query(start="earliest", limit=1000, search="city"), report=reports.append
+    )
+    assert [(each.partition, each.offset) for each in found] == [(0, offset) for offset in range(30, 50)]
+    assert reports[-1].notes == ("80 offsets were deleted before they could be read.",)
 
 
 @pytest.mark.promise("console", "An export of messages loses no byte, and a spreadsheet runs nothing of it")

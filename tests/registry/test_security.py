@@ -35,7 +35,8 @@ def test_without_the_password_nothing_is_told(broker, registries, tmp_path):
 
 
 @pytest.mark.promise(
-    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+    "access",
+    "A request or statement is executed only for users with the role that it needs: registry, SQL, metrics",
 )
 def test_each_user_may_do_what_its_role_allows(broker, registries, tmp_path):
     users, order = tmp_path / "users", ("read", "write", "admin")
@@ -77,7 +78,8 @@ def test_each_user_may_do_what_its_role_allows(broker, registries, tmp_path):
 
 
 @pytest.mark.promise(
-    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+    "access",
+    "A request or statement is executed only for users with the role that it needs: registry, SQL, metrics",
 )
 def test_every_route_that_changes_something_needs_more_than_reading():
     changing = {route.handler.__name__ for route in ROUTES if route.role is not Role.READ}

@@ -12,4 +12,4 @@ def test_up_says_in_one_line_that_there_is_no_registry_and_goes_on(monkeypatch, 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else found(name))
     assert up._companions("127.0.0.1", 0, None, None) == []
     (line,) = capsys.readouterr().err.splitlines()
-    assert "uvicorn is not installed" in line and "penstock[registry]" in line
+    assert "schema registry not started: it needs uvicorn" in line and "the extra `registry`" in line

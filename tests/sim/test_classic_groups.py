@@ -223,7 +223,7 @@ def check_group(group: ClassicGroup) -> None:
     for member in members.values():
         if not member.keeps_alive_by_waiting:
             assert member.session is not None
-            assert member.session.at is not None, f"{member.member_id} would live for ever"
+            assert member.session.at is not None, f"{member.member_id} would live forever"
 
 
 def schedule(seed: int, keep: list[Any]) -> Simulation[GroupShard]:
@@ -246,8 +246,8 @@ def schedule(seed: int, keep: list[Any]) -> Simulation[GroupShard]:
 
 @pytest.mark.promise(
     "groups",
-    "On every schedule: one generation, no partition owned twice in it, no committed offset lost, no "
-    "request that waits for ever; when it is calm the group is stable",
+    "On every schedule: one generation, no partition owned twice in it, no committed offset "
+    "lost, no request that waits forever; the group becomes stable when faults end",
 )
 def test_the_promises_of_classic_groups_hold_on_every_schedule(seeds: range) -> None:
     keep: list[Any] = []
@@ -256,8 +256,8 @@ def test_the_promises_of_classic_groups_hold_on_every_schedule(seeds: range) -> 
 
 @pytest.mark.promise(
     "groups",
-    "On every schedule: one generation, no partition owned twice in it, no committed offset lost, no "
-    "request that waits for ever; when it is calm the group is stable",
+    "On every schedule: one generation, no partition owned twice in it, no committed offset "
+    "lost, no request that waits forever; the group becomes stable when faults end",
 )
 def test_a_schedule_is_the_same_every_time() -> None:
     def records(seed: int) -> list[StateRecord | None]:

@@ -239,8 +239,8 @@ def tell(world: World, error: Exception, replay: str) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "Whatever the schedule: one leader in an epoch, all that was acknowledged with all who are in sync, no "
-    "epoch goes back, only the elected controller changes anything",
+    "On every schedule: one leader in an epoch, all in-sync replicas have every acknowledged "
+    "record, no epoch decreases, only the elected controller changes anything",
 )
 @pytest.mark.promise(
     "reassignment",

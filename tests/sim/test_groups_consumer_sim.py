@@ -200,7 +200,7 @@ class World:
                     for partition in partitions:
                         assert held.setdefault((topic, partition), member_id) == member_id
             clocks = group.clocks[member_id]
-            assert clocks.session.at is not None, f"{member_id} would live for ever"
+            assert clocks.session.at is not None, f"{member_id} would live forever"
         assert held == {(t, p): owner for t, owners in group.owners.items() for p, owner in owners.items()}
         assert group.static_members == {
             member.instance_id: member_id
@@ -296,8 +296,8 @@ def schedule(seed: int, keep: list[Any], *, classic: bool) -> Simulation[GroupSh
 
 @pytest.mark.promise(
     "consumer groups",
-    "On every schedule nobody works on another's partition, no epoch goes back, and all is assigned in the "
-    "end; also with classic members among them",
+    "On every schedule no partition has two owners, no epoch decreases, and all partitions are "
+    "assigned in the end; also with classic members in the group",
 )
 def test_no_partition_is_worked_on_by_two_and_all_are_assigned_in_the_end(seeds: range) -> None:
     keep: list[Any] = []
@@ -306,8 +306,8 @@ def test_no_partition_is_worked_on_by_two_and_all_are_assigned_in_the_end(seeds:
 
 @pytest.mark.promise(
     "consumer groups",
-    "On every schedule nobody works on another's partition, no epoch goes back, and all is assigned in the "
-    "end; also with classic members among them",
+    "On every schedule no partition has two owners, no epoch decreases, and all partitions are "
+    "assigned in the end; also with classic members in the group",
 )
 def test_groups_migrate_with_members_of_both_protocols_and_keep_the_promise(seeds: range) -> None:
     keep: list[Any] = []

@@ -187,7 +187,7 @@ class World:
         for letter in self.share.dying():
             if self.dead_letters:
                 self.letters.update(range(letter.first, letter.last + 1))
-            self.write(self.share.buried(letter))
+            self.write(self.share.dead_lettered(letter))
 
     def slow_write_ends(self) -> None:
         if self.slow:

@@ -19,6 +19,12 @@ from penstock.pipelines.plans.spark_plans import read_query
 
 SCHEMA = "id INT, car STRING, speed INT, ended TIMESTAMP, tags ARRAY<STRING>"
 
+
+def _ids(count: int) -> str:
+    """Strings that look like what Spark puts into the texts of plans, and one key of the rows."""
+    return ", ".join(["'ab'", *(f"'0a1b2c3d-0000-4000-8000-0000000000{10 + at}'" for at in range(count))])
+
+
 PARTS: dict[str, tuple[Any, ...]] = {
     "shape": ("aggregate", "duplicates", "join"),
     "window": (
@@ -32,6 +38,19 @@ PARTS: dict[str, tuple[Any, ...]] = {
     ),
     "key": ("car", "substr(car, 1, 1)", "substr(car, 1, 2)", "id % 2", "id % 3", "upper(car)"),
     "filter": (None, "speed > 1", "speed > 2", "car LIKE 'a%'", "speed > 1 AND id < 90"),
+    "like_ids": (
+        None,
+        "car LIKE ANY ('a#1%', 'a%')",
+        "car LIKE ANY ('a#2%', 'b%')",
+        f"car IN ({_ids(11)})",
+        f"car IN ({_ids(12)}, 'aa')",
+        "array_contains(array('a#1', 'ab'), car)",
+        "array_contains(array('a#2', 'ba'), car)",
+        "to_csv(struct(car, speed), map('sep', '#1')) > 'aa#11'",
+        "to_csv(struct(car, speed), map('sep', '#2')) > 'aa#11'",
+        "speed > (SELECT count(1) FROM VALUES ('#1') AS t (x) WHERE x = '#1')",
+        "speed > (SELECT count(1) FROM VALUES ('#2') AS t (x) WHERE x = '#1')",
+    ),
     "value": ("speed", "speed * 2", "id", "try_add(speed, 1)", "speed + 1", "try_cast(car AS INT)"),
     "aggregates": (
         ("count(1)", "sum(value)"),
@@ -61,6 +80,7 @@ class Spec:
     window: str | None = None
     key: str = "car"
     filter: str | None = None
+    like_ids: str | None = None
     value: str = "speed"
     aggregates: tuple[str, ...] = ("count(1)", "sum(value)")
     delay: str | None = None
@@ -110,7 +130,7 @@ def query(spark: SparkSession, spec: Spec, directory: Path) -> DataFrame:
     rows = rows.withColumn("k", F.expr(spec.key))
     if spec.shape == "duplicates":
         return _above(rows.dropDuplicates(["k"]).select("k", F.col(spec.name).alias("a0")), spec, "a0")
-    other = _input(spark, replace(spec, filter=None), directory / "other").select(
+    other = _input(spark, replace(spec, filter=None, like_ids=None), directory / "other").select(
         F.expr(spec.key).alias("j"), F.col("ended").alias("began")
     )
     near = f"k = j AND began >= ended AND began <= ended + INTERVAL {spec.within}"
@@ -123,6 +143,8 @@ def _input(spark: SparkSession, spec: Spec, directory: Path) -> DataFrame:
         rows = rows.withWatermark("ended", spec.delay)
     if spec.filter:
         rows = rows.where(spec.filter)
+    if spec.like_ids:
+        rows = rows.where(spec.like_ids)
     if spec.generator:
         rows = rows.select("*", F.expr(spec.generator).alias("tag"))
     value = F.expr(spec.value)
@@ -151,11 +173,13 @@ def _above(rows: DataFrame, spec: Spec, value: str) -> DataFrame:
 # -- what is decided
 
 
-def print_of(spark: SparkSession, frame: DataFrame, *, python: str = "") -> FlowPrint:
+def print_of(
+    spark: SparkSession, frame: DataFrame, *, python: str = "", kind: str = "streaming table"
+) -> FlowPrint:
     """The print of a flow with this query; `python` stands for the files of its project."""
     read = read_query(spark, frame, opaque=lambda: python)
     return FlowPrint(
-        "t", "streaming table", sources_of(read.plan), read.state, tuple(frame.columns),
+        "t", kind, sources_of(read.plan), read.state, tuple(frame.columns),
         plan_hash(read.plan), query=read.query, gives=read.gives, lineage=read.lineage,
     )  # fmt: skip
 

@@ -509,7 +509,7 @@ def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> No
     "none for longer than a day",
 )
 def test_writes_without_a_name_leave_nothing_that_others_have_to_read(penstock: PenstockBroker) -> None:
-    """Such as INSERT … VALUES: each would leave a mark for ever, which every task of every query reads."""
+    """Such as INSERT … VALUES: each would leave a mark forever, which every task of every query reads."""
     query = Query(penstock)
     assert query.task("r1", 0, "a") == "committed"
     given = {"kafka.bootstrap.servers": penstock.bootstrap, "topic": "out", "delivery": "exactly_once"}

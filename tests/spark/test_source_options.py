@@ -212,8 +212,8 @@ def test_max_records_per_partition(spark: SparkSession, shared: PenstockBroker) 
 @pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
 @pytest.mark.promise(
     "spark source",
-    "Records of aborted and open transactions are not read unless that is asked for; a checkpoint that "
-    "lies in an open transaction waits for its end",
+    "Records of aborted and open transactions are not read by default; a checkpoint inside an "
+    "open transaction waits for its end",
 )
 def test_isolation_level(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("paid")

@@ -36,7 +36,7 @@ def read_between(source: StreamReader, start: dict[str, Any], end: dict[str, Any
 
 
 def test_the_same_offsets_are_the_same_text(penstock: PenstockBroker) -> None:
-    """Spark takes a difference in the text for new data, and would run empty batches for ever."""
+    """Spark takes a difference in the text for new data, and would run empty batches forever."""
     penstock.create_topic("b", partitions=12)
     penstock.create_topic("a")
     source = reader(penstock, subscribe="b,a")
@@ -141,8 +141,8 @@ def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) ->
 
 @pytest.mark.promise(
     "spark source",
-    "Records of aborted and open transactions are not read unless that is asked for; a checkpoint that "
-    "lies in an open transaction waits for its end",
+    "Records of aborted and open transactions are not read by default; a checkpoint inside an "
+    "open transaction waits for its end",
 )
 @pytest.mark.parametrize("lossy", ["true", "false"])
 def test_a_query_that_has_read_into_an_open_transaction_waits_for_its_end(

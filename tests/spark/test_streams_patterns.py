@@ -155,7 +155,7 @@ def test_all_rows_have_their_columns_and_running_measures(spark: SparkSession) -
         ({"measures": {"x": "SUM(stock)"}}, BadPattern, "SUM.* is not possible"),
         ({"measures": {"x": "kurtosis(price)"}}, BadPattern, "not about one row"),
         ({"define": {"B": "price IN (VALUES 1, 2)"}}, BadPattern, "a query cannot stand"),
-        ({"measures": {"stock": "COUNT(*)"}}, BadPattern, "would be there twice"),
+        ({"measures": {"stock": "COUNT(*)"}}, BadPattern, "Duplicate column"),
     ],
 )
 def test_what_is_wrong_with_a_pattern_is_said_at_once(

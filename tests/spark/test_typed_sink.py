@@ -203,7 +203,7 @@ def test_a_schema_that_the_registry_refuses_is_an_error_before_a_job_starts(
             "strict-value.*the schema StrictValue has no field price, at,",
         ),
         ({**typed, "value_schema_version": "7"}, "does not give that schema of strict-value"),
-        ({"topic": "strict", "value_format": "avro"}, "schema.registry.url must be given"),
+        ({"topic": "strict", "value_format": "avro"}, "requires schema.registry.url"),
         ({**typed, "value_format": "xml"}, "value.format must be avro or json or protobuf"),
         ({"topic": "strict"}, "or let value.format do it"),
     ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from penstock.client import ClientSettings
+from penstock.elected.elector import Elector
 from penstock.elected.errors import CannotStart
 from penstock.elected.membership import Identity
 from penstock.sql.catalog.catalog import TOPIC, Record
-from penstock.sql.catalog.log import CatalogLog, LogSettings
+from penstock.sql.catalog.log import PROTOCOL_TYPE, CatalogLog, LogSettings
 from penstock.sql.errors import Unavailable
 
 pytestmark = pytest.mark.penstock(
@@ -77,6 +80,34 @@ def test_another_one_takes_over_when_the_leader_leaves(penstock, logs):
     assert second.log.catalog.numbers.get("x") == 5
     second.log.write([number(6)])
     assert second.log.catalog.numbers.get("x") == 6
+
+
+@pytest.mark.promise(
+    "access", "Logins are sent only to a leader that its topic names: to join the group is not enough"
+)
+def test_a_member_that_does_not_write_the_topic_is_no_leader(penstock, logs):
+    first, second = logs(2), logs(3)
+    assert first.leads.wait(30) and second.log.wait_for_leader(30)
+    heard: queue.Queue[Identity | None] = queue.Queue()
+    impostor = Elector(
+        ClientSettings.from_kafka({"bootstrap.servers": penstock.bootstrap, "request.timeout.ms": "60000"}),
+        "penstock-sql",
+        Identity("127.0.0.1", 1, leader=True),
+        session_timeout_ms=2000,
+        protocol_type=PROTOCOL_TYPE,
+        on_leader=heard.put,
+        on_fenced=pytest.fail,
+    )
+    impostor.start()
+    try:
+        while (leader := heard.get(timeout=60)) is None or leader.port != 1:
+            pass
+        assert first.follows.wait(60), "the group has chosen it"
+        assert first.log.leader is None and not first.log.wait_for_leader(0.01)
+        assert second.log.leader is None or second.log.leader.port == 2
+    finally:
+        impostor.stop(5)
+    assert second.log.wait_for_leader(60)
 
 
 def test_a_server_that_starts_again_leads_at_once_and_has_everything(penstock, logs):

@@ -80,7 +80,10 @@ def client(server: SqlServer, user: str) -> SqlClient:
     return made
 
 
-@pytest.mark.promise("sql", "Statements run as their user: who may not read a topic reads it by no SELECT")
+@pytest.mark.promise(
+    "sql",
+    "Statements run as their user: without the right to read a topic, no SELECT reads it",
+)
 def test_the_server_does_for_each_user_what_the_clusters_acls_allow(server: SqlServer) -> None:
     with client(server, "root") as root, client(server, "alice") as alice, client(server, "eve") as eve:
         root.ok(STREAM.format("orders") + STREAM.format("hidden"))

@@ -43,7 +43,7 @@ def write(bootstrap: str, name: str) -> list[str]:
 
 
 def where_it_is(consumer: Consumer) -> TopicPartition:
-    """Asked again while the coordinator starts: with assign alone, librdkafka 2.16 may wait for ever then."""
+    """Asked again while the coordinator starts: with assign alone, librdkafka 2.16 may wait forever then."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -78,8 +78,8 @@ def read(bootstrap: str, count: int) -> list[str]:
 
 @pytest.mark.promise(
     "backups",
-    "The data directory of a single Apache Kafka node is taken up with its topics and group offsets, and "
-    "Kafka takes it back with what was written meanwhile",
+    "Penstock starts on the data directory of a single Apache Kafka node, with its topics and "
+    "group offsets, and Kafka starts on it again with what was written meanwhile",
 )
 def test_a_data_directory_moves_to_penstock_and_back(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     with apache_kafka(kafka_tools, tmp_path) as kafka:

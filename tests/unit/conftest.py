@@ -4,8 +4,10 @@ has made (`Partition.check`)."""
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -70,3 +72,27 @@ def _partitions_are_coherent(
     yield
     for partition in made:
         check(partition)
+
+
+class _Catcher(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.server.requests.append(self.headers)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def impostor() -> Iterator[HTTPServer]:
+    """A server that keeps the headers of what is posted to it, in `requests`."""
+    server = HTTPServer(("127.0.0.1", 0), _Catcher)
+    server.requests = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -280,7 +280,8 @@ def test_a_denied_topic_is_answered_alike_whether_it_exists_or_not_and_the_other
 
 
 @pytest.mark.promise(
-    "access", "An id that no topic has is UNKNOWN_TOPIC_ID for every user, beside topics that are denied"
+    "access",
+    "An id that no topic has is UNKNOWN_TOPIC_ID for every user, also in a request with denied topics",
 )
 @pytest.mark.parametrize("pattern", [PatternType.LITERAL, PatternType.PREFIXED])
 def test_an_id_that_no_topic_has_is_unknown_for_every_user(tmp_path: Path, pattern: PatternType) -> None:

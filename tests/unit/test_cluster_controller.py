@@ -21,7 +21,7 @@ from penstock.controller.reassignment import Wanted, plan_reassignments
 from penstock.controller.requests import AlterResource, ConfigOp, ResourceType
 from penstock.errors import NotController, TopicAlreadyExists, UnknownTopicId, UnknownTopicOrPartition
 from penstock.metadata import layout
-from penstock.metadata.store import BadVersion, Check, Delete, NoNode, Versioned
+from penstock.metadata.store import BadVersion, Check, Delete, NoNode, Set, Versioned
 from penstock.wire.codec import Message
 from tests.sim.cluster_store import Pause, Tree, View
 
@@ -119,7 +119,8 @@ def keeps_the_new_topic(change: Callable[[ClusterController], Awaitable[None]]) 
 
 
 @pytest.mark.promise(
-    "cluster", "What was asked for a topic that is gone never happens to the next one of its name"
+    "cluster",
+    "A change requested for a deleted topic is never applied to a new topic of the same name",
 )
 def test_a_late_deletion_by_id_spares_the_next_topic_of_that_name() -> None:
     async def delete(controller: ClusterController) -> None:
@@ -131,7 +132,8 @@ def test_a_late_deletion_by_id_spares_the_next_topic_of_that_name() -> None:
 
 
 @pytest.mark.promise(
-    "cluster", "What was asked for a topic that is gone never happens to the next one of its name"
+    "cluster",
+    "A change requested for a deleted topic is never applied to a new topic of the same name",
 )
 def test_a_late_change_of_a_partition_spares_the_next_topic_of_that_name() -> None:
     async def shrink(controller: ClusterController) -> None:
@@ -233,6 +235,27 @@ async def elected(controller: ClusterController) -> ElectedController:
     await found._look()
     assert found.is_held
     return found
+
+
+@pytest.mark.promise("cluster", "/controller_epoch shows the epoch of the controller, also in an older tree")
+@pytest.mark.parametrize("former", [b"0", b"{}"], ids=["new", "written by an older version"])
+def test_the_node_of_the_controller_epoch_shows_it(former: bytes) -> None:
+    async def run() -> None:
+        one, other = await two()
+        view = one._followed
+        assert isinstance(view, Stored)
+        assert view.tree.nodes[layout.CONTROLLER_EPOCH] == (b"0", 0)
+        view.tree.commit(None, [Set(layout.CONTROLLER_EPOCH, former, 0)])
+        await one.catch_up()
+        controller = await elected(one)
+        assert controller.epoch == 2
+        assert view.tree.nodes[layout.CONTROLLER_EPOCH] == (b"2", 2)
+        await controller.stop()
+        await other.catch_up()
+        assert (await elected(other)).epoch == 3
+        assert view.tree.nodes[layout.CONTROLLER_EPOCH] == (b"3", 3)
+
+    asyncio.run(run())
 
 
 def test_a_controller_that_was_replaced_changes_nothing_more() -> None:

@@ -56,8 +56,8 @@ def test_a_token_lives_as_long_as_asked_and_never_longer_than_the_broker_allows(
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 @pytest.mark.parametrize("principal", ["User:alice", "User:carol", "User:bob"])
 def test_owner_requester_and_renewers_renew_and_expire_it(principal: str) -> None:
@@ -75,8 +75,8 @@ def test_owner_requester_and_renewers_renew_and_expire_it(principal: str) -> Non
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 def test_others_change_nothing_and_an_expired_token_is_only_deleted() -> None:
     token = made()
@@ -173,8 +173,8 @@ def scenario(
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_client_with_a_token_is_its_owner_and_makes_no_tokens(tmp_path: Path, mechanism: str) -> None:
@@ -202,8 +202,8 @@ def test_a_client_with_a_token_is_its_owner_and_makes_no_tokens(tmp_path: Path, 
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 def test_wrong_unknown_and_expired_tokens_let_nobody_in(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
@@ -231,8 +231,8 @@ def test_wrong_unknown_and_expired_tokens_let_nobody_in(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 def test_tokens_are_renewed_expired_and_removed(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
@@ -263,8 +263,8 @@ def test_tokens_are_renewed_expired_and_removed(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it ends; nobody else can "
-    "change it, and who has logged in with one makes none",
+    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
+    "users cannot change it, and a login with a token cannot create one",
 )
 def test_tokens_are_there_after_a_restart_and_void_with_another_secret(tmp_path: Path) -> None:
     found: list[Message] = []

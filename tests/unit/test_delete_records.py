@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from penstock.broker.api import delete_records, describe_producers, list_offsets
 from penstock.broker.broker import Broker
 from penstock.broker.fetch.lookup import find
 from penstock.broker.net.context import RequestContext
+from penstock.controller import TopicRef
 from penstock.errors import (
     ApiError,
     InvalidTopicException,
@@ -143,6 +144,42 @@ def test_a_leader_that_is_replaced_meanwhile_does_not_say_that_they_are_deleted(
                 one.update(replace(one.image, leader=1, leader_epoch=one.image.leader_epoch + 1))
             broker.delayed.complete_all(KEY)
             assert outcome(await answer)[0] == NotLeaderOrFollower.code
+
+    asyncio.run(run())
+
+
+async def remove(broker: Broker) -> None:
+    await broker.controller.delete_topics([TopicRef("t")])
+    await broker.caught_up()
+
+
+async def move(broker: Broker) -> None:
+    """A reassignment that is complete: broker 2 has the only replica."""
+    image = broker.image
+    elsewhere = replace(image.topics["t"], partitions=(PartitionImage(0, 2, 1, (2,), (2,), 1),))
+    await broker.topics.apply(image.with_topics([elsewhere]))
+
+
+@pytest.mark.promise(
+    "topics",
+    "DeleteRecords that waits for replicas of a partition that is deleted or moved away is answered at once, "
+    "with UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER",
+)
+@pytest.mark.parametrize(
+    ("go", "error"),
+    [(remove, UnknownTopicOrPartition), (move, NotLeaderOrFollower)],
+    ids=["deleted", "moved"],
+)
+def test_a_partition_that_goes_while_the_replicas_are_waited_for_is_reported(
+    tmp_path: Path, go: Callable[[Broker], Awaitable[None]], error: type[ApiError]
+) -> None:
+    async def run() -> None:
+        async with two_replicas(tmp_path) as (broker, _):
+            answer = delete(broker, 4)
+            await waits(broker)
+            await go(broker)
+            assert outcome(await asyncio.wait_for(answer, 30))[0] == error.code
+            assert not broker.delayed.waiters
 
     asyncio.run(run())
 

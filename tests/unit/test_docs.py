@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
+import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import click
 import pytest
 
 from penstock.cli.main import cli
+from penstock.config.properties import parse_properties
 from tests.promises import PAGE, page_of, read_promises
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +33,11 @@ def shell_lines(page: Path) -> list[str]:
 
 def inline_commands(page: Path, program: str) -> list[str]:
     return re.findall(rf"`({program} [^`]+)`", page.read_text())
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
 
 
 @cache
@@ -118,6 +126,20 @@ def check_command(text: str) -> None:
     known |= {"--help"}
     options = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
     assert options <= known, f"{text!r}: no option {sorted(options - known)}"
+
+
+@pytest.mark.promise("docs", "Code blocks of Python compile; blocks of JSON and properties can be read")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_python_json_and_properties_can_be_read(page: Path) -> None:
+    for block in blocks_of(page, "python"):
+        compile(block, str(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for block in blocks_of(page, "json"):
+        json.loads(block)
+    for block in blocks_of(page, "properties"):
+        settings = parse_properties(block)
+        lines = [line for line in block.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        assert len(settings) == len(lines), "each line sets one name"
+        assert all(value and re.fullmatch(r"[\w.>-]+", name) for name, value in settings.items()), settings
 
 
 @pytest.mark.promise(

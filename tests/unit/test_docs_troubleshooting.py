@@ -24,7 +24,7 @@ def messages() -> list[str]:
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     first_cells = re.findall(r"^\| (.*?) \|", page, re.M)
     found = [name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)]
-    return [name for name in found if name not in ("penstock[spark]", "read_committed")]
+    return [name for name in found if name not in ("spark", "read_committed")]
 
 
 @pytest.fixture(scope="module")

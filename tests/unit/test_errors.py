@@ -1,5 +1,8 @@
 """The error tree: Kafka's codes, names and retry flags."""
 
+import re
+from pathlib import Path
+
 import pytest
 from kio.schema.errors import ErrorCode
 
@@ -34,3 +37,14 @@ def test_an_error_says_its_kafka_name_and_its_message() -> None:
 def test_every_error_is_a_penstock_error() -> None:
     for kind in (errors.ConfigError, errors.WireError, errors.ApiError):
         assert issubclass(kind, errors.PenstockError)
+
+
+@pytest.mark.promise("docs", "An error about a missing extra says how to install it, from the wheel")
+def test_a_missing_extra_is_installed_from_the_wheel() -> None:
+    error = errors.MissingExtra("Connect", "starlette", "connect")
+    assert str(error) == (
+        "Connect needs starlette: install the Penstock wheel with the extra `connect` (docs/install.md)"
+    )
+    source = Path(errors.__file__).parent
+    index = re.compile(r"(pip )?install ['\"]?penstock\b")
+    assert not [path for path in source.rglob("*.py") if index.search(path.read_text(encoding="utf-8"))]

@@ -1,4 +1,4 @@
-"""A follower and the leader's fetch session: what is given up is not told of for ever."""
+"""A follower and the leader's fetch session: what is given up is not told of forever."""
 
 from __future__ import annotations
 
@@ -251,8 +251,8 @@ def listed(offset: int, error: int = 0) -> Message:
 
 @pytest.mark.promise(
     "reassignment",
-    "What a former leader, or a leader at a former epoch, answers changes no log: a follower that is made "
-    "leader while it waits for an answer keeps what it has acknowledged since",
+    "An answer of a former leader, or of a leader at a former epoch, changes no log: a follower "
+    "that becomes leader while it waits for one keeps what it has acknowledged since",
 )
 @pytest.mark.parametrize("elected_during", [LATEST, EARLIEST])
 def test_a_broker_that_is_made_leader_while_it_asks_for_offsets_keeps_its_log(
@@ -296,7 +296,7 @@ def test_a_follower_that_starts_where_its_leader_starts_takes_the_batch_that_hol
     tmp_path: Path,
 ) -> None:
     """DeleteRecords leaves the start of the leader's log inside a batch, which comes whole: refused, it would
-    come again for ever, and the follower would never be in sync."""
+    come again forever, and the follower would never be in sync."""
 
     async def run() -> None:
         leader = Leader({0: replica(tmp_path, 1, 0, 5)})
@@ -324,8 +324,8 @@ async def _saved() -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "What a former leader, or a leader at a former epoch, answers changes no log: a follower that is made "
-    "leader while it waits for an answer keeps what it has acknowledged since",
+    "An answer of a former leader, or of a leader at a former epoch, changes no log: a follower "
+    "that becomes leader while it waits for one keeps what it has acknowledged since",
 )
 def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path: Path) -> None:
     """While it is on its way another broker leads, and cuts what it holds, and then the former leader leads
@@ -361,8 +361,8 @@ def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path
 
 @pytest.mark.promise(
     "reassignment",
-    "What a former leader, or a leader at a former epoch, answers changes no log: a follower that is made "
-    "leader while it waits for an answer keeps what it has acknowledged since",
+    "An answer of a former leader, or of a leader at a former epoch, changes no log: a follower "
+    "that becomes leader while it waits for one keeps what it has acknowledged since",
 )
 def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(tmp_path: Path) -> None:
     """The leader's session remembers what it has told; what was told at the former epoch was not applied."""

@@ -282,8 +282,8 @@ def test_a_group_has_at_most_group_max_size_members() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
-    "subscriptions) get Kafka's errors, and the group goes on",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
+    "hostile subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_the_errors_for_bad_requests_are_kafkas() -> None:
     host = Host()
@@ -482,7 +482,8 @@ def test_a_group_larger_than_the_limit_shrinks_after_a_restart() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "A write that fails leaves a group that goes on; a coordinator that moves answers all who wait"
+    "groups",
+    "A failed write does not stop a group; a coordinator that moves answers all waiting requests",
 )
 def test_a_failed_write_leaves_a_group_that_goes_on() -> None:
     host = Host()
@@ -502,7 +503,8 @@ def test_a_failed_write_leaves_a_group_that_goes_on() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "A write that fails leaves a group that goes on; a coordinator that moves answers all who wait"
+    "groups",
+    "A failed write does not stop a group; a coordinator that moves answers all waiting requests",
 )
 def test_resigning_answers_every_waiting_request() -> None:
     host = Host()

@@ -48,7 +48,8 @@ def test_the_first_member_gets_everything_in_epoch_1(host: ConsumerHost) -> None
 
 @pytest.mark.promise(
     "consumer groups",
-    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+    "A partition moves only after its owner has revoked it; a member that does not revoke it in "
+    "time is fenced",
 )
 def test_a_second_member_waits_until_the_first_has_given_up_its_part(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
@@ -66,7 +67,8 @@ def test_a_second_member_waits_until_the_first_has_given_up_its_part(host: Consu
 
 @pytest.mark.promise(
     "consumer groups",
-    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+    "A partition moves only after its owner has revoked it; a member that does not revoke it in "
+    "time is fenced",
 )
 def test_partitions_still_named_as_owned_are_not_given_to_others(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
@@ -113,7 +115,10 @@ def test_subscriptions_and_topics_that_change_raise_the_epoch(host: ConsumerHost
     assert host.heartbeat("m1", 5, owned={"new": [0]}).member_epoch == 6
 
 
-@pytest.mark.promise("consumer groups", "Added partitions are shared out; a topic made anew is another topic")
+@pytest.mark.promise(
+    "consumer groups",
+    "Added partitions are assigned; a topic that is created again is a different topic",
+)
 def test_a_topic_that_is_made_anew_is_another_topic(host: ConsumerHost) -> None:
     host.settle("m1", topics=["u"])
     old = host.image.topics["u"]
@@ -300,7 +305,8 @@ def test_members_whose_sessions_end_together_go_together(host: ConsumerHost) -> 
 
 @pytest.mark.promise(
     "consumer groups",
-    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+    "A partition moves only after its owner has revoked it; a member that does not revoke it in "
+    "time is fenced",
 )
 def test_a_member_that_does_not_give_up_partitions_in_time_is_fenced(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"], timeout=10_000)

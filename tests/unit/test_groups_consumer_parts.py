@@ -162,7 +162,8 @@ def test_a_member_stays_in_its_epoch_until_it_no_longer_names_what_it_has_to_giv
 
 @pytest.mark.promise(
     "consumer groups",
-    "A partition moves when its owner has given it up, not before; who does not in time is fenced",
+    "A partition moves only after its owner has revoked it; a member that does not revoke it in "
+    "time is fenced",
 )
 def test_a_member_gets_what_others_have_only_when_they_gave_it_up() -> None:
     held: dict[tuple[UUID, int], str] = {(A, 1): "other"}

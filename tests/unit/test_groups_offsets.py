@@ -88,8 +88,8 @@ def test_a_generation_of_an_unknown_group_is_not_found_since_version_9() -> None
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
-    "subscriptions) get Kafka's errors, and the group goes on",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
+    "hostile subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_bad_items_do_not_spoil_the_good_ones() -> None:
     host = Host()
@@ -102,8 +102,8 @@ def test_bad_items_do_not_spoil_the_good_ones() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
-    "subscriptions) get Kafka's errors, and the group goes on",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
+    "hostile subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_metadata_has_a_limit_and_null_is_empty() -> None:
     host = Host(offset_metadata_max_bytes=10)
@@ -119,8 +119,8 @@ def test_metadata_has_a_limit_and_null_is_empty() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
-    "subscriptions) get Kafka's errors, and the group goes on",
+    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
+    "hostile subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_a_group_id_may_be_empty_but_not_longer_than_a_record_can_say() -> None:
     host = Host()

@@ -239,8 +239,8 @@ def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(
 
 @pytest.mark.promise(
     "transactions",
-    "After a loss of power the transaction index says what the markers say: a hole in it hides no committed "
-    "transaction, and what was flushed with a segment is there",
+    "After a power loss the transaction index agrees with the markers: a hole in it hides no "
+    "committed transaction, and what was flushed with a segment is there",
 )
 def test_a_hole_in_the_transaction_index_hides_no_committed_transaction(tmp_path: Path) -> None:
     log = make_log(tmp_path)
@@ -273,8 +273,8 @@ class _Synced(Fs):
 
 @pytest.mark.promise(
     "transactions",
-    "After a loss of power the transaction index says what the markers say: a hole in it hides no committed "
-    "transaction, and what was flushed with a segment is there",
+    "After a power loss the transaction index agrees with the markers: a hole in it hides no "
+    "committed transaction, and what was flushed with a segment is there",
 )
 @pytest.mark.parametrize("flushed_before", [False, True])
 def test_the_indexes_of_a_sealed_segment_are_synced_with_it(tmp_path: Path, flushed_before: bool) -> None:

@@ -339,3 +339,27 @@ def test_retention_takes_a_few_segments_out_of_use_in_each_turn_of_the_loop(tmp_
             assert max(fs.turns.values()) <= 8 * 5
 
     asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
+    "leaves a log without a hole",
+)
+def test_segments_below_the_log_start_are_dropped_soon_after_whatever_the_cleanup_policy(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path, ManualClock(), cleanup_policy="compact") as broker:
+            log = broker.partitions["t", 0].log
+            for i in range(30):
+                write(log, b"k%d" % i, b"v")
+                log.roll()
+            log.delete_records_before(29)
+            assert len(log.segments) > 2
+            maintenance: Any = broker._maintenance
+            await maintenance.purge()
+            assert [segment.base_offset for segment in log.segments] == [29, 30]
+            assert records(log) == [(29, b"k29", b"v")]
+
+    asyncio.run(main())

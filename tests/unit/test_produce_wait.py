@@ -16,6 +16,7 @@ from penstock.broker.net.context import RequestContext
 from penstock.controller import TopicRef, TopicSpec
 from penstock.errors import (
     KafkaStorageError,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicOrPartition,
@@ -257,5 +258,31 @@ def test_nothing_is_kept_for_a_client_that_has_gone(tmp_path: Path) -> None:
             answer.cancel()
             await asyncio.sleep(0)
             assert partition.key not in broker.delayed.waiters
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "topics",
+    "acks=all is not acknowledged when the in-sync replicas became fewer than `min.insync.replicas` while it "
+    "waited: NOT_ENOUGH_REPLICAS_AFTER_APPEND where the replicas had the record before, REQUEST_TIMED_OUT "
+    "where they are not back in time",
+)
+@pytest.mark.parametrize(
+    ("replicated", "error"), [(True, NotEnoughReplicasAfterAppend), (False, RequestTimedOut)]
+)
+def test_a_record_is_not_acknowledged_by_fewer_replicas_than_it_needs(
+    tmp_path: Path, replicated: bool, error: type[NotEnoughReplicasAfterAppend | RequestTimedOut]
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            (partition,) = await topic(broker)
+            partition.log.update_config(replace(partition.log.config, min_insync_replicas=2))
+            answer = produce(broker, timeout_ms=FOR_EVER_MS if replicated else 20)
+            if replicated:
+                replicate(partition)
+            partition.update(replace(partition.image, isr=(1,), partition_epoch=1))
+            partition.announce()
+            assert await codes(answer) == [error.code]
 
     asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,56 @@ def test_acks_all_needs_min_insync_replicas_and_acks_one_does_not(tmp_path: Path
     with pytest.raises(NotEnoughReplicas):
         one.append(data, 0, len(data), -1)
     assert one.append(data, 0, len(data), 1).base_offset == 0
+
+
+@pytest.mark.promise(
+    "topics",
+    "While fewer replicas than `min.insync.replicas` are in sync (of a topic with fewer replicas: while not "
+    "all are), the high watermark does not move, so that consumers are shown nothing that one more failure "
+    "may lose (KIP-966)",
+)
+def test_the_high_watermark_does_not_move_while_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
+    image = PartitionImage(0, 1, 5, (1, 2, 3), (1, 2))
+    one, changes = partition(tmp_path, image, min_insync_replicas="2")
+    data = batch()
+    one.append(data, 0, len(data), -1)
+    one.follower_fetched(2, 1)
+    assert one.log.high_watermark == 1
+    one.append(data, 0, len(data), -1)
+    one.update(replace(image, isr=(1,), partition_epoch=1))
+    one.append(data, 0, len(data), 1)
+    assert one.log.high_watermark == 1
+    assert one.fetch(wanted(1), 1000, True, 0, -1).slices == []
+    one.follower_fetched(2, 1)
+    assert one.may_join(2), "it has all that counts"
+    one.update(replace(image, partition_epoch=2))
+    one.follower_fetched(2, 3)
+    assert one.log.high_watermark == 3
+    one.update(replace(image, isr=(1,), partition_epoch=3))
+    one.append(data, 0, len(data), 1)
+    changes.clear()
+    one.log.update_config(replace(one.log.config, min_insync_replicas=1))
+    one.configured()
+    assert (one.log.high_watermark, changes) == (4, [one.key])
+
+
+@pytest.mark.promise(
+    "topics",
+    "While fewer replicas than `min.insync.replicas` are in sync (of a topic with fewer replicas: while not "
+    "all are), the high watermark does not move, so that consumers are shown nothing that one more failure "
+    "may lose (KIP-966)",
+)
+@pytest.mark.parametrize("replicas", [(1,), (1, 2)])
+def test_where_a_topic_has_fewer_replicas_than_min_insync_replicas_all_of_them_are_enough(
+    tmp_path: Path, replicas: tuple[int, ...]
+) -> None:
+    one, _ = partition(tmp_path, PartitionImage(0, 1, 5, replicas, replicas), min_insync_replicas="3")
+    data = batch()
+    one.append(data, 0, len(data), 1)
+    for follower in replicas[1:]:
+        assert one.log.high_watermark == 0
+        one.follower_fetched(follower, 1)
+    assert one.log.high_watermark == 1
 
 
 @pytest.mark.promise(

@@ -197,6 +197,81 @@ def test_markers_are_not_sent_again_before_the_decision_is_replicated(tmp_path: 
     asyncio.run(main())
 
 
+def needs_two(partition: Partition) -> Partition:
+    """With min.insync.replicas=2, and a follower."""
+    partition.log.update_config(replace(partition.log.config, min_insync_replicas=2))
+    return with_follower(partition)
+
+
+def shrink(partition: Partition) -> None:
+    """The follower is no longer in sync."""
+    partition.update(replace(partition.image, isr=(1,)))
+    partition.announce()
+
+
+async def a_while() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers no success, and a transaction ends nowhere, while fewer replicas than "
+    "`min.insync.replicas` are in sync (KIP-966)",
+)
+def test_a_commit_is_not_answered_by_a_leader_without_enough_replicas(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, **ONE_SHARD) as broker:
+            partition = needs_two(await offsets(broker))
+            answer = commit(broker, 7)
+            assert isinstance(answer, asyncio.Future)
+            shrink(partition)
+            asked = fetch(broker)
+            await a_while()
+            assert not answer.done()
+            assert isinstance(asked, asyncio.Future) and not asked.done()
+            needs_two(partition)
+            replicate(partition)
+            committed, found = await until_done(answer, asked)
+            assert code(committed) == 0
+            assert found.topics[0].partitions[0].committed_offset == 7
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "hostile input",
+    "A coordinator answers no success, and a transaction ends nowhere, while fewer replicas than "
+    "`min.insync.replicas` are in sync (KIP-966)",
+)
+def test_an_end_waits_until_enough_replicas_have_the_decision_and_then_the_markers(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            producer = await init(broker)
+            write(broker, producer)
+            partition, of_data = needs_two(transactions(broker)), needs_two(broker.partitions[KEY])
+            replicate(of_data)
+            answer = end(broker, producer)
+            assert isinstance(answer, asyncio.Future)
+            shrink(partition)
+            await a_while()
+            assert not answer.done()
+            assert of_data.log.last_stable_offset == 0, "no marker of what may be lost"
+            needs_two(partition)
+            replicate(partition)
+            await until_done(answer)
+            shrink(of_data)  # which has the marker, alone
+            await a_while()
+            assert state(broker) == State.PREPARE_COMMIT
+            needs_two(of_data)
+            replicate(of_data)
+            await a_while()
+            assert state(broker) == State.COMPLETE_COMMIT
+            replicate(partition)
+
+    asyncio.run(main())
+
+
 @pytest.mark.promise(
     "hostile input",
     "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "

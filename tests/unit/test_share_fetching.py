@@ -37,7 +37,8 @@ async def session_with_a_record(broker: Broker) -> ShareSession:
 
 @pytest.mark.promise(
     "share groups",
-    "Locks end with their time, a renewed one later; who closes, dies or is silent gives back what it has",
+    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
+    "releases its records",
 )
 @pytest.mark.parametrize("closes", [False, True])
 def test_nothing_is_acquired_for_a_session_that_was_closed_while_its_state_was_read(

@@ -170,7 +170,7 @@ def test_what_is_spent_or_rejected_dies_before_it_is_archived_where_there_is_a_p
     assert share.dying() == [DeadLetter(0, 1, 2, "delivery count spent"), DeadLetter(2, 2, 1, "rejected")]
     assert share.wants(4) is None and share.start_offset == 0
     for letter in share.dying():
-        share.commit(share.buried(letter))
+        share.commit(share.dead_lettered(letter))
     assert (share.start_offset, share.dying()) == (4, [])
 
 

@@ -434,7 +434,7 @@ def test_a_new_coordinator_sends_all_markers_at_once_and_in_its_own_epoch() -> N
     assert not markers[1].commit
 
 
-@pytest.mark.promise("transactions", "A decision that was not written is none")
+@pytest.mark.promise("transactions", "A transaction's decision counts only once it is written")
 def test_a_decision_that_was_not_written_is_no_decision() -> None:
     host = TxnHost([A, B])
     producer = host.init("t")
@@ -480,7 +480,8 @@ def test_a_transaction_that_nobody_ends_is_aborted_and_its_producer_fenced(host:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction that nobody ends is aborted in time (KIP-588), also where the coordinator was away",
+    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
+    "if the coordinator was down meanwhile",
 )
 def test_the_time_goes_on_while_no_coordinator_is_there(host: TxnHost) -> None:
     producer = host.init("t", timeout_ms=1_000)

@@ -133,7 +133,7 @@ def test_markers_that_could_not_be_written_are_written_after_a_restart(tmp_path:
     asyncio.run(main())
 
 
-@pytest.mark.promise("transactions", "A decision that was not written is none")
+@pytest.mark.promise("transactions", "A transaction's decision counts only once it is written")
 def test_a_decision_that_cannot_be_written_leaves_no_marker(tmp_path: Path) -> None:
     async def main() -> None:
         fs = FaultyFs()

@@ -156,7 +156,8 @@ def test_behind_a_batch_that_could_not_be_verified_none_begins_the_partition(
 
 @pytest.mark.promise(
     "transactions",
-    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+    "A produce request that was verified before its transaction ended is rejected, because it "
+    "would open a transaction that never ends",
 )
 @pytest.mark.parametrize(("abortable", "error"), [(True, TransactionAbortable), (False, InvalidTxnState)])
 def test_a_produce_that_was_verified_before_the_marker_came_is_refused(
@@ -179,7 +180,8 @@ def test_a_produce_that_was_verified_before_the_marker_came_is_refused(
 
 @pytest.mark.promise(
     "transactions",
-    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+    "A produce request that was verified before its transaction ended is rejected, because it "
+    "would open a transaction that never ends",
 )
 def test_a_marker_right_after_the_verification_leaves_no_open_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,7 +205,8 @@ def test_a_marker_right_after_the_verification_leaves_no_open_transaction(
 
 @pytest.mark.promise(
     "transactions",
-    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+    "A produce request that was verified before its transaction ended is rejected, because it "
+    "would open a transaction that never ends",
 )
 def test_a_transaction_that_ends_in_one_partition_while_another_is_verified_takes_no_more_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +232,8 @@ def test_a_transaction_that_ends_in_one_partition_while_another_is_verified_take
 
 @pytest.mark.promise(
     "transactions",
-    "A produce that was verified before its transaction ended is refused: it would open one that nobody ends",
+    "A produce request that was verified before its transaction ended is rejected, because it "
+    "would open a transaction that never ends",
 )
 def test_a_guard_lasts_while_nothing_ends_and_is_not_kept_longer(tmp_path: Path) -> None:
     async def main() -> None:
@@ -481,7 +485,7 @@ def test_there_are_never_two_markers_under_way_for_one(version: int) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Requests to one broker that are made together go together, and a slow broker gets larger ones, not more",
+    "Concurrent requests to one broker are sent as one, and a slow broker gets larger requests, not more",
 )
 def test_markers_of_many_transactions_to_one_broker_go_in_one_request() -> None:
     async def main() -> None:
@@ -581,7 +585,7 @@ def test_requests_of_a_connection_that_was_replaced_are_late() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Requests to one broker that are made together go together, and a slow broker gets larger ones, not more",
+    "Concurrent requests to one broker are sent as one, and a slow broker gets larger requests, not more",
 )
 def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
     async def main() -> None:
@@ -606,6 +610,30 @@ def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
             if not gate.done():
                 gate.set_result(None)
         assert await asyncio.gather(*answers) == [number * 10 for number in range(8)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "transactions",
+    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
+    "answer makes no sense",
+)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_an_answer_of_the_wrong_length_is_an_answer_of_nobody(count: int) -> None:
+    """The broker has got the request all the same: markers are not sent to another one before it answers."""
+
+    async def main() -> None:
+        async def send(broker_id: int, items: list[int]) -> list[int]:
+            return [0] * count
+
+        batches: PeerBatches[int, int] = PeerBatches(asyncio.get_running_loop(), send)
+        answers = [batches.ask(1, number) for number in range(2)]
+        for outcome in await asyncio.gather(*answers, return_exceptions=True):
+            assert isinstance(outcome, PeerUnavailable)
+            assert outcome.sent
+        await settle()
+        assert not batches._tasks
 
     asyncio.run(main())
 

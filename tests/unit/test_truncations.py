@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import NotLeaderOrFollower
+from penstock.errors import FencedLeaderEpoch, NotLeaderOrFollower
+from penstock.fs import Fs
+from penstock.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
+from penstock.log.segment import FILE_KINDS
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
 from penstock.replication.truncations import Truncations
 from tests.unit.cluster_images import partition as image_of
-from tests.unit.log_helpers import append, batch, make_log
+from tests.unit.log_helpers import append, batch, contents, make_log
 
 
 @pytest.mark.promise(
@@ -45,7 +49,7 @@ def test_who_leads_right_after_a_truncation_appends_when_the_recovery_point_on_d
         partition = Partition(image_of((1, 2), (1, 2), epoch=10), log, 2, lambda key: None)
         following = Following(partition)
         truncations = Truncations(broker)
-        following.truncate_to(10)
+        await following.truncate_to(10)
         settled = truncations.settle(log)
         partition.update(image_of((2, 1), (2, 1), epoch=11))
         data = batch([b"v"])
@@ -57,3 +61,156 @@ def test_who_leads_right_after_a_truncation_appends_when_the_recovery_point_on_d
         assert partition.append(data, 0, len(data), 1).base_offset == 10
 
     asyncio.run(main())
+
+
+# a log of many segments
+
+
+SEGMENTS = 100
+
+
+class _Renames(Fs):
+    """Counts the renames in each turn of the loop, and dies at one of them."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.turn = 0
+        self.in_turn: Counter[int] = Counter()
+        self.left = most
+
+    def rename(self, source: str, target: str) -> None:
+        if self.left is not None:
+            if not self.left:
+                raise _DiedError
+            self.left -= 1
+        super().rename(source, target)
+        self.in_turn[self.turn] += 1
+
+    async def count_turns(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+class _DiedError(BaseException):
+    pass
+
+
+def long_log(path: Path, fs: Fs) -> PartitionLog:
+    """One record in each segment."""
+    log = make_log(path, fs=fs, segment_bytes=80, index_interval_bytes=1)
+    for number in range(SEGMENTS):
+        append(log, batch([b"%04d" % number]))
+    assert len(log.segments) == SEGMENTS
+    return log
+
+
+def follower(log: PartitionLog) -> Following:
+    return Following(Partition(image_of((1, 2), (1, 2), epoch=10), log, 2, lambda key: None))
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
+    "leaves a log without a hole",
+)
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_truncation_renames_few_files_in_a_turn_of_the_loop(tmp_path: Path, fully: bool) -> None:
+    async def main() -> None:
+        fs = _Renames()
+        log = long_log(tmp_path, fs)
+        fs.in_turn.clear()
+        turns = asyncio.ensure_future(fs.count_turns())
+        following = follower(log)
+        await (following.start_at(500) if fully else following.truncate_to(3))
+        turns.cancel()
+        log.settle()
+        assert len(fs.in_turn) > SEGMENTS // SEGMENTS_AT_ONCE
+        assert max(fs.in_turn.values()) <= SEGMENTS_AT_ONCE * len(FILE_KINDS)
+        if fully:
+            assert (log.log_start_offset, log.log_end_offset) == (500, 500)
+        else:
+            assert [offset for offset, _ in contents(log)] == [0, 1, 2]
+        log.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
+    "leaves a log without a hole",
+)
+@pytest.mark.parametrize("renames", [0, 1, 2, 3, 10, 29, 30, 31, 100, 200])
+def test_a_truncation_that_a_crash_ends_leaves_a_log_without_a_hole(tmp_path: Path, renames: int) -> None:
+    async def main() -> None:
+        fs = _Renames()
+        log = long_log(tmp_path, fs)
+        fs.left = renames
+        with pytest.raises(_DiedError):
+            await follower(log).truncate_to(3)
+        log.failed = OSError("its process died")
+        again = make_log(tmp_path, segment_bytes=80, index_interval_bytes=1)
+        offsets = [offset for offset, _ in contents(again)]
+        assert len(offsets) >= 3
+        assert offsets == list(range(len(offsets)))
+        again.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
+    "leaves a log without a hole",
+)
+def test_a_follower_that_is_made_leader_while_it_truncates_keeps_the_rest(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = long_log(tmp_path, _Renames())
+        following = follower(log)
+        cut = asyncio.ensure_future(following.truncate_to(3))
+        await asyncio.sleep(0)
+        following.partition.update(image_of((2, 1), (2, 1), epoch=11))
+        end = log.log_end_offset
+        with pytest.raises(FencedLeaderEpoch):
+            await cut
+        assert 3 < log.log_end_offset == end < SEGMENTS
+        log.settle()
+        data = batch([b"v"])
+        assert following.partition.append(data, 0, len(data), 1).base_offset == end
+        log.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
+    "leaves a log without a hole",
+)
+@pytest.mark.parametrize("by", ["DeleteRecords", "consumed", "leader"])
+def test_a_deletion_moves_the_start_at_once_and_drops_a_few_segments_at_a_time(
+    tmp_path: Path, by: str
+) -> None:
+    fs = _Renames()
+    log = long_log(tmp_path, fs)
+    if by == "consumed":
+        log.apply_retention(97, SEGMENTS_AT_ONCE)
+    elif by == "leader":
+        follower(log).advance(SEGMENTS, 97)
+    else:
+        log.delete_records_before(97)
+    assert log.log_start_offset == 97
+    assert log.segments_below_start == 97 - SEGMENTS_AT_ONCE
+    newest = log.max_timestamp_offset()
+    assert newest is not None and newest.offset == 97
+    log.check()
+    again = make_log(tmp_path, segment_bytes=80, index_interval_bytes=1, log_start_offset=97)
+    assert [offset for offset, _ in contents(again)] == [97, 98, 99]
+    again.failed = OSError("its process died")
+    while log.segments_below_start:
+        fs.in_turn.clear()
+        assert 0 < log.drop_below_start() <= SEGMENTS_AT_ONCE
+        assert fs.in_turn.total() <= SEGMENTS_AT_ONCE * len(FILE_KINDS)
+        log.check()
+    assert [segment.base_offset for segment in log.segments] == [97, 98, 99]
+    log.close()

@@ -55,7 +55,10 @@ KNOWN = credential(MECHANISM, salted_password(MECHANISM, "pencil", SALT, 4096), 
 # Without a socket
 
 
-@pytest.mark.promise("protocol", "Handshakes and logins in any order, or of any bytes, let nobody in")
+@pytest.mark.promise(
+    "protocol",
+    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+)
 @given(SEEDS, st.sampled_from(("first", "final")), st.booleans())
 @settings(max_examples=PURE)
 def test_a_mutated_scram_message_lets_nobody_in(seed: int, which: str, known: bool) -> None:
@@ -121,7 +124,10 @@ def _part(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-@pytest.mark.promise("protocol", "Handshakes and logins in any order, or of any bytes, let nobody in")
+@pytest.mark.promise(
+    "protocol",
+    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+)
 @given(SEEDS)
 @settings(max_examples=PURE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mutated_token_lets_nobody_else_in(tokens: JwksTokens, seed: int) -> None:
@@ -240,7 +246,10 @@ def exchanged(port: int, *frames: bytes) -> bytes:
     return found
 
 
-@pytest.mark.promise("protocol", "Handshakes and logins in any order, or of any bytes, let nobody in")
+@pytest.mark.promise(
+    "protocol",
+    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+)
 @given(SEEDS)
 @settings(max_examples=SOCKETS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_garbage_on_a_tls_listener_gets_an_alert_or_nothing(site: Site, seed: int) -> None:
@@ -290,7 +299,10 @@ FRAMES = {
 }
 
 
-@pytest.mark.promise("protocol", "Handshakes and logins in any order, or of any bytes, let nobody in")
+@pytest.mark.promise(
+    "protocol",
+    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+)
 @given(st.lists(st.sampled_from(sorted(FRAMES)), min_size=1, max_size=7), SEEDS)
 @settings(max_examples=SOCKETS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_requests_in_any_order_serve_nobody_who_has_not_logged_in(

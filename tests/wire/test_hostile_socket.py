@@ -320,7 +320,7 @@ def test_frames_that_are_announced_and_not_sent_take_no_memory(broker: BrokerPro
 
 
 def test_frames_that_arrive_together_and_exceed_the_budget_are_all_handled(broker: BrokerProcess) -> None:
-    """Twelve requests of 8 MiB under a budget of 32 MiB: each waits for its turn, none for ever."""
+    """Twelve requests of 8 MiB under a budget of 32 MiB: each waits for its turn, none forever."""
     before = broker.resident()
     frame = produce_frame(batch(b"x" * (8 << 20)))
     connections = [broker.connect() for _ in range(12)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from penstock.admin.failure import CommandFailed
+from penstock.admin.failure import CommandFailed, needs_extra
 
 _TIMEOUT = 120.0
 _CONFLICT = 409
@@ -37,12 +37,8 @@ class ConnectWorker:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of the response; a CommandFailed has the worker's own words if it rejects the request."""
-        try:
+        with needs_extra("this command", "connect"):
             import httpx
-        except ImportError as error:
-            raise CommandFailed(
-                f"this command needs {error.name}: install it with `pip install 'penstock[connect]'`."
-            ) from error
         name, _, password = (self._user or "").partition(":")
         try:
             answer = httpx.request(

@@ -6,13 +6,15 @@ The errors are click's, so that a command that does not handle one prints its li
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import click
 
 from penstock.client.librdkafka import own_words as reason
+from penstock.errors import MissingExtra
 
-__all__ = ["FAILED", "CommandFailed", "UnknownTopic", "Unreachable", "did_you_mean", "reason"]
+__all__ = ["FAILED", "CommandFailed", "UnknownTopic", "Unreachable", "did_you_mean", "needs_extra", "reason"]
 
 FAILED = 1
 
@@ -37,6 +39,15 @@ class UnknownTopic(CommandFailed):
         hint = did_you_mean(topic, known) or f" Create it with `penstock topics create {topic}`."
         super().__init__(f"no topic '{topic}' in this cluster.{hint}")
         self.topic = topic
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Around imports and what imports: a module that is missing is reported with the extra that brings it."""
+    try:
+        yield
+    except ImportError as error:
+        raise CommandFailed(str(MissingExtra(what, error.name, extra))) from error
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from penstock.admin.cluster import Cluster
+from penstock.admin.cluster import EARLIEST, Cluster
 from penstock.admin.failure import CommandFailed, UnknownTopic, reason
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class Remaining:
         if offset + 1 >= end:
             self.open.discard(partition)
         return offset < end
+
+    def end(self, partition: int) -> int | None:
+        """The offset up to which the partition is read, if there is one."""
+        return None if self._ends is None else self._ends[partition]
 
     def reached(self, partition: int, offset: int) -> None:
         """The log ends at `offset` for a reader: the rest up to the end are markers or compacted away."""
@@ -76,11 +80,13 @@ def read_records(
     settings: dict[str, object],
     stop: StopRequest,
     on_trouble: Callable[[str], object] = lambda sentence: None,
+    on_deleted: Callable[[int, int], object] | None = None,
 ) -> Generator[list[Message], None, None]:
     """Batches of records from `starts` to `ends`, or without end. An empty batch is a sign of life.
 
     A reader with ends fails when nothing comes for the cluster's timeout; one without waits for the broker,
-    and reports that to `on_trouble`.
+    and reports that to `on_trouble`. Where records are deleted before they are read, it fails; or with
+    `on_deleted`, which gets the partition and how many offsets are gone, it goes on at the new log start.
     """
     from confluent_kafka import TopicPartition
 
@@ -92,7 +98,8 @@ def read_records(
     consumer = cluster.consumer({"enable.partition.eof": True, **settings})
     try:
         consumer.assign([TopicPartition(topic, p, starts[p]) for p in sorted(remaining.open)])
-        yield from _poll(cluster, consumer, topic, remaining, ends is None, stop, on_trouble)
+        follow, places = ends is None, dict(starts)
+        yield from _poll(cluster, consumer, topic, remaining, places, follow, stop, on_trouble, on_deleted)
     finally:
         consumer.close()
 
@@ -102,9 +109,11 @@ def _poll(
     consumer: Consumer,
     topic: str,
     remaining: Remaining,
+    places: dict[int, int],
     follow: bool,
     stop: StopRequest,
     on_trouble: Callable[[str], object],
+    on_deleted: Callable[[int, int], object] | None,
 ) -> Iterator[list[Message]]:
     last_sign = time.monotonic()
     reported = ""
@@ -114,7 +123,12 @@ def _poll(
         for message in got:
             error = message.error()
             partition, offset = message.partition(), message.offset()
-            if error is not None:
+            if partition is not None and offset is not None and error is None:
+                places[partition] = offset + 1
+            if error is not None and on_deleted is not None and _is_deleted(error) and partition in places:
+                skipped = _go_on(cluster, consumer, topic, partition, places, remaining)
+                on_deleted(partition, skipped)
+            elif error is not None:
                 _on_error(cluster, error, topic, partition, offset, remaining)
             elif partition is not None and offset is not None and remaining.accept(partition, offset):
                 records.append(message)
@@ -130,6 +144,32 @@ def _poll(
                 on_trouble(f"lost {cluster.bootstrap} ({trouble}); waiting for it")
             reported = trouble
         yield records
+
+
+def _is_deleted(error: KafkaError) -> bool:
+    return error.code() in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE)
+
+
+def _go_on(
+    cluster: Cluster,
+    consumer: Consumer,
+    topic: str,
+    partition: int,
+    places: dict[int, int],
+    remaining: Remaining,
+) -> int:
+    """Read on at the log start; how many of the offsets that were to be read are gone."""
+    from confluent_kafka import TopicPartition
+
+    place = places[partition]
+    start = cluster.offsets(topic, [partition], EARLIEST)[partition].offset
+    end = remaining.end(partition)
+    places[partition] = start
+    remaining.reached(partition, start)
+    if partition in remaining.open:
+        consumer.incremental_unassign([TopicPartition(topic, partition)])
+        consumer.incremental_assign([TopicPartition(topic, partition, start)])
+    return max(0, (start if end is None else min(start, end)) - place)
 
 
 def _take(consumer: Consumer) -> list[Message]:
@@ -152,7 +192,7 @@ def _on_error(
         return
     if error.code() in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_PARTITION, error._UNKNOWN_TOPIC):
         raise UnknownTopic(topic, cluster.topics())
-    if error.code() in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE):
+    if _is_deleted(error):
         raise CommandFailed(
             f"{topic}-{partition}: records from offset {offset} on were deleted (by retention or a user); "
             "start again with --from earliest."

@@ -65,7 +65,7 @@ def back_up_data(
             raise BackupError(f"{directory} is no data directory of a broker: it has no {META_PROPERTIES}")
         if os.path.commonpath([directory, target]) == directory:
             raise BackupError(
-                f"{target} lies in the data directory {directory}; name a directory outside of it"
+                f"{target} is in the data directory {directory}; name a directory outside of it"
             )
     _demand_empty(target, "name a new directory for the backup")
     existed = os.path.isdir(target)

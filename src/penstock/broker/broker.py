@@ -305,13 +305,13 @@ class Broker:
         uses_sasl = any(protocol.startswith("SASL") for protocol in protocols.values())
         salt_key = await self._once_stored(self.controller.salt_key) if uses_sasl else b""
 
-        def credential(mechanism: str, user: str) -> ScramCredential | None:
-            return self.controller.image.credentials.get((mechanism, user))
+        def credentials() -> Mapping[tuple[str, str], ScramCredential]:
+            return self.controller.image.credentials
 
         on_failure = None if self.audit is None else self.audit.login_failed
         return {
             name: ListenerSecurity(
-                name, lambda: self.config, self.clock, credential, salt_key, self.tokens.login, on_failure
+                name, lambda: self.config, self.clock, credentials, salt_key, self.tokens.login, on_failure
             )
             for name in sorted(protocols)
         }

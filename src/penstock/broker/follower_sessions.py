@@ -244,12 +244,12 @@ class FollowerSession(Watcher):
 
     def _respond(self, version: int, results: Results) -> list[Chunk]:
         session = self._session
-        told = session.tell(results)
+        changed = session.tell(results)
         self._tells_all = self._tells_high_watermarks
         self._rest(results)
         listener = self._broker.config.inter_broker_listener or ""
-        told_id = session.id if session.partitions else 0
-        return encode(self._broker, version, listener, 0, told_id, told, to_follower=True)
+        session_id = session.id if session.partitions else 0
+        return encode(self._broker, version, listener, 0, session_id, changed, to_follower=True)
 
     # -- waiting
 

@@ -210,7 +210,7 @@ class Topics:
                 continue
             if partition.log.config is not log_config:
                 partition.log.update_config(log_config)
-                partition.flush_if_required()
+                partition.configured()
             if partition.image is not image:
                 new_epoch = partition.image.leader_epoch != image.leader_epoch
                 partition.update(image)

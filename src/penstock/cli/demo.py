@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.admin.cluster import kafka_exception
-from penstock.cli.failure import FAILED, CommandFailed, reason
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra, reason
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json, note
 from penstock.errors import PenstockError
@@ -21,6 +21,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.demo.run import Ended
 
+_CONSOLE_PORT = 8080
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -42,6 +43,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     default=9092,
     show_default=True,
     help="Where the broker listens; 0 takes any free port.",
+)
+@click.option(
+    "--console-port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help=f"Where the web console listens; any free port if that is taken.  [default: {_CONSOLE_PORT}, or any "
+    "with --port 0]",
 )
 @click.option(
     "--seconds",
@@ -81,6 +89,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def demo(
     data: Path,
     port: int,
+    console_port: int | None,
     seconds: float | None,
     speed: float,
     start: str,
@@ -99,16 +108,16 @@ def demo(
       penstock demo
       penstock demo --data /tmp/p --port 0 --seconds 90
     """
-    try:
+    with needs_extra("the demo", "demo"):
         from penstock.demo.run import Demo, DemoSettings, parse_start
         from penstock.demo.view import Lines, Screen, View
-    except ModuleNotFoundError as error:
-        raise CommandFailed(f"{error.name} is missing: pip install 'penstock[demo]'") from error
     try:
         first_day = parse_start(start)
     except ValueError as error:
         raise click.BadParameter(f"{start!r}: {error}", param_hint="--from") from error
-    settings = DemoSettings(data, port, first_day, seed, speed, seconds, fresh, master)
+    if console_port is None:
+        console_port = 0 if port == 0 else _CONSOLE_PORT
+    settings = DemoSettings(data, port, first_day, seed, speed, seconds, fresh, master, console_port)
 
     def make_view(board: Any) -> View:
         if as_json:
@@ -159,6 +168,7 @@ def _show_end(ended: Ended, as_json: bool) -> None:
                 **ended.counts,
                 "reasons": dict(ended.reasons),
                 "first_result_s": ended.first_result_s,
+                "console": ended.console,
                 "checks": checks,
                 "ok": ended.ok,
             }

@@ -11,6 +11,7 @@ from penstock.admin.failure import (
     UnknownTopic,
     Unreachable,
     did_you_mean,
+    needs_extra,
     reason,
 )
 
@@ -23,6 +24,7 @@ __all__ = [
     "UnknownTopic",
     "Unreachable",
     "did_you_mean",
+    "needs_extra",
     "reason",
 ]
 

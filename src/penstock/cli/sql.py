@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.secret_files import write_secret
 from penstock.cli.options.serving import access_of, serving_options
@@ -131,16 +131,6 @@ def _where_options(command: Callable[..., None]) -> Callable[..., None]:
     return _WHERE(with_where)
 
 
-@contextmanager
-def _needs_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise CommandFailed(
-            f"SQL needs {error.name}: install it with `pip install 'penstock[sql]'`."
-        ) from error
-
-
 @click.group(invoke_without_command=True)
 @click.option(
     "--server",
@@ -228,7 +218,7 @@ def sql(
                     f"{parameter.opts[-1]} is the shell's here: write it after {context.invoked_subcommand}"
                 )
         return
-    with _needs_extra():
+    with needs_extra("SQL", "sql"):
         import prompt_toolkit  # noqa: F401 - said before a server is started
 
         from penstock.sql.shell.client import Session
@@ -389,7 +379,7 @@ def serve(
       penstock sql serve --bootstrap kafka-1:9092 --registry http://registry:8081 --data /var/lib/penstock
       curl -N --json '{"sql": "SHOW TOPICS;"}' http://127.0.0.1:8088/sql
     """
-    with _needs_extra():
+    with needs_extra("SQL", "sql"):
         from penstock.sql.server import main as server
 
     def announce(ready: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ def start(
     if members:
         own = [one for one in members if one.id == member_id]
         if len(own) != 1:
-            raise click.UsageError("--id says which of the --server this one is: it must be one of them")
+            raise click.UsageError("--id must match one of the --server ids")
         spec = ServerSpec(data.absolute(), own[0].client_port, own[0].host, own[0].id, members)
     else:
         spec = ServerSpec(data.absolute(), port or free_port(host), host, member_id or 1)

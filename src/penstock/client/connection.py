@@ -91,8 +91,8 @@ class Connection:
         answer = self.request(ApiKey.SASL_HANDSHAKE, Message(mechanism=security.mechanism))
         if answer.error_code:
             raise AuthenticationFailed(
-                f"the broker at {self.address} does not take sasl.mechanism={security.mechanism}; "
-                f"it takes {', '.join(answer.mechanisms) or 'none'}"
+                f"the broker at {self.address} does not support sasl.mechanism={security.mechanism}; "
+                f"supported: {', '.join(answer.mechanisms) or 'none'}"
             )
         mechanism = sasl.mechanism(security)
         message = mechanism.first()
@@ -186,7 +186,7 @@ class Connection:
         answer = self._read(length)
         (ticket,) = _FRAME.unpack_from(answer)
         if ticket not in self._waiting:
-            raise self._failed("answered what it was not asked")
+            raise self._failed(f"sent a response with unknown correlation id {ticket}")
         if ticket in self._dropped:
             self._dropped.remove(ticket)
             del self._waiting[ticket]

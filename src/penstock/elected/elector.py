@@ -192,7 +192,7 @@ class Elector:
         self._generation = answer.generation_id
         assignments: list[Message] = []
         if answer.leader == answer.member_id:
-            assignment = _assignment_for(answer)
+            assignment = _assignment_for(answer, self._identity.url)
             if assignment.error == DUPLICATE_URLS:
                 log.error("two members of %s have the same address: see --advertised-url", self._group)
             if self._on_members is None:
@@ -219,6 +219,12 @@ class Elector:
             log.error("could not read the assignment of %s: %s", self._group, error)
             return
         leader = assignment.leader if assignment.error != DUPLICATE_URLS else None
+        if leader is not None and not leader.is_as_safe_as(self._identity.url):
+            log.error(
+                "%s of group %s would get logins in plain text: it is not taken as the leader of %s",
+                leader.url, self._group, self._identity.url,
+            )  # fmt: skip
+            leader = None
         leads = leader is not None and leader.same(self._identity)
         with self._leading:
             self._identity = self._identity.led(leads)
@@ -262,11 +268,11 @@ class Elector:
                 log.info("leaving %s: %s", self._group, error)
 
 
-def _assignment_for(answer: Message) -> Assignment:
+def _assignment_for(answer: Message, by: str) -> Assignment:
     members: dict[str, Identity] = {}
     for each in answer.members:
         try:
             members[each.member_id] = decode_identity(each.metadata)
         except ValueError as error:
             log.error("member %s cannot become leader: %s", each.member_id, error)
-    return assign(members)
+    return assign(members, by)

@@ -41,18 +41,20 @@ class Forwarded:
 class Forwarder:
     """A pool of connections to the leaders there are in the life of a server.
 
-    `not_leader` says by an answer's status and body that its sender does not lead; `failed` makes the error
-    for a leader that gave no answer.
+    `url` is this server's; `not_leader` says by an answer's status and body that its sender does not lead;
+    `failed` makes the error for a leader that gave no answer.
     """
 
     def __init__(
         self,
+        url: str,
         *,
         verify: ssl.SSLContext | bool,
         timeout: float,
         not_leader: Callable[[int, bytes], bool],
         failed: Callable[[str], Exception],
     ) -> None:
+        self._url = url
         self._timeout = timeout
         self._not_leader = not_leader
         self._failed = failed
@@ -78,6 +80,9 @@ class Forwarder:
         A leader that died without an answer may have carried the request out. One that is `repeatable`
         (registering: the same schema gets the same id) is sent to the next leader; else it is an error.
         """
+        if not leader.is_as_safe_as(self._url):
+            log.error("the leader %s has no TLS: it is not sent what came over TLS", leader.url)
+            return None
         passed = {name: headers[name] for name in _PASSED_ON if name in headers}
         try:
             answer = await self._client.request(

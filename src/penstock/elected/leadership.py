@@ -1,8 +1,11 @@
 """Leading: what a server does when the group says that it leads, or no longer does.
 
-Who becomes the leader first takes the topic over (`Store.take_over`: others are fenced, all is read), then
-may write, one thing at a time. A write that the cluster refuses deposes it; one whose end is not known has it
-take over again, so that what comes next is planned on what the topic really holds.
+Who becomes the leader first takes the topic over (`Store.take_over`: others are fenced, all is read) and
+writes its URL into it, then may write, one thing at a time. A write that the cluster refuses deposes it; one
+whose end is not known has it take over again, so that what comes next is planned on what the topic holds.
+
+The other servers accept a leader only when the topic names it, too: a leader is sent the logins of users, and
+to join the group takes Read, while to write the topic takes Write.
 """
 
 from __future__ import annotations
@@ -20,12 +23,8 @@ from penstock.elected.store import Encoded, Store
 log = logging.getLogger(__name__)
 
 
-async def _nothing() -> None:
-    pass
-
-
 class Leadership:
-    """Of one server, for its event loop. `first` is what a new leader writes before anything else."""
+    """Of one server, for its event loop. `first` is what a new leader writes first, with its URL."""
 
     def __init__(
         self,
@@ -33,13 +32,16 @@ class Leadership:
         identity: Identity,
         *,
         write_timeout: float,
-        first: Callable[[], Awaitable[None]] = _nothing,
+        first: Callable[[], Awaitable[None]],
         on_change: Callable[[bool], None] = lambda leads: None,
     ) -> None:
-        self.leader: Identity | None = None
         self.on_deposed: Callable[[], None] = lambda: None
         """Called when the cluster refuses this server as the writer, though the group says it leads."""
         self._store = store
+        store.on_applied = self._read_more
+        self._chosen: Identity | None = None
+        self._unnamed = False
+        """Whether servers wait until the topic names the leader that the group has chosen."""
         self._identity = identity
         self._write_timeout = write_timeout
         self._first = first
@@ -52,6 +54,26 @@ class Leadership:
         self._background: set[asyncio.Task[None]] = set()
 
     @property
+    def leader(self) -> Identity | None:
+        """Who leads, as the group says, and the topic too; None until then.
+
+        A topic with records that name nobody has a leader of an older version, or a Confluent registry: there
+        the group's word has to do.
+        """
+        chosen = self._chosen
+        if chosen is None or chosen.same(self._identity):
+            return chosen
+        named = self._store.leader
+        if named is None:
+            return None if self._store.empty else chosen
+        return chosen if chosen.url == named else None
+
+    def _read_more(self) -> None:
+        if self._unnamed and self.leader is not None:
+            self._unnamed = False
+            self._in_background(self._tell())
+
+    @property
     def leads(self) -> bool:
         """Whether this server is the leader and has read all that was written before it was."""
         return self._may_write
@@ -59,7 +81,8 @@ class Leadership:
     def leader_is(self, leader: Identity | None) -> None:
         """What the group says. A server that becomes the leader first takes the topic over."""
         loop = asyncio.get_running_loop()
-        self.leader = leader
+        self._chosen = leader
+        self._unnamed = leader is not None and self.leader is None
         mine = leader is not None and leader.same(self._identity)
         if mine and not self._may_write:
             if self._taking_over is None or self._taking_over.done():
@@ -70,7 +93,8 @@ class Leadership:
                 self._taking_over.cancel()
                 self._taking_over = None
             self._in_background(self._store.step_down())
-        log.info("the leader is %s", "this server" if mine else leader.url if leader else "not known")
+        word = "; the topic does not name it yet" if self._unnamed else ""
+        log.info("the leader is %s%s", "this server" if mine else leader.url if leader else "not known", word)
         self._in_background(self._tell())
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -100,7 +124,7 @@ class Leadership:
 
     def _take_over_again(self) -> None:
         self._may_write = False  # still the leader, which is not told to have lost anything
-        self.leader_is(self.leader)
+        self.leader_is(self._chosen)
 
     async def _tell(self) -> None:
         async with self._news:

@@ -36,6 +36,10 @@ class Identity:
     def same(self, other: Identity) -> bool:
         return self.url == other.url
 
+    def is_as_safe_as(self, url: str) -> bool:
+        """Whether what came to `url` may be sent on to this one: logins that came over TLS stay on TLS."""
+        return self.scheme == "https" or not url.startswith("https:")
+
     def as_json(self) -> dict[str, Any]:
         return {
             "version": 1,
@@ -70,6 +74,12 @@ class Assignment:
         if self.leader is not None:
             value |= {"master": self.leader_id, "master_identity": self.leader.as_json()}
         return json.dumps(value, separators=(",", ":")).encode()
+
+
+def named_leader(value: Mapping[str, Any] | None) -> str | None:
+    """The URL in the record that a new leader writes to the topic; None of a server that writes none."""
+    found = (value or {}).get("leader")
+    return found if isinstance(found, str) else None
 
 
 def decode_identity(data: bytes) -> Identity:
@@ -108,9 +118,13 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         raise ValueError(f"no identity of a registry: {error!r}") from error
 
 
-def assign(members: Mapping[str, Identity]) -> Assignment:
-    """Choose the leader among the group's members, by member id."""
-    eligible = {member: identity for member, identity in members.items() if identity.eligible}
+def assign(members: Mapping[str, Identity], by: str = "") -> Assignment:
+    """Choose the leader among the group's members, by member id. `by` is the URL of who chooses."""
+    eligible = {
+        member: identity
+        for member, identity in members.items()
+        if identity.eligible and identity.is_as_safe_as(by)
+    }
     leading = [member for member, identity in eligible.items() if identity.leader]
     if len(leading) == 1:
         chosen: str | None = leading[0]

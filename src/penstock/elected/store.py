@@ -62,7 +62,11 @@ class Image(Protocol):
     """What the records are read into."""
 
     offset: int
-    """Of the last record that was applied."""
+    """Of the last record that was applied; -1 before the first one."""
+
+    @property
+    def leader(self) -> str | None:
+        """The URL that the last server that took the topic over wrote into it; None where it wrote none."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int | None) -> None: ...
 
@@ -85,6 +89,8 @@ class Store:
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.on_applied: Callable[[], None] = lambda: None
+        """Called when the state has taken in more records."""
         self._position = 0
         """The offset that is read next; past the last record where markers of transactions follow it."""
         self._questions: SimpleQueue[tuple[asyncio.Future[int], float]] = SimpleQueue()
@@ -99,6 +105,15 @@ class Store:
         threading.Thread(target=self._write_all, name=f"{what}-writer", daemon=True).start()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Gets an exception when the topic can no longer be read."""
+
+    @property
+    def leader(self) -> str | None:
+        return self._state.leader
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been read from the topic: nobody has taken it over."""
+        return self._state.offset < 0
 
     # Reading
 
@@ -223,6 +238,8 @@ class Store:
         self._position = max(self._position, self._state.offset + 1, at_end)
         if at_end >= 0 and not self._caught_up.done():
             self._caught_up.set_result(None)
+        if records:
+            self.on_applied()
         if self._waiting:
             for offset, waiter in self._waiting:
                 if offset < self._position and not waiter.done():

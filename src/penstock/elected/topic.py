@@ -30,7 +30,7 @@ def prepare(
             _create(admin, topic, partitions, min(replication_factor, len(metadata.brokers)), timeout)
         _check(admin, topic, timeout, ordered=partitions == 1)
     except KafkaException as error:
-        raise CannotStart(f"the topic {topic} cannot be made or checked: {error.args[0].str()}") from error
+        raise CannotStart(f"the topic {topic} cannot be created or checked: {error.args[0].str()}") from error
     return str(metadata.cluster_id or "")
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, install_extra
 from penstock.processes import with_parent
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -137,7 +137,7 @@ def classpath(debian: Path = _DEBIAN) -> list[Path]:
     found = sorted(jar for jar in directory.glob("*.jar") if jar.name.startswith(_JARS))
     if not any(jar.name.startswith("zookeeper") for jar in found):
         raise ZooKeeperError(
-            "ZooKeeper is not installed: pip install 'penstock[spark]', or apt-get install zookeeper"
+            f"ZooKeeper is not installed: {install_extra('spark')}, or `apt-get install zookeeper`"
         )
     return found
 

@@ -53,7 +53,7 @@ class LogManager:
         self._threads = config.num_recovery_threads_per_data_dir
         self._clock = clock
         self._fs = fs
-        self._doomed = DelayedDeletes(clock, fs)
+        self._delayed_deletes = DelayedDeletes(clock, fs)
         self._outdated: set[TopicPartition] = set()  # in the checkpoints, though their logs are gone
         self._written: dict[
             str, dict[TopicPartition, int]
@@ -78,7 +78,7 @@ class LogManager:
             match = _PARTITION_DIRECTORY.match(name)
             path = os.path.join(directory, name)
             if _DELETED_DIRECTORY.match(name):
-                self._doomed.add([path], 0)
+                self._delayed_deletes.add([path], 0)
             elif match and match["topic"] != KRAFT_METADATA and os.path.isdir(path):
                 jobs.append((path, match["topic"], int(match["partition"])))
         clean = fs.exists(marker) or not jobs
@@ -175,13 +175,17 @@ class LogManager:
         target = os.path.join(os.path.dirname(log.directory), f"{name}.{uuid.uuid4().hex}-{reason}")
         self._fs.rename(log.directory, target)
         log.directory = target
-        self._doomed.add([target], log.config.file_delete_delay_ms)
+        self._delayed_deletes.add([target], log.config.file_delete_delay_ms)
 
     def purge(self) -> None:
         """Remove files and directories whose delay has passed. Blocking."""
-        self._doomed.purge()
+        self._delayed_deletes.purge()
         for log in list(self.logs.values()):
             log.delayed_deletes.purge()
+
+    def logs_to_trim(self) -> list[PartitionLog]:
+        """Those with segments below their start, which are dropped little by little."""
+        return [log for log in list(self.logs.values()) if log.segments_below_start]
 
     # durability
 

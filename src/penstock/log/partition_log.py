@@ -50,6 +50,8 @@ from penstock.wire.batches.records import BatchHeader, check_batch, iter_records
 
 _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
+SEGMENTS_AT_ONCE = 8
+"""So many go in one turn of the loop: each is up to five files to rename, and others wait meanwhile."""
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _COMPLAIN_MS = 10_000  # a full disk is worth a line now and then, not one for each request
 
@@ -150,7 +152,7 @@ class PartitionLog:
     def _check_settled(self) -> None:
         if self._rebuild is not None:
             raise NotLeaderOrFollower(
-                f"{self.topic}-{self.partition} was truncated, and reads back what it knows of producers"
+                f"{self.topic}-{self.partition} is reloading producer state after truncation"
             )
 
     @property
@@ -171,6 +173,13 @@ class PartitionLog:
 
     def _floor(self, offset: int) -> int:
         return max(bisect.bisect_right(self._bases, offset) - 1, 0)
+
+    def _readable(self) -> list[Segment]:
+        """The segments that have something to read. Also off the loop."""
+        segments = list(self.segments)
+        start = self.log_start_offset
+        first = bisect.bisect_right(segments, start, key=lambda segment: segment.base_offset) - 1
+        return segments[max(first, 0) :]
 
     def segment_base(self, offset: int) -> int:
         """The base offset of the segment that holds `offset`."""
@@ -489,7 +498,7 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is at least as new as `timestamp`. Also off the loop."""
-        for segment in list(self.segments):
+        for segment in self._readable():
             if segment.max_timestamp < timestamp:
                 continue
             for position, header in segment.timed_batches(timestamp):
@@ -502,7 +511,7 @@ class PartitionLog:
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp of the log."""
-        newest = max((segment.max_timestamp for segment in list(self.segments)), default=-1)
+        newest = max((segment.max_timestamp for segment in self._readable()), default=-1)
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEntry:
@@ -514,8 +523,17 @@ class PartitionLog:
 
     # cutting and removing
 
+    def truncation_step(self, offset: int) -> int:
+        """Where to truncate first, for a truncation to `offset` in several turns of the loop: at `offset`
+        itself as soon as so few segments go with it."""
+        bases = self._bases
+        return offset if len(bases) <= SEGMENTS_AT_ONCE else max(offset, bases[-SEGMENTS_AT_ONCE])
+
     def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on. Returns with the log end at the last whole batch before it."""
+        """Drop everything from `offset` on. Returns with the log end at the last whole batch before it.
+
+        The last segment goes first: a crash in between leaves a log without a hole.
+        """
         if offset >= self.log_end_offset:
             return
         self.cancel_swap()
@@ -524,8 +542,8 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return
         keep = self._floor(offset) + 1
-        for segment in self.segments[keep:]:
-            self._doom(segment.mark_deleted())
+        for segment in reversed(self.segments[keep:]):
+            self._delete_later(segment.mark_deleted())
         self.set_segments(self.segments[:keep])
         end = self.active.truncate_to(offset)
         self.log_end_offset = max(end, self.active.base_offset)
@@ -539,7 +557,7 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.cancel_swap()
         for segment in self.segments:
-            self._doom(segment.mark_deleted())
+            self._delete_later(segment.mark_deleted())
         # The old ones until the new one is there: other threads read the log, and it is never without one.
         self.set_segments([self._create_segment(offset)])
         self.log_end_offset = self.log_start_offset = offset
@@ -605,30 +623,41 @@ class PartitionLog:
         self._producers.take_over(rebuild.run())
 
     def delete_records_before(self, offset: int) -> int:
-        """Records below `offset` become unreadable, and whole segments of them go. Returns the new start."""
+        """Records below `offset` become unreadable. Of the segments that are below it, a few go now, and
+        whoever calls `drop_below_start` drops the others. Returns the new start."""
         if offset > self.high_watermark:
             raise OffsetOutOfRange(
                 f"cannot delete up to {offset}: the high watermark of {self.topic}-{self.partition}"
                 f" is {self.high_watermark}"
             )
         if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
-            self._producers.forget_before(offset)
-            self._drop_segments(self._deletable(self.clock.now_ms(), only_below_start=True))
+            self._move_start(offset)
+            self.drop_below_start()
         return self.log_start_offset
+
+    def _move_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self._producers.forget_before(offset)
+
+    @property
+    def segments_below_start(self) -> int:
+        """So many segments have nothing to read and are to be dropped. Also off the loop."""
+        return max(bisect.bisect_right(self._bases, self.log_start_offset) - 1, 0)
+
+    def drop_below_start(self) -> int:
+        """Drop some of the segments with nothing to read. Returns how many."""
+        return self._drop_segments(min(self.segments_below_start, SEGMENTS_AT_ONCE))
 
     def apply_retention(self, consumed_offset: int | None = None, most: int | None = None) -> int:
         """Delete what the topic's limits allow, `most` segments at a time: their files are renamed here.
         Returns the number of segments that went."""
         if consumed_offset is not None and consumed_offset > self.log_start_offset:
-            self.delete_records_before(min(consumed_offset, self.high_watermark))
+            self._move_start(min(consumed_offset, self.high_watermark))
         count = self._deletable(self.clock.now_ms())
         return self._drop_segments(count if most is None else min(count, most))
 
-    def _deletable(self, now_ms: int, *, only_below_start: bool = False) -> int:
-        if only_below_start:
-            return sum(1 for base in self._bases[1:] if base <= self.log_start_offset)
+    def _deletable(self, now_ms: int) -> int:
         ends = [*self._bases[1:], self.log_end_offset]
         facts = [
             SegmentFacts(segment.base_offset, end, segment.size, segment.largest_timestamp)
@@ -644,12 +673,10 @@ class PartitionLog:
         gone, kept = self.segments[:count], self.segments[count:]
         # First the start moves, then the files: a crash in between leaves files that the next pass removes.
         if kept[0].base_offset > self.log_start_offset:
-            self.log_start_offset = kept[0].base_offset
-            self.epochs.truncate_from_start(self.log_start_offset)
-            self._producers.forget_before(self.log_start_offset)
+            self._move_start(kept[0].base_offset)
         self.set_segments(kept)
         for segment in gone:
-            self._doom(segment.mark_deleted())
+            self._delete_later(segment.mark_deleted())
         self._remove_old_snapshots(self.log_end_offset)
         return count
 
@@ -672,7 +699,7 @@ class PartitionLog:
             raise
         kept = [segment for segment in self.segments if segment.base_offset not in gone]
         self.set_segments(sorted([*kept, *new], key=lambda segment: segment.base_offset))
-        self._doom(renamed)
+        self._delete_later(renamed)
 
     def cancel_swap(self) -> None:
         """What was rewritten is of the log as it was: nothing of it may come back, nor after a crash."""
@@ -689,7 +716,7 @@ class PartitionLog:
             self.directory, base_offset, self.fs, index_interval_bytes=self.config.index_interval_bytes
         )
 
-    def _doom(self, paths: list[str]) -> None:
+    def _delete_later(self, paths: list[str]) -> None:
         # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
         self.delayed_deletes.add(
             paths, 0 if self.config.retention_strict else self.config.file_delete_delay_ms

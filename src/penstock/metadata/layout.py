@@ -1,10 +1,11 @@
-"""Where in the store the cluster's metadata lies, and how an image is read from it and written to it.
+"""Where in the store the cluster's metadata is, and how an image is read from it and written to it.
 
     /cluster/id                     the cluster id, text
     /cluster/producer-ids           {"next": 1000}: the first producer id that nobody has
     /cluster/broker-epoch           its version is the last broker epoch given out
     /controller                     ephemeral; {"broker", "epoch"}: who is the elected controller
-    /controller_epoch               its version is the epoch of the newest controller
+    /controller_epoch               the epoch of the newest controller, a number as text; what counts is the
+                                    version of the node, which is the same (older data: {})
     /cluster/leaving/1              broker 1 is shutting down and should lead nothing more
     /cluster/broken/1               ephemeral; {"NAME": [0, 2]}: partitions whose logs broker 1 cannot write
     /brokers/ids/1                  ephemeral; {"host", "port", "rack", "epoch", "listeners"}, the last a list
@@ -12,6 +13,7 @@
     /brokers/topics/NAME            {"id": UUID, "replicas": [[1, 2], ...]}, one list for each partition;
                                     "adding" and "removing" {"0": [3]} while partitions are reassigned
     /brokers/topics/NAME/state/0    {"leader", "leader_epoch", "isr"}; the version is the partition epoch
+    /topic_ids/UUID                 there for as long as the topic with this id
     /deleted/NAME                   {"leader_epoch"}: the last one of a topic that was deleted
     /config/topics/NAME             {"retention.ms": "1000", ...}, only what was set
     /config/brokers/1               the same for one broker; /config/brokers/default for all
@@ -62,6 +64,11 @@ TOPICS = "/brokers/topics"
 TOPIC_IDS = "/topic_ids"
 
 Versions = Mapping[str, int]
+
+
+def epoch_value(epoch: int) -> bytes:
+    """What /controller_epoch shows to people and to other tools; brokers go by the version of the node."""
+    return str(epoch).encode()
 
 
 def broker_path(broker_id: int) -> str:

@@ -343,7 +343,7 @@ class ZooKeeperStore:
                 break
             except StoreUnavailable as error:
                 if self._client.connected:
-                    log.warning("the metadata is read again: %s", error)
+                    log.warning("Re-reading metadata: %s", error)
             except Exception:  # the border: a watcher that fails must not leave the broker unregistered
                 log.exception("could not follow the metadata after a reconnection")
             await asyncio.sleep(_RETRY_SECONDS)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from penstock.errors import MissingExtra
 from penstock.registry import subjects as names
 from penstock.registry.errors import RegistryError
 from penstock.registry.formats import InvalidSchema, ParsedSchema, Reference, ResolvedReference, parse
@@ -50,16 +51,16 @@ class Refused(RegistryError):
         self.message = message
 
 
-class MissingLibrary(RegistryError):
+class MissingLibrary(MissingExtra, RegistryError):
     """What the work needs is not installed."""
 
     def __init__(self, what: str, error: ImportError) -> None:
-        super().__init__(f"{what} needs {error.name}: install it with `pip install 'penstock[registry]'`")
+        super().__init__(what, error.name, "registry")
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """Where a registry is, and who we are. `url` may name several: the first that answers serves."""
+    """Where a registry is, and how to log in. `url` may name several: the first that answers serves."""
 
     url: str = DEFAULT_URL
     user: str | None = field(default=None, repr=False)
@@ -190,7 +191,7 @@ class RegistryClient:
         if answer.is_success and value is not None:
             return value
         if answer.status_code == 401:
-            raise Refused(401, 401, f"the registry at {base} wants another user or password")
+            raise Refused(401, 401, f"the registry at {base} rejected the user or password (401)")
         if isinstance(value, dict) and "error_code" in value:
             raise Refused(answer.status_code, int(value["error_code"]), str(value.get("message", "")))
         raise Unreachable(

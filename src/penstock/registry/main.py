@@ -129,6 +129,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             state, store, identity, write_timeout=settings.write_timeout, leader_wait=settings.leader_wait
         )
         forwarder = Forwarder(
+            identity.url,
             verify=trust(settings.tls_ca),
             timeout=settings.leader_wait + settings.write_timeout,
             not_leader=lambda status, body: status == 500 and _NOT_THE_LEADER in body,

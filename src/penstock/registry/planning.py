@@ -49,8 +49,10 @@ class Plan:
     records: list[Record] = field(default_factory=list)
 
 
-def lost_record(state: State, gone: Collection[StoredSchema] = ()) -> Record:
+def lost_record(state: State, gone: Collection[StoredSchema] = (), leader: str | None = None) -> Record:
     """Keeps ids and versions from being given again whose schemas are gone, or go with `gone`.
+
+    It also names who leads: `leader`, who takes over, or else who did so last.
 
     It outlives them in the compacted topic. What schemas show that are there is left out: the record must
     stay small enough for the topic, however many contexts there are.
@@ -58,6 +60,8 @@ def lost_record(state: State, gone: Collection[StoredSchema] = ()) -> Record:
     value: Json = {"maxIds": state.lost_ids(gone)}
     if versions := state.lost_versions(gone):
         value["maxVersions"] = versions
+    if leader := leader or state.leader:
+        value["leader"] = leader
     return Record(NOOP, value)
 
 

@@ -68,10 +68,15 @@ class Service:
     async def _first_write(self) -> None:
         # Only when all is read: the record replaces the one before, and must know no less.
         try:
-            await self.store.write(self._encoded([lost_record(self.state)]), self.write_timeout)
+            record = lost_record(self.state, leader=self.identity.url)
+            await self.store.write(self._encoded([record]), self.write_timeout)
         except RecordTooLarge as error:
             # The one before stays, which was written together with each deletion.
-            log.warning("the list of deleted ids and versions does not fit in a record: %s", error)
+            log.warning(
+                "the list of deleted ids and versions does not fit in a record, so that other registries do "
+                "not send changes to this one until max.message.bytes of %s is larger: %s",
+                self.store.topic, error,
+            )  # fmt: skip
             await self.store.take_over(self.write_timeout)
 
     # Writing

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.elected.membership import named_leader
 from penstock.registry import subjects
 from penstock.registry.records import (
     NOOP,
@@ -58,6 +59,8 @@ class State:
         """Records that no registry can have meant: unreadable, or an id given twice."""
         self.on_change: Callable[[str, int], None] = lambda context, schema_id: None
         """Told of every id whose schema, or whose deletion, has changed."""
+        self.leader: str | None = None
+        """The URL of the registry that took the topic over last; None if it did not write it."""
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
         self._contexts: dict[str, Context] = {}
         self._named_contexts: set[str] = set()
@@ -116,6 +119,7 @@ class State:
             if value is not None:
                 self._clear_subject(value.get("subject"))
         elif key == NOOP:
+            self.leader = named_leader(value)
             # Ours carry the highest ids and versions of what was deleted: no other record has them.
             for context, highest in ((value or {}).get("maxIds") or {}).items():
                 mine = self._context(str(context))

@@ -92,7 +92,7 @@ class _Check:
             end, start = progress.log_end_offset, progress.log_start_offset
             self.that(end <= log.log_end_offset, f"broker {replica} has fetched up to {end}, past the end")
             self.that(start <= max(end, 0), f"the log of broker {replica} starts at {start}, past its end")
-        if one._alone and not one.pending_isr:
+        if one._alone and not one.pending_isr and not one.is_under_min_isr:
             behind = log.log_end_offset - log.high_watermark
             self.that(
                 behind == 0 or (one._flush is not None and behind >= log.config.flush_messages),

@@ -11,14 +11,21 @@ from penstock.replication.partition import Partition
 
 class DeleteWait(DelayedOperation):
     """`live` gives the brokers that are registered: those that are away learn it from the leader when they
-    are back, and are not waited for."""
+    are back, and are not waited for. `gone` says why the partition is no longer on this broker."""
 
-    __slots__ = ("_leader_epoch", "_live", "_offset", "_partition", "on_complete")
+    __slots__ = ("_gone", "_leader_epoch", "_live", "_offset", "_partition", "on_complete")
 
-    def __init__(self, partition: Partition, offset: int, live: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        offset: int,
+        live: Callable[[], Collection[int]],
+        gone: Callable[[], ApiError | None],
+    ) -> None:
         self._partition = partition
         self._offset = offset
         self._live = live
+        self._gone = gone
         self._leader_epoch = partition.image.leader_epoch
         self.on_complete: Callable[[], None] = lambda: None
 
@@ -27,16 +34,23 @@ class DeleteWait(DelayedOperation):
         return self._partition.low_watermark(self._live())
 
     def is_satisfied(self, key: Key) -> bool:
-        return not self._leads() or self.low_watermark >= self._offset
+        return self._lost() is not None or self.low_watermark >= self._offset
 
     def complete(self, expired: bool) -> None:
         self.on_complete()
 
     def error(self) -> ApiError | None:
         """Why it cannot be said, by now, that the records are deleted."""
-        if not self._leads():
-            return NotLeaderOrFollower()  # a replica that had not heard of it may lead now
-        return None if self.low_watermark >= self._offset else RequestTimedOut()
+        lost = self._lost()
+        if lost is None and self.low_watermark < self._offset:
+            return RequestTimedOut()
+        return lost
 
-    def _leads(self) -> bool:
-        return self._partition.is_leader and self._partition.image.leader_epoch == self._leader_epoch
+    def _lost(self) -> ApiError | None:
+        """Why nobody here knows any more what the replicas have."""
+        gone = self._gone()
+        if gone is not None:
+            return gone
+        if self._partition.is_leader and self._partition.image.leader_epoch == self._leader_epoch:
+            return None
+        return NotLeaderOrFollower()  # a replica that had not heard of it may lead now

@@ -336,9 +336,7 @@ class LeaderFetcher:
             if result.error_code:
                 await self._failed(one, result.error_code)
             elif result.diverging_epoch is not None:
-                end = partition.log.log_end_offset
-                offset = one.following.truncate_to_epoch(*result.diverging_epoch)
-                await self._truncated(one, end, offset)
+                await self._truncate(one, one.following.common_end(*result.diverging_epoch))
             else:
                 self._append(one, result, frame)
         except (ApiError, OSError) as error:
@@ -391,7 +389,8 @@ class LeaderFetcher:
         finally:
             self._saving = None
 
-    async def _truncated(self, one: Followed, end: int, offset: int) -> None:
+    async def _truncate(self, one: Followed, offset: int) -> None:
+        end = one.partition.log.log_end_offset
         if offset < end:
             log.warning(
                 "truncating %s-%d from offset %d to %d to follow leader %d",
@@ -400,7 +399,16 @@ class LeaderFetcher:
                 offset,
                 self.leader,
             )
-            await self._truncations.settle(one.partition.log)
+            await self._cut(one, one.following.truncate_to(offset))
+
+    async def _cut(self, one: Followed, truncation: Coroutine[Any, Any, None]) -> None:
+        """Also where this broker is to lead the partition before the truncation is complete: without that it
+        could never append."""
+        try:
+            await truncation
+        finally:
+            settled = self._truncations.settle(one.partition.log)
+        await settled
 
     async def _failed(self, one: Followed, code: int) -> None:
         if code == OffsetOutOfRange.code:
@@ -427,9 +435,7 @@ class LeaderFetcher:
         following, own = one.following, one.partition.log
         end = await self._leader_offset(one, _LATEST)
         if following.is_held and end < own.log_end_offset:
-            before = own.log_end_offset
-            following.truncate_to(end)
-            await self._truncated(one, before, end)
+            await self._truncate(one, end)
             return
         start = await self._leader_offset(one, _EARLIEST)
         if following.is_held and start > own.log_end_offset:
@@ -438,8 +444,7 @@ class LeaderFetcher:
                 *one.partition.key,
                 start,
             )
-            following.start_at(start)
-            await self._truncations.settle(own)
+            await self._cut(one, following.start_at(start))
 
     async def _leader_offset(self, one: Followed, timestamp: int) -> int:
         topic, index = one.partition.key

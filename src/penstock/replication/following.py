@@ -7,6 +7,7 @@ cut the log by it would remove records that were acknowledged since.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.errors import FencedLeaderEpoch
@@ -56,26 +57,34 @@ class Following:
         self.check()
         self.partition.follow(high_watermark, log_start_offset)
 
-    def truncate_to(self, offset: int) -> None:
-        self.check()
-        self.partition.log.truncate_to(offset)
-
-    def truncate_to_epoch(self, epoch: int, end_offset: int) -> int:
-        """Truncate at the end of the last epoch that both logs have; the offset (KIP-101, KIP-279).
+    def common_end(self, epoch: int, end_offset: int) -> int:
+        """Where the last epoch ends that both logs have: what lies behind it is to be cut (KIP-101, KIP-279).
 
         `epoch` is the leader's last one that is not above ours, and `end_offset` where it ends there.
         """
-        self.check()
         log = self.partition.log
         own_epoch, own_end = log.end_offset_for_epoch(epoch)
         offset = min(end_offset, own_end) if own_epoch >= 0 else end_offset
         if 0 <= own_epoch < epoch:
             offset = own_end  # the leader has an epoch that we never had; ours ends before it
-        offset = min(offset, log.log_end_offset)
-        log.truncate_to(offset)
-        return offset
+        return min(offset, log.log_end_offset)
 
-    def start_at(self, offset: int) -> None:
+    async def truncate_to(self, offset: int) -> None:
+        await self._truncate_near(offset)
+        self.partition.log.truncate_to(offset)
+
+    async def start_at(self, offset: int) -> None:
         """Drop everything: the leader's log starts past the end of ours."""
+        log = self.partition.log
+        await self._truncate_near(log.segments[0].base_offset)
+        log.truncate_fully_and_start_at(offset)
+
+    async def _truncate_near(self, offset: int) -> None:
+        """So that few segments are left to go. A few go in each turn of the loop, the last ones first: at
+        each moment the log is whole, as after a shorter truncation."""
         self.check()
-        self.partition.log.truncate_fully_and_start_at(offset)
+        log = self.partition.log
+        while (step := log.truncation_step(offset)) > offset:
+            log.truncate_to(step)
+            await asyncio.sleep(0)
+            self.check()

@@ -88,6 +88,13 @@ class Partition:
     def is_leader(self) -> bool:
         return self.image.leader == self._broker_id
 
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether fewer replicas are in sync than `min.insync.replicas`; a partition that has fewer replicas
+        than that needs all of them. Then the high watermark does not move (KIP-966)."""
+        image = self.image
+        return len(image.isr) < min(self.log.config.min_insync_replicas, len(image.replicas))
+
     def update(self, image: PartitionImage) -> None:
         """The controller has decided something about this partition."""
         new_epoch = image.leader_epoch != self.image.leader_epoch
@@ -173,7 +180,7 @@ class Partition:
             traffic.messages_in += info.last_offset - info.base_offset + 1
         if info.flush_required:
             self.flush_if_required()
-        if self._alone and self.pending_isr is None and not info.flush_required:
+        if self._alone and self.pending_isr is None and not info.flush_required and not self.is_under_min_isr:
             log.update_high_watermark(info.last_offset + 1)
         else:
             self._advance()
@@ -182,27 +189,39 @@ class Partition:
         return info
 
     def is_replicated(self, last_offset: int) -> bool:
-        """Whether every in-sync replica has the record at this offset: what acks=all promises."""
+        """Whether every in-sync replica has the record at this offset, and they are `min.insync.replicas` or
+        more: what acks=all promises."""
         return self.log.high_watermark > last_offset
 
     def flush_if_required(self) -> None:
         if self._flush is not None and self.is_leader and self.log.flush_required:
             self._flush(self)
 
+    def configured(self) -> None:
+        """The settings of the topic have changed."""
+        self.flush_if_required()
+        self._advance_and_announce()
+
     def flushed(self) -> None:
         """A sync of the log has ended."""
+        self._advance_and_announce()
+
+    def _advance_and_announce(self) -> None:
         before = self.log.high_watermark
         self._advance()
         if self.log.high_watermark != before:
             self._on_change(self.key)
 
     def _advance(self) -> None:
-        """Move the high watermark up to what the in-sync replicas have; it never goes back. Where
-        flush.messages demands a sync, the leader has what is on its disk, as followers report it of theirs.
+        """Move the high watermark up to what the in-sync replicas have, where these are enough; it never goes
+        back. Where flush.messages demands a sync, the leader has what is on its disk, as followers report it
+        of theirs.
 
         One that is about to join them counts already: the controller may have let it in without our knowing
         yet, and may elect it then.
         """
+        if self.is_under_min_isr:
+            return
         log = self.log
         own_end = log.log_end_offset if self._flush is None else log.reliable_end
         if self._alone and not self.pending_isr:
@@ -476,10 +495,7 @@ class Partition:
         """The controller has not done what it was asked for; it may be asked again."""
         if not self.is_unsure:
             self.pending_isr = None
-            before = self.log.high_watermark
-            self._advance()
-            if self.log.high_watermark != before:
-                self._on_change(self.key)  # who waited for the one that did not join
+            self._advance_and_announce()  # to who waited for the one that did not join
 
     def isr_unanswered(self) -> None:
         """Nobody knows whether it is stored. It counts until the partition has another epoch: the controller

@@ -32,8 +32,7 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"{__name__}.{name}")
         return getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"penstock.spark.{name} needs {error.name}, which is not installed:"
-            ' pip install "penstock[spark]"',
-            name=error.name,
-        ) from None
+        from penstock.errors import MissingExtra
+
+        missing = MissingExtra(f"penstock.spark.{name}", error.name, "spark")
+        raise ModuleNotFoundError(str(missing), name=error.name) from None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.spark.typed.columns import Failure
 
 PREFIX = "penstock.dead."
-_MOST_OF_A_REASON = 1000
+MOST_OF_A_REASON = 1000
 _TIMEOUT_MS = 60_000
 _SETTINGS = ("bootstrap.servers", "client.dns.lookup")
 _FAMILIES = ("security.", "ssl.", "sasl.")
@@ -53,7 +53,7 @@ class DeadLetters:
         from confluent_kafka import KafkaException
 
         record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
-        letter: dict[str, Any] = {"reason": failure.reason[:_MOST_OF_A_REASON], "part": failure.part}
+        letter: dict[str, Any] = {"reason": failure.reason[:MOST_OF_A_REASON], "part": failure.part}
         if self._query is not None:
             letter["query"] = self._query
         letter |= record

@@ -146,7 +146,7 @@ class TransactionShard:
         expected = None
         if request.producer_id != -1 or request.producer_epoch != -1:
             if request.producer_id == -1 or request.producer_epoch == -1:
-                return _refused(token, InvalidRequest("a producer id goes with an epoch, or neither"))
+                return _refused(token, InvalidRequest("producer id and epoch must be set together"))
             expected = Producer(request.producer_id, request.producer_epoch)
         try:
             return self._init(transactional_id, timeout_ms, expected, token, now_ms)

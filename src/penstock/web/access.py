@@ -23,7 +23,7 @@ from penstock.credentials import LoginFailed
 from penstock.credentials.tokens import JwksTokens
 from penstock.credentials.users_file import TooManyLogins, UsersFile
 from penstock.web.guard import Headers, Refusal
-from penstock.web.peers import SCHEME, PeerKey, is_genuine
+from penstock.web.peers import SCHEME, PeerKey, signed_digest
 from penstock.web.rates import RateLimit
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,11 @@ class Principal:
     role: Role | None
     """None where a token names no role: it may do nothing."""
 
+    body_digest: str | None = None
+    """What another server of the group has signed: the digest that the body must have."""
 
 ANYONE = Principal("anonymous", Role.ADMIN)
 """Who uses a server that asks for no login."""
-PEER = Principal("another server of the group", Role.PEER)
 
 
 PRINCIPAL = "penstock.principal"
@@ -192,8 +193,9 @@ class Access:
             elif kind == "bearer" and self._tokens is not None:
                 return await self._token(text)
             elif kind == SCHEME.lower() and self._peer_key is not None:
-                if is_genuine(self._peer_key(), text, method, path, time.time()):
-                    return PEER
+                digest = signed_digest(self._peer_key(), text, method, path, time.time())
+                if digest is not None:
+                    return Principal("another server of the group", Role.PEER, digest)
         except TooManyLogins:
             return _too_often("Too many logins", 1.0)
         except LoginFailed as error:

@@ -41,9 +41,9 @@ class Certificate:
             # A pair that does not fit must not be in the context that serves.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(context)
-            log.info("the certificate %s was read again", self._files[0])
+            log.info("Reloaded certificate %s", self._files[0])
         except (OSError, ssl.SSLError) as error:
-            log.warning("the certificate %s cannot be used, the old one stays: %s", self._files[0], error)
+            log.warning("Cannot load certificate %s, keeping the current one: %s", self._files[0], error)
 
     def _load(self, context: ssl.SSLContext) -> None:
         context.load_cert_chain(self._files[0], self._files[-1], password=lambda: "")

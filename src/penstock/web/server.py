@@ -18,6 +18,9 @@ from penstock.web.certificates import LOOK_SECONDS, Certificate
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
 from penstock.web.log_limit import limit_warnings
 from penstock.web.operator import Operated, Operator
+from penstock.web.peers import BodyForged, checked
+
+log = logging.getLogger(__name__)
 
 Render = Callable[[Refusal], tuple[bytes, str]]
 """The body of a refusal and its type, in the shape of the server's other errors."""
@@ -90,6 +93,8 @@ class Guarded:
                 await self._refuse(send, method, admitted, more)
                 return
             scope[PRINCIPAL] = admitted
+            if admitted.body_digest is not None:
+                receive = checked(receive, admitted.body_digest)
         more = [*self._headers, *more]
 
         async def send_readable(message: Message) -> None:
@@ -97,7 +102,11 @@ class Guarded:
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
-        await self._app(scope, receive, send_readable)
+        try:
+            await self._app(scope, receive, send_readable)
+        except BodyForged as error:
+            log.warning("%s %s of another server was refused: %s", method, scope["path"], error)
+            await self._refuse(send, method, Refusal(401, "Unauthorized", "Unauthorized"), more)
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Browsers send the Origin of the page with it, and no preflight: so it is not a safe method.
@@ -169,6 +178,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 log_config=None,
                 server_header=False,
+                proxy_headers=False,  # else the address that limits count by would be the client's choice
                 timeout_keep_alive=60,
                 timeout_graceful_shutdown=5,
                 ssl_certfile=certificate,

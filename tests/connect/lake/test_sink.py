@@ -73,13 +73,16 @@ def test_a_file_is_named_by_topic_partition_and_first_offset(place: Place) -> No
 @pytest.mark.promise(
     "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
 )
-@pytest.mark.parametrize("seed", range(3))
-def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "limit"),
+    [(0, {}), (1, {}), (2, {}), (3, {"flush_max_records": "13"}), (4, {"flush_max_bytes": "130"})],
+)
+def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int, limit: dict[str, str]) -> None:
     chance = random.Random(seed)
     times = [BEGIN + n * 7 * 60_000 for n in range(200)]
     everything = [record(n, {"id": n, "name": f"n{n % 3}"}, time=times[n]) for n in range(200)]
     settings = {"flush_size": "9", "rotate_interval_ms": str(2 * HOUR), "partitioner": "field"}
-    settings["partition_field_name"] = "name"
+    settings |= {"partition_field_name": "name", **limit}
     whole = task_of(place, **settings, topics_dir="whole")
     whole.put(everything)
     committed = 0
@@ -105,15 +108,18 @@ def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int) -> None:
 @pytest.mark.promise(
     "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
 )
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(6))
 def test_batches_of_columns_leave_the_files_of_single_records(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     place = Place({"url": str(tmp_path)}, fs.LocalFileSystem(), str(tmp_path))
     settings = {"flush_size": "9", "rotate_interval_ms": chance.choice(["0", str(2 * HOUR)])}
+    settings |= chance.choice([{}, {"flush_max_bytes": "60"}])
     wide = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA, "more": STRING_SCHEMA.as_optional()})
     schemas = [ITEM if n < 60 else wide for n in range(150)]
     everything = [
-        record(2 * n, {"id": n, "name": "a"}, schemas[n], BEGIN + n * 7 * 60_000 * chance.randrange(3))
+        record(
+            2 * n, {"id": n, "name": "a" * (n % 7)}, schemas[n], BEGIN + n * 7 * 60_000 * chance.randrange(3)
+        )
         for n in range(150)
     ]
     one_by_one = task_of(place, **settings, topics_dir="records")
@@ -137,6 +143,32 @@ def test_batches_of_columns_leave_the_files_of_single_records(tmp_path: Path, se
         name.removeprefix("batches/"): data for name, data in files.items() if "batches/" in name
     }
     assert one_by_one.precommit({("items", 0): 300}) == in_batches.precommit({("items", 0): 300})
+
+
+@pytest.mark.promise(
+    "connect", "Lake: the records that wait for their files are bounded, whatever their directories"
+)
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize(
+    "limit", [{"flush_max_records": "100"}, {"flush_max_bytes": "10000"}], ids=["records", "bytes"]
+)
+def test_records_of_many_directories_do_not_gather(
+    tmp_path: Path, limit: dict[str, str], batches: bool
+) -> None:
+    place = Place({"url": str(tmp_path)}, fs.LocalFileSystem(), str(tmp_path))
+    task = task_of(
+        place, partitioner="field", partition_field_name="id", format="json", flush_size="50", **limit
+    )
+    for first in range(0, 330, 30):
+        values = [{"id": n, "name": "x" * 92} for n in range(first, first + 30)]
+        if batches:
+            numbers = list(range(first, first + 30))
+            task.put_batch(SinkBatch("items", 0, numbers, values, [None] * 30, [BEGIN] * 30, ITEM))
+        else:
+            task.put([record(value["id"], value) for value in values])
+    assert task.precommit({("items", 0): 330}) == {("items", 0): 300}
+    assert len(place.files()) == 300
+    assert task_of(place, flush_size="300000")._most_records == 300_000
 
 
 def _buffer(data: bytes) -> Any:

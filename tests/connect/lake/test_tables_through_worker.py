@@ -52,6 +52,18 @@ def produce(
     assert producer.flush(60) == 0
 
 
+def produce_and_abort(bootstrap: str, registry: str, topic: str) -> None:
+    client: Any = SchemaRegistryClient({"url": registry})
+    serialize = AvroSerializer(client, json.dumps({"type": "record", "name": "Item", "fields": [ID]}))
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    value = serialize({"id": 1000}, SerializationContext(topic, MessageField.VALUE))
+    producer.produce(topic, value, "aborted", partition=0)
+    assert producer.flush(60) == 0
+    producer.abort_transaction(60)
+
+
 def rows(kind: str, root: Path, topic: str) -> list[dict[str, Any]]:
     if kind == "delta":
         path = root / topic
@@ -68,6 +80,7 @@ def rows(kind: str, root: Path, topic: str) -> list[dict[str, Any]]:
 @pytest.mark.promise(
     "connect", "`penstock connect table` keeps a table of a topic, with the columns of its registered schema"
 )
+@pytest.mark.promise("connect", "`penstock connect table` leaves out records of aborted transactions")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_follows_its_topic_and_schema_through_kill_9(
     broker: PenstockBroker, registry: RegistryProcess, workers: Workers, tmp_path: Path, name: str, kind: str
@@ -82,6 +95,7 @@ def test_a_table_follows_its_topic_and_schema_through_kill_9(
     assert refused.returncode != 0 and f"No schema is registered for topic {name}" in refused.stderr
 
     produce(broker.bootstrap, registry.url, name, [ID], [{"id": number} for number in range(200)])
+    produce_and_abort(broker.bootstrap, registry.url, name)
     made = penstock(*command)
     assert made.returncode == 0, made.stderr
     until(

@@ -117,7 +117,10 @@ def test_only_the_bad_records_of_a_batch_are_reported(web: WebServer) -> None:
     assert sorted(taken) == [n for n in range(20) if n != 13]
 
 
-@pytest.mark.promise("connect", "HTTP: what was answered is not sent again when a batch is put again")
+@pytest.mark.promise(
+    "connect",
+    "HTTP: records that were answered are not sent again when a batch is retried",
+)
 def test_a_server_that_fails_for_a_while_gets_each_record_once(web: WebServer) -> None:
     failing = True
 

@@ -226,7 +226,7 @@ def test_a_killed_sink_loses_nothing(
 
 @pytest.mark.promise(
     "connect",
-    "Redis, MQTT, HTTP: a server that is away is shown in the status, and has all records when it is back",
+    "Redis, MQTT, HTTP: an unavailable server is shown in the status, and gets all records when it is back",
 )
 @pytest.mark.parametrize("kind", ["redis", "mqtt", "http"])
 def test_a_server_that_goes_away_is_shown_and_picked_up_again(

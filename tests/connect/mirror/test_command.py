@@ -74,7 +74,7 @@ def test_both_ways_without_a_circle(clusters: Pair, tmp_path: Path) -> None:
     [
         ([], "give --source and --target"),
         (["--source", "a:1", "--target", "b:1", "--source-alias", "target"], "are both 'target'"),
-        (["--source", "a:1", "--target", "b:1", "--keep-names", "--both-ways"], "one way only"),
+        (["--source", "a:1", "--target", "b:1", "--keep-names", "--both-ways"], "one direction only"),
         (["--source", "a:1", "--target", "b:1", "--set", "x->y.topics=a"], "x is not one of the clusters"),
     ],
 )

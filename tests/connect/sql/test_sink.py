@@ -27,6 +27,7 @@ from penstock.connect.api import (
     TIME_SCHEMA,
     TIMESTAMP_SCHEMA,
     ConnectError,
+    RetriableError,
     Schema,
     SinkRecord,
     array_schema,
@@ -35,8 +36,10 @@ from penstock.connect.api import (
 )
 from penstock.connect.connectors.sql import SqlSink
 from penstock.connect.connectors.sql.sink import SqlSinkTask
+from tests.connect.postgres.server import PostgresServer
 from tests.connect.sql.conftest import Target
 
+SERVERS_FAULT = "SQL: a record is not blamed for an error of the server or of the login"
 ITEM = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA.as_optional()})
 KEY = struct_schema({"id": INT32_SCHEMA})
 KEYED = {"insert.mode": "upsert", "pk.mode": "record_key", "auto.create": "true"}
@@ -130,7 +133,8 @@ def test_kills_at_any_moment_lose_and_double_nothing(target: Target) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "SQL: offsets are in the table beside the data, and can be set while the connector is stopped"
+    "connect",
+    "SQL: offsets are in the same database as the data, and can be set while the connector is stopped",
 )
 def test_offsets_that_a_user_sets_are_those_of_the_next_start(target: Target) -> None:
     task = opened(target, **{"auto.create": "true"})
@@ -247,10 +251,41 @@ def test_a_bad_record_is_reported_and_the_others_are_written(target: Target) -> 
     )
     task.put([record(3, {"id": 2, "name": None}), record(4, {"id": 3, "name": "c"}), record(5, None)])
     task.put([record(6, {"id": 3, "name": "twice"})])
-    assert task.open([("items", 0)]) == {("items", 0): 5}, "what is reported is passed over with the next one"
+    assert task.open([("items", 0)]) == {("items", 0): 7}, "what is reported is passed over"
     task.stop()
     assert bad == [1, 2, 3, 5, 6]
     assert target.query("SELECT id, name FROM items ORDER BY id") == [(1, "a"), (3, "c")]
+
+
+@pytest.mark.promise("connect", SERVERS_FAULT)
+def test_records_wait_while_the_server_takes_no_writes(shared_postgres: PostgresServer) -> None:
+    database = shared_postgres.create_database("sql_read_only")
+    target = Target("postgresql", f"postgresql://penstock@127.0.0.1:{shared_postgres.port}/sql_read_only")
+    try:
+        target.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT)")
+        task = opened(target)
+        target.execute("ALTER DATABASE sql_read_only SET default_transaction_read_only = on")
+        again = task_of(target)
+        for each in (task, again):
+            each._database.engine.dispose()
+            with pytest.raises(RetriableError, match="read-only transaction"):
+                each.put([item(0, 1), item(1, 2)])
+        target.execute(
+            "SET transaction_read_only = off",
+            "ALTER DATABASE sql_read_only SET default_transaction_read_only = off",
+        )
+        task.put([item(0, 1), item(1, 2)])
+        assert target.query("SELECT id FROM items ORDER BY id") == [(1,), (2,)]
+        target.execute("CREATE ROLE reader LOGIN", "GRANT SELECT ON items TO reader")
+        url = target.url.replace("penstock@", "reader@")
+        unable = task_of(Target("postgresql", url), **{"offsets.table": ""})
+        with pytest.raises(ConnectError, match="permission denied") as caught:
+            unable.put([item(2, 3)])
+        assert type(caught.value) is ConnectError
+        for each in (task, again, unable):
+            each.stop()
+    finally:
+        database.drop()
 
 
 @pytest.mark.promise("connect", "SQL: bad settings are refused by name")

@@ -93,7 +93,8 @@ def test_kills_under_load_lose_and_double_nothing(
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 @pytest.mark.promise(
-    "connect", "SQL: a database that is away is shown in the status, and written again when it is back"
+    "connect",
+    "SQL: an unavailable database is shown in the status, and written to again when it is back",
 )
 def test_a_database_that_goes_away_is_shown_and_picked_up_again(
     target: Target, shared_postgres: PostgresServer, worker: Worker, topics: Topics, name: str
@@ -147,7 +148,8 @@ def test_a_record_that_the_database_refuses_goes_to_the_dead_letter_topic(
 
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 @pytest.mark.promise(
-    "connect", "SQL: offsets are in the table beside the data, and can be set while the connector is stopped"
+    "connect",
+    "SQL: offsets are in the same database as the data, and can be set while the connector is stopped",
 )
 def test_offsets_of_a_stopped_sink_can_be_set(
     target: Target, worker: Worker, topics: Topics, name: str

@@ -109,21 +109,21 @@ def test_a_record_that_has_no_place_in_the_file_is_reported_and_the_rest_is_writ
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
-    "back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
+    "when it is back",
 )
 def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
     task = DirectorySinkTask()
     root = tmp_path / "out"
     task.start({"path": str(root), "format": "json", "flush.records": "2"})
     task.open([PLACE])
-    root.rmdir()
+    root.rename(tmp_path / "away")
     records = [record(0, 0), record(1, 1), record(2, 2)]
     for _ in range(2):
         with pytest.raises(RetriableError, match=r"out/t\+0\+.* cannot be written: No such file"):
             task.put(records)
         assert task.precommit({}) == {}
-    root.mkdir()
+    (tmp_path / "away").rename(root)
     task.put(records)
     assert task.precommit({PLACE: 3}) == {PLACE: 3}
     assert [path.read_text() for path in sorted(root.glob("t+0+*"))] == ["0\n1\n", "2\n"]

@@ -121,7 +121,7 @@ def test_bytes_that_are_no_batch_are_refused() -> None:
         look(b"x" * 100)
     short = bytearray(batch(0))
     short[8:12] = (5).to_bytes(4, "big")
-    with pytest.raises(CorruptMessage, match="says it has 5 bytes"):
+    with pytest.raises(CorruptMessage, match="declares length 5"):
         look(bytes(short))
 
 

@@ -114,7 +114,10 @@ def test_conditions_over_several_rows_are_as_in_sql(text: str, expected: bool | 
     assert value_of(text) is expected
 
 
-@pytest.mark.promise("sql", "A condition of a pattern is made of what is allowed, and never run as Python")
+@pytest.mark.promise(
+    "sql",
+    "A condition of a pattern consists of allowed operations only, and is never run as Python",
+)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -201,7 +204,10 @@ class Evil:
         return eval, ("1",)
 
 
-@pytest.mark.promise("sql", "A condition of a pattern is made of what is allowed, and never run as Python")
+@pytest.mark.promise(
+    "sql",
+    "A condition of a pattern consists of allowed operations only, and is never run as Python",
+)
 def test_the_state_of_a_pattern_is_read_as_plain_values_only() -> None:
     states: Any = {("a", Decimal("1.5")): ((1, ((5, 1, (None, 2.5, "x", b"y")),), (0, 1), 1, 0), ())}
     assert states_of_bytes(states_to_bytes(states)) == states

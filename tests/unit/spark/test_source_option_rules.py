@@ -55,8 +55,8 @@ def test_kafka_options_go_to_the_client_without_their_prefix() -> None:
 @pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
 @pytest.mark.promise(
     "spark source",
-    "Records of aborted and open transactions are not read unless that is asked for; a checkpoint that "
-    "lies in an open transaction waits for its end",
+    "Records of aborted and open transactions are not read by default; a checkpoint inside an "
+    "open transaction waits for its end",
 )
 def test_aborted_transactions_are_read_only_if_that_is_asked_for() -> None:
     assert parse().client_settings["isolation.level"] == "read_committed"

@@ -78,17 +78,17 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(Exists, match="stream `orders` already exists"):
         plans.plan_relation(with_query(), replace(ORDERS, name="ORDERS"), False, None)
     assert plans.plan_relation(with_query(), ORDERS, True, None) == [plans.relation_record(ORDERS)]
-    with pytest.raises(Clash, match="is a stream; DROP it"):
+    with pytest.raises(Clash, match="is already a stream"):
         plans.plan_relation(with_query(), replace(ORDERS, kind="table"), True, None)
-    with pytest.raises(Clash, match="ctas_counts_1 makes"):
+    with pytest.raises(Clash, match="is written by query ctas_counts_1"):
         plans.plan_relation(with_query(), replace(COUNTS, made_by=None), True, None)
 
 
 def test_what_is_read_or_written_is_not_dropped() -> None:
-    with pytest.raises(Clash, match="ctas_counts_1 reads it"):
+    with pytest.raises(Clash, match="Cannot drop `orders`: query `ctas_counts_1` reads it"):
         plans.plan_drop(with_query(), "orders", "stream", None)
     insert = replace(QUERY, id="insert_counts_1", kind="insert")
-    with pytest.raises(Clash, match="insert_counts_1 writes to it"):
+    with pytest.raises(Clash, match="query `insert_counts_1` writes to it"):
         plans.plan_drop(with_query().apply(plans.query_record(insert)), "counts", "table", None)
     with pytest.raises(Clash, match="`Counts` is a table: DROP TABLE Counts"):
         plans.plan_drop(with_query(), "counts", "stream", None)
@@ -126,7 +126,7 @@ def test_the_output_of_a_terminated_query_stays() -> None:
 
 
 def test_a_function_that_a_query_calls_is_not_dropped() -> None:
-    with pytest.raises(Clash, match="`double` is in use by ctas_counts_1"):
+    with pytest.raises(Clash, match="Cannot drop `double`: query `ctas_counts_1` calls it"):
         plans.plan_drop_function(with_query(), "DOUBLE", False, None)
     with pytest.raises(Exists):
         plans.plan_function(with_query(), DOUBLE, False, None)

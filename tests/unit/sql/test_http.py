@@ -10,6 +10,7 @@ import time
 import httpx
 import pytest
 
+from penstock.elected.membership import Identity
 from penstock.elected.process import listen
 from penstock.sql.errors import NotAllowed, Place, Unknown
 from penstock.sql.language.statements import Describe, Drop, Select, Show
@@ -143,6 +144,26 @@ def test_statements_are_answered_one_after_the_other_up_to_the_first_error():
             {"statement": "DESCRIBE x"},
             {"error": "Unknown", "message": "no stream `x`", "line": 1, "column": 10},
         ]
+
+
+@pytest.mark.promise(
+    "access", "A login that came over TLS is not sent on without: an https server knows no http leader"
+)
+def test_a_statement_that_came_over_tls_is_not_sent_to_a_leader_without(impostor):
+    async def known(timeout):
+        return True
+
+    with Running(Numbers(), leader_wait=0.1) as running:
+        running.leads.known = known
+        running.leads.runs, running.leads.url = False, "https://me"
+        running.leads.leader = Identity("127.0.0.1", impostor.server_port)
+        running.http.auth = ("ann", "secret")
+        status, (error,) = running.lines("SELECT n FROM t")
+        assert (status, error["error"]) == (503, "Unavailable")
+        assert running.http.get("/queries").status_code == 503 and impostor.requests == []
+        running.leads.url = "http://me"
+        running.lines("SELECT n FROM t")
+        assert impostor.requests[0]["authorization"].startswith("Basic ")
 
 
 def test_properties_and_variables_hold_for_what_follows_and_are_told():
@@ -410,7 +431,8 @@ FUNCTION = "CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS $$return x$$
 
 
 @pytest.mark.promise(
-    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+    "access",
+    "A request or statement is executed only for users with the role that it needs: registry, SQL, metrics",
 )
 @pytest.mark.parametrize(
     ("needed", "sql"),

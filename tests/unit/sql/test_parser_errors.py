@@ -61,7 +61,7 @@ CASES = [
     ("SELECT count(*) FROM s WINDOW TUMBLNG (SIZE 1 DAY)", 1, 31, "did you mean `TUMBLING`?"),
     ("SELECT count(*) FROM s WINDOW TUMBLING (SIZE 1 MINUT)", 1, 48, "did you mean `MINUTE`?"),
     ("SELECT count(*) FROM s WINDOW TUMBLING (SIZE 1 MONTH)", 1, 48, "a unit of fixed length"),
-    ("SELECT count(*) FROM s WINDOW TUMBLING (SIZE 0 DAYS)", 1, 46, "must be longer than zero"),
+    ("SELECT count(*) FROM s WINDOW TUMBLING (SIZE 0 DAYS)", 1, 46, "must be positive"),
     ("SELECT count(*) FROM s WINDOW TUMBLING (SIZE 1.5 DAYS)", 1, 46, "a whole number"),
     ("SELECT count(*) FROM s WINDOW TUMBLING (SIZE '1 minuts')", 1, 46, "in '1 minuts': expected"),
     ("SELECT count(*) FROM s WINDOW TUMBLING (1 DAY)", 1, 41, "expected SIZE"),

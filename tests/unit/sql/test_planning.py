@@ -82,14 +82,14 @@ def test_what_cannot_be_run_says_what_can(text: str, said: str) -> None:
 
 @pytest.mark.promise(
     "sql",
-    "Windows of a table end, so that their state does not grow for ever: 24 hours after their end if no "
+    "Windows of a table end, so that their state does not grow forever: 24 hours after their end if no "
     "grace period is given; of several grace periods each source has the longest of its own",
 )
 def test_how_late_records_may_be() -> None:
     tumbling = (
         "CREATE {} t AS SELECT page, COUNT(*) AS n FROM {} WINDOW TUMBLING (SIZE 1 MINUTE{}) GROUP BY page"
     )
-    # Without one the windows of a table would be kept as state for ever.
+    # Without one the windows of a table would be kept as state forever.
     assert planned(tumbling.format("TABLE", "clicks", "")).watermarks == {"clicks": "24 hours"}
     by_spark = "CREATE TABLE t AS SELECT window(at, '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY 1"
     assert planned(by_spark).watermarks == {"clicks": "24 hours"}
@@ -106,7 +106,7 @@ def test_how_late_records_may_be() -> None:
 
 @pytest.mark.promise(
     "sql",
-    "Windows of a table end, so that their state does not grow for ever: 24 hours after their end if no "
+    "Windows of a table end, so that their state does not grow forever: 24 hours after their end if no "
     "grace period is given; of several grace periods each source has the longest of its own",
 )
 def test_each_source_has_the_grace_of_what_reads_it_and_of_several_the_longest() -> None:
@@ -134,7 +134,7 @@ COUNTS = "SELECT page, COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR{})
 
 @pytest.mark.promise(
     "sql",
-    "Windows of a table end, so that their state does not grow for ever: 24 hours after their end if no "
+    "Windows of a table end, so that their state does not grow forever: 24 hours after their end if no "
     "grace period is given; of several grace periods each source has the longest of its own",
 )
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_table_without_its_key_is_refused(text: str, columns: list[str], said:
 def test_columns_without_a_name_are_called_by_their_place() -> None:
     query = query_of("SELECT page, UPPER(page), n + 1 AS m FROM clicks")
     assert output_names(query, ["page", "upper(page)", "m"]) == ["page", "col_2", "m"]
-    with pytest.raises(Clash, match="`page` is there more than once"):
+    with pytest.raises(Clash, match="Duplicate column `page`"):
         output_names(query_of("SELECT a.page, b.page FROM clicks a, pages b"), ["page", "page"])
 
 

@@ -12,8 +12,8 @@ DEFAULT = Retention(7 * DAY, own=False)
 
 @pytest.mark.promise(
     "sql",
-    "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
-    "and for ever where their time is that of a column",
+    "CREATE STREAM … AS keeps old events: its topic has the retention of its source, and no "
+    "limit where the time of records is that of a column",
 )
 @pytest.mark.parametrize(
     ("sources", "expected"),
@@ -35,8 +35,8 @@ def test_a_record_is_kept_as_long_as_the_one_it_comes_from(
 
 @pytest.mark.promise(
     "sql",
-    "What CREATE STREAM … AS writes of old events is kept: its topic keeps records as long as its source, "
-    "and for ever where their time is that of a column",
+    "CREATE STREAM … AS keeps old events: its topic has the retention of its source, and no "
+    "limit where the time of records is that of a column",
 )
 @pytest.mark.parametrize("sources", [[DEFAULT], [Retention(DAY, own=True)], []])
 def test_a_record_with_the_time_of_a_column_is_kept_for_ever(sources: list[Retention]) -> None:

@@ -7,9 +7,11 @@ import base64
 import hashlib
 import json
 import os
+import socket
 import threading
 import time
 
+import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -18,8 +20,9 @@ from penstock.credentials import users_file
 from penstock.credentials.users_file import TooManyLogins, UsersFile, hashed
 from penstock.errors import ConfigError
 from penstock.web.access import Access, AccessSettings, Principal, Role, by_method
-from penstock.web.guard import Refusal
+from penstock.web.guard import Guard, Refusal
 from penstock.web.rates import RateLimit
+from penstock.web.server import Server
 from penstock.web.sessions import Sessions
 
 ROLES = ("read", "write", "admin")
@@ -182,6 +185,38 @@ def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
     assert admit(access, basic("bob", "se:cret"), address="10.0.0.2") == Principal("bob", Role.READ)
     now[0] += 1.0
     assert admit(access, basic("cid", "plum")) == Principal("cid", Role.WRITE)
+
+
+@pytest.mark.promise(
+    "access", "The address that limits count by is that of the connection, whatever X-Forwarded-For says"
+)
+def test_forwarded_headers_do_not_change_the_address_that_is_limited(users, monkeypatch):
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+
+    async def statuses():
+        access = Access(AccessSettings(users_file=str(users)), now=lambda: 0.0)
+        server = Server(_nothing_there, Guard(hosts=("127.0.0.1",), bound="127.0.0.1"), access=access)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            serving = asyncio.ensure_future(server.serve([listener]))
+            await server.listening()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            async with httpx.AsyncClient(trust_env=False) as http:
+                found = []
+                for n in range(60):
+                    headers = {"x-forwarded-for": f"203.0.113.{n}", "forwarded": f"for=203.0.113.{n}"}
+                    answer = await http.get(url, headers=headers, auth=("ann", f"guess {n}"))
+                    found.append(answer.status_code)
+            server.should_exit = True
+            await serving
+        access.close()
+        return found
+
+    found = asyncio.run(statuses())
+    assert found == [401] * 50 + [429] * 10
+
+
+async def _nothing_there(scope, receive, send):
+    raise AssertionError("nobody has logged in")
 
 
 @pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")

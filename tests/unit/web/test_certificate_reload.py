@@ -48,7 +48,7 @@ async def replaced(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert await shown(port) == first
         file.write_text("no certificate")
         async with asyncio.timeout(60):
-            while "the old one stays" not in caplog.text:
+            while "keeping the current one" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert await shown(port) == first
         second = issue()

@@ -112,7 +112,7 @@ def test_a_metrics_port_takes_a_changed_certificate(
     try:
         assert shown() == first
         file.write_text("no certificate")
-        assert shown() == first and "the old one stays" in caplog.text
+        assert shown() == first and "keeping the current one" in caplog.text
         second = issue()
         assert shown() == second != first
     finally:

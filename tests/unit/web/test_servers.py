@@ -90,7 +90,8 @@ def secured_metrics(tmp_path):
 
 
 @pytest.mark.promise(
-    "access", "A request or statement is carried out for who has the role for it: registry, SQL, metrics"
+    "access",
+    "A request or statement is executed only for users with the role that it needs: registry, SQL, metrics",
 )
 def test_metrics_with_users_and_tls_are_for_users_over_tls(secured_metrics):
     port, certificate = secured_metrics

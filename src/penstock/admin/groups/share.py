@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from penstock.admin.cluster import Cluster
 from penstock.admin.groups.model import Group, Member, TopicPartitionKey
 from penstock.admin.wire_client import GROUP, WireCluster, check, failure
@@ -41,24 +44,32 @@ def _member(found: Message) -> Member:
     return Member(found.member_id, found.client_id, found.client_host, None, assigned)
 
 
-def share_start_offsets(cluster: Cluster, name: str) -> dict[TopicPartitionKey, int]:
-    """Where the group's records begin that are not done with; what it has not read yet is left out."""
+def share_start_offsets(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[TopicPartitionKey, int]]:
+    """Where each group's records begin that are not done with; what it has not read yet is left out.
 
-    def ask() -> dict[TopicPartitionKey, int]:
-        request = Message(groups=[Message(group_id=name, topics=None)])
-        answer = wire.coordinator(name, GROUP).request(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request)
-        (found,) = answer.groups
-        check(found.error_code, found.error_message)
-        offsets: dict[TopicPartitionKey, int] = {}
-        for topic in found.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, partition.error_message)
-                if partition.start_offset >= 0:
-                    offsets[topic.topic_name, partition.partition_index] = partition.start_offset
-        return offsets
-
+    So is a group that does not exist.
+    """
+    found: dict[str, dict[TopicPartitionKey, int]] = {}
     with WireCluster(cluster) as wire:
-        try:
-            return wire.retry(ask)
-        except ApiError as error:
-            raise failure(error, f"cannot fetch the offsets of share group '{name}'") from error
+        for name in names:
+            try:
+                found[name] = wire.retry(partial(_start_offsets, wire, name))
+            except ApiError as error:
+                if error.kafka_name == "GROUP_ID_NOT_FOUND":
+                    continue
+                raise failure(error, f"cannot fetch the offsets of share group '{name}'") from error
+    return found
+
+
+def _start_offsets(wire: WireCluster, name: str) -> dict[TopicPartitionKey, int]:
+    request = Message(groups=[Message(group_id=name, topics=None)])
+    answer = wire.coordinator(name, GROUP).request(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request)
+    (group,) = answer.groups
+    check(group.error_code, group.error_message)
+    offsets: dict[TopicPartitionKey, int] = {}
+    for topic in group.topics:
+        for partition in topic.partitions:
+            check(partition.error_code, partition.error_message)
+            if partition.start_offset >= 0:
+                offsets[topic.topic_name, partition.partition_index] = partition.start_offset
+    return offsets

@@ -46,20 +46,7 @@ _POLL_SECONDS = 0.1
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """Every group, by id."""
-    if _is_plaintext(cluster):
-        found = _list_by_wire(cluster)
-    else:
-        found = _list_by_client(cluster)
-    return sorted(found, key=lambda each: each.group)
-
-
-def _is_plaintext(cluster: Cluster) -> bool:
-    """What our own small client speaks; confluent-kafka's speaks all."""
-    return cluster.settings.get("security.protocol", "plaintext").lower() == "plaintext"
-
-
-def _list_by_wire(cluster: Cluster) -> list[ListedGroup]:
-    """librdkafka leaves out share groups, and does not know every state."""
+    # Not librdkafka's listing: that leaves out share groups, and does not know every state.
     found: dict[str, ListedGroup] = {}
 
     def ask() -> None:
@@ -79,23 +66,7 @@ def _list_by_wire(cluster: Cluster) -> list[ListedGroup]:
             wire.retry(ask)
         except ApiError as error:
             raise failure(error, "cannot list groups") from error
-    return list(found.values())
-
-
-def _list_by_client(cluster: Cluster) -> list[ListedGroup]:
-    future = cluster.admin.list_consumer_groups(request_timeout=cluster.timeout)
-    answer = cluster.wait(future, "cannot list groups")
-    for error in answer.errors or ():
-        raise cluster.failure(error, "cannot list groups")
-    return [
-        ListedGroup(
-            each.group_id,
-            each.type.name.lower(),
-            _state_name(each.state),
-            "" if each.is_simple_consumer_group else "consumer",
-        )
-        for each in answer.valid
-    ]
+    return sorted(found.values(), key=lambda each: each.group)
 
 
 def _state_name(state: Any) -> str:
@@ -122,7 +93,7 @@ def find_groups(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | Non
             if code == KafkaError.GROUP_ID_NOT_FOUND:
                 found[name] = None
             # Not a group of consumers, or one whose assignment it cannot read.
-            elif code in (KafkaError._DESTROY, KafkaError._INVALID_ARG) and _is_plaintext(cluster):
+            elif code in (KafkaError._DESTROY, KafkaError._INVALID_ARG):
                 found[name] = find_classic_group(cluster, name)
             else:
                 raise cluster.failure(error, f"cannot describe group '{name}'") from error
@@ -163,7 +134,7 @@ def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str
     for name, group in found.items():
         if group is None:
             group = _other_group(cluster, name)
-            committed[name] = share_start_offsets(cluster, name)
+            committed[name] = share_start_offsets(cluster, [name]).get(name, {})
         groups.append(group)
     wanted: dict[str, dict[TopicPartitionKey, Member | None]] = {}
     for group in groups:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def handle(broker: ShareAdminParts, context: RequestContext, request: Message) -> Message:
     group_id = request.group_id
     try:
-        broker.groups.shard_for(group_id).share.check_alter(group_id)
+        await broker.groups.read(group_id, lambda shard: shard.share.check_alter(group_id))
     except ApiError as error:
         return _refused(error.code, error.message)
     responses = [await _topic(broker, group_id, topic) for topic in request.topics]

@@ -71,7 +71,11 @@ def _delete(broker: DeleteRecordsParts, key: Key, offset: int) -> DeleteWait:
     partition = broker.partitions.get(key)
     if partition is None:
         raise broker.topics.missing(key)
-    return DeleteWait(partition, partition.delete_records_before(offset), lambda: broker.image.brokers)
+
+    def gone() -> ApiError | None:
+        return None if broker.partitions.get(key) is partition else broker.topics.missing(key)
+
+    return DeleteWait(partition, partition.delete_records_before(offset), lambda: broker.image.brokers, gone)
 
 
 async def _reached(broker: DeleteRecordsParts, key: Key, one: DeleteWait, timeout_ms: int) -> None:

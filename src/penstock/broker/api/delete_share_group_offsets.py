@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def handle(broker: ShareAdminParts, context: RequestContext, request: Message) -> Message:
     group_id = request.group_id
     try:
-        broker.groups.shard_for(group_id).share.find(group_id).check_delete()
+        await broker.groups.read(group_id, lambda shard: shard.share.find(group_id).check_delete())
         await broker.share.states.ensure_topic()
     except ApiError as error:
         return _refused(error.code, error.message)

@@ -36,10 +36,12 @@ async def handle(broker: ShareAdminParts, context: RequestContext, request: Mess
 
 
 async def _group(broker: ShareAdminParts, asked: Message) -> Message:
-    group = broker.groups.shard_for(asked.group_id).share.find(asked.group_id)
+    initialized = await broker.groups.read(
+        asked.group_id, lambda shard: list(shard.share.find(asked.group_id).initialized.values())
+    )
     await broker.share.states.ensure_topic()
     if asked.topics is None:
-        wanted = [(name, sorted(numbers)) for name, numbers in group.initialized.values()]
+        wanted = [(name, sorted(numbers)) for name, numbers in initialized]
     else:
         wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     topics = [await _topic(broker, asked.group_id, name, partitions) for name, partitions in wanted]

@@ -5,6 +5,7 @@ State, timeout, start, producer and partitions of each transactional id that thi
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker.api_table import register
@@ -18,16 +19,20 @@ if TYPE_CHECKING:
     from penstock.broker.parts import HasTransactions
 
 
-def handle(broker: HasTransactions, context: RequestContext, request: Message) -> Message:
-    states = [_described(broker, transactional_id) for transactional_id in request.transactional_ids]
-    return Message(throttle_time_ms=0, transaction_states=states)
+async def handle(broker: HasTransactions, context: RequestContext, request: Message) -> Message:
+    states = await asyncio.gather(
+        *(_described(broker, transactional_id) for transactional_id in request.transactional_ids)
+    )
+    return Message(throttle_time_ms=0, transaction_states=list(states))
 
 
-def _described(broker: HasTransactions, transactional_id: str) -> Message:
+async def _described(broker: HasTransactions, transactional_id: str) -> Message:
     try:
         if not transactional_id:
             raise InvalidRequest("an empty transactional id")
-        return described(broker.transactions.shard_for(transactional_id).transactions, transactional_id)
+        return await broker.transactions.read(
+            transactional_id, lambda shard: described(shard.transactions, transactional_id)
+        )
     except ApiError as error:
         return _failed(transactional_id, error.code)
 

@@ -25,6 +25,7 @@ from penstock.broker.fetch.sessions import FINAL_EPOCH, FetchSession, SessionKey
 from penstock.broker.follower_sessions import FollowerSession
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.writer import Chunk
+from penstock.broker.security.quotas.metering import Metered, metered
 from penstock.broker.security.quotas.throttle import who, withholds_records
 from penstock.errors import (
     ApiError,
@@ -117,9 +118,10 @@ def handle(
             return respond(results)
     outcome = read(params, wanted, results)
     if outcome.cold:
-        return broker.loop.create_task(
-            _when_warm(broker, params, wanted, outcome.cold, request.max_wait_ms, respond, find)
-        )
+        warm = _when_warm(broker, context, params, wanted, outcome.cold, request.max_wait_ms, respond, find)
+        if hasattr(context, "spent_s"):
+            return broker.loop.create_task(Metered(context, warm, broker.clock.monotonic))
+        return broker.loop.create_task(warm)
     if params.replica_id >= 0 and broker.membership is not None:
         for _, found, _ in wanted:
             if isinstance(found, Partition):
@@ -131,11 +133,12 @@ def handle(
     if params.tell_high_watermark and session is not None and session.is_behind(results):
         return respond(results)
     patient = params._replace(is_patient=True)
-    return _wait(broker, patient, wanted, results, request.max_wait_ms, respond, find)
+    return _wait(broker, context, patient, wanted, results, request.max_wait_ms, respond, find)
 
 
 async def _when_warm(
     broker: FetchParts,
+    context: RequestContext,
     params: FetchParams,
     wanted: Wanted,
     cold: Sequence[tuple[PartitionLog, int, int]],
@@ -157,7 +160,7 @@ async def _when_warm(
     outcome = read(params, wanted, results)
     if outcome.urgent or outcome.size >= params.min_bytes or max_wait_ms <= 0:
         return respond(results)
-    return await _wait(broker, params, wanted, results, max_wait_ms, respond, find)
+    return await _wait(broker, context, params, wanted, results, max_wait_ms, respond, find)
 
 
 def _params(broker: FetchParts, context: RequestContext, request: FetchRequest) -> FetchParams:
@@ -214,6 +217,7 @@ def _send_to_followers(broker: FetchParts, rack: str, wanted: Wanted, results: R
 
 def _wait(
     broker: FetchParts,
+    context: RequestContext,
     params: FetchParams,
     wanted: Wanted,
     results: Results,
@@ -246,6 +250,8 @@ def _wait(
         else:
             answer.set_result(found)
 
+    if hasattr(context, "spent_s"):
+        complete = metered(context, complete, broker.clock.monotonic)
     wait = FetchWait(params, found, sizes, complete)
     broker.delayed.watch(wait, found, max_wait_ms)
     answer.add_done_callback(lambda _: broker.delayed.remove(wait))

@@ -36,7 +36,7 @@ async def handle(broker: InitProducerIdParts, context: RequestContext, request: 
     if request.transactional_id is not None:
         return await _transactional(broker, request)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        raise InvalidRequest("a producer id goes with an epoch, or neither")
+        raise InvalidRequest("producer id and epoch must be set together")
     producer_id = await broker.producer_ids.next()
     return Message(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)
 

@@ -9,6 +9,7 @@ Left out: nothing.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.broker.api_table import register
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from penstock.broker.parts import HasGroups
 
 
-def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     states, types = request.states_filter, request.types_filter
-    groups = [row for shard in broker.groups.shards() for row in shard.list_groups(states, types)]
-    return Message(throttle_time_ms=0, error_code=0, groups=groups)
+    found = await broker.groups.read_all(lambda shard: shard.list_groups(states, types))
+    return Message(throttle_time_ms=0, error_code=0, groups=list(chain.from_iterable(found)))
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:

@@ -8,6 +8,7 @@ Lists the transactional ids that this broker coordinates. A state that does not 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
@@ -25,15 +26,11 @@ if TYPE_CHECKING:
     class ListTransactionsParts(HasClock, HasTransactions, Protocol): ...
 
 
-def handle(broker: ListTransactionsParts, context: RequestContext, request: Message) -> Message:
+async def handle(broker: ListTransactionsParts, context: RequestContext, request: Message) -> Message:
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
-    found: list[Message] = []
-    answer = Message(
-        throttle_time_ms=0, error_code=0, unknown_state_filters=unknown, transaction_states=found
-    )
     states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
     if request.state_filters and not states:
-        return answer
+        return _listed(unknown, [])
     pattern = request.transactional_id_pattern
     filters = Filters(
         states,
@@ -42,9 +39,12 @@ def handle(broker: ListTransactionsParts, context: RequestContext, request: Mess
         _matching(pattern) if pattern else None,
     )
     now = broker.clock.now_ms()
-    for shard in broker.transactions.shards():
-        found += listed(shard.transactions, filters, now)
-    return answer
+    found = await broker.transactions.read_all(lambda shard: listed(shard.transactions, filters, now))
+    return _listed(unknown, list(chain.from_iterable(found)))
+
+
+def _listed(unknown: list[str], found: list[Message]) -> Message:
+    return Message(throttle_time_ms=0, error_code=0, unknown_state_filters=unknown, transaction_states=found)
 
 
 def _matching(pattern: str) -> Callable[[str], bool]:
@@ -52,7 +52,7 @@ def _matching(pattern: str) -> Callable[[str], bool]:
 
     def matches(transactional_id: str) -> bool:
         if work.is_over:
-            raise InvalidRegularExpression("the pattern takes too long with the transactional ids there are")
+            raise InvalidRegularExpression("the pattern takes too long to match; simplify it")
         return regex.matches(transactional_id, work)
 
     return matches

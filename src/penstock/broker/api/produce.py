@@ -125,7 +125,7 @@ async def _verified(
     if ahead:
         await asyncio.wait(ahead)
     if verification is None:  # of what is still here: topics may be gone meanwhile
-        asked = asked._replace(partitions=[key for key in asked.partitions if key in broker.partitions])
+        asked = asked.limited_to(broker.partitions)
         found = broker.transactions.verifier.verify(asked)
     else:
         found = verification

@@ -24,11 +24,11 @@ async def handle(broker: HasShare, context: RequestContext, request: Message) ->
         broker,
         request,
         lambda shard, key, asked, token, now: shard.summary(key, token),
-        _told,
+        _result,
     )
 
 
-def _told(index: int, error: ApiError | None, found: Message | None) -> Message:
+def _result(index: int, error: ApiError | None, found: Message | None) -> Message:
     return result(
         index,
         error,
@@ -39,7 +39,7 @@ def _told(index: int, error: ApiError | None, found: Message | None) -> Message:
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:
-    return refused(request, _told, error_for_code(code)())
+    return refused(request, _result, error_for_code(code)())
 
 
 register(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, range(1), handle, error_response, concurrent=True)

@@ -52,7 +52,7 @@ async def handle(broker: ShareFetchingParts, context: RequestContext, request: M
         await close_session(broker, session)
     elif not request.is_renew_ack:
         is_withheld = withholds_records(broker.quotas, context)
-        results = await fetch(broker, request, session, told=acknowledged, is_withheld=is_withheld)
+        results = await fetch(broker, request, session, acknowledged=acknowledged, is_withheld=is_withheld)
     for key, failure in acknowledged.items():
         results[key] = _acknowledged(broker, key, results.get(key) or partition_result(key[1]), failure)
     return Message(

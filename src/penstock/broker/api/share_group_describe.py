@@ -6,6 +6,7 @@ Left out: version 0, as in Kafka 4.1.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.broker.api_table import register
@@ -20,17 +21,20 @@ if TYPE_CHECKING:
     from penstock.broker.parts import HasGroups
 
 
-def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
+async def handle(broker: HasGroups, context: RequestContext, request: Message) -> Message:
     groups = []
-    for group_id in request.group_ids:
-        try:
-            described = broker.groups.shard_for(group_id).share.describe(group_id)
-        except ApiError as error:
-            described = not_described(group_id, error.code, error.message)
+    for described in await asyncio.gather(*(_described(broker, group_id) for group_id in request.group_ids)):
         if request.include_authorized_operations and described.error_code == 0:
             described = Message(**{**vars(described), "authorized_operations": GROUP_OPERATIONS})
         groups.append(described)
     return Message(throttle_time_ms=0, groups=groups)
+
+
+async def _described(broker: HasGroups, group_id: str) -> Message:
+    try:
+        return await broker.groups.read(group_id, lambda shard: shard.share.describe(group_id))
+    except ApiError as error:
+        return not_described(group_id, error.code, error.message)
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class InSyncReplicas:
     def __init__(self, broker: IsrChangesParts) -> None:
         self._broker = broker
-        self._wishes: dict[Key, Partition] = {}
+        self._pending: dict[Key, Partition] = {}
         self._refused: dict[Key, int] = {}  # with this partition epoch, until the next check
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -73,31 +73,31 @@ class InSyncReplicas:
 
     def _ask(self, partition: Partition, isr: tuple[int, ...]) -> None:
         partition.ask_for_isr(isr)
-        self._wishes[partition.key] = partition
+        self._pending[partition.key] = partition
         if self._task is None and not self._closed:
             self._task = self._broker.loop.create_task(self._send_all())
 
     async def _send_all(self) -> None:
         try:
-            while self._wishes and not self._closed:
+            while self._pending and not self._closed:
                 # An image that came in since has answered the others.
-                wishes = {key: one for key, one in self._wishes.items() if one.pending_isr is not None}
-                self._wishes = {}
-                if not wishes:
+                pending = {key: one for key, one in self._pending.items() if one.pending_isr is not None}
+                self._pending = {}
+                if not pending:
                     break
-                asked = {key: one.image.partition_epoch for key, one in wishes.items()}
+                asked = {key: one.image.partition_epoch for key, one in pending.items()}
                 try:
-                    refused = await self._send(wishes)
+                    refused = await self._send(pending)
                     self._failing = False
                 except (PeerUnavailable, ApiError) as error:
                     if not self._failing:
                         log.info("ISR unchanged for now: %s", error)
                         self._failing = True
-                    await self._again(wishes)
+                    await self._again(pending)
                     continue
                 except Exception:  # the border: what was asked for must not be pending for ever
                     log.exception("AlterPartition could not be sent to the controller")
-                    await self._again(wishes)
+                    await self._again(pending)
                     continue
                 for key, partition in refused.items():
                     # With another epoch, what is asked for now is something else.
@@ -107,28 +107,28 @@ class InSyncReplicas:
         finally:
             self._task = None
 
-    async def _again(self, wishes: dict[Key, Partition]) -> None:
+    async def _again(self, pending: dict[Key, Partition]) -> None:
         """The answer is lost, and what was asked for may be stored: ask until an image shows."""
-        for partition in wishes.values():
+        for partition in pending.values():
             partition.isr_unanswered()
         await asyncio.sleep(_RETRY_SECONDS)
         lag, live = self._broker.config.replica_lag_time_max_ms, self._live()
-        for key, partition in wishes.items():
+        for key, partition in pending.items():
             if partition.is_unsure and self._broker.partitions.get(key) is partition:
                 isr = partition.wanted_isr(lag, live)
                 if isr is not None:
                     partition.ask_for_isr(isr)
-                    self._wishes[key] = partition
+                    self._pending[key] = partition
 
     def _live(self) -> Set[int]:
         image = self._broker.controller.image
         return image.brokers.keys() - image.leaving
 
-    async def _send(self, wishes: dict[Key, Partition]) -> dict[Key, Partition]:
+    async def _send(self, pending: dict[Key, Partition]) -> dict[Key, Partition]:
         """Those that were refused; they are looked at again with the next check."""
         broker = self._broker
         topics: dict[str, list[Partition]] = {}
-        for partition in wishes.values():
+        for partition in pending.values():
             topics.setdefault(partition.key[0], []).append(partition)
         images = broker.controller.image.topics
         request = Message(
@@ -137,7 +137,7 @@ class InSyncReplicas:
             topics=[
                 Message(
                     topic_id=images[name].id,
-                    partitions=[_wish(broker, partition) for partition in partitions],
+                    partitions=[_change(broker, partition) for partition in partitions],
                 )
                 for name, partitions in topics.items()
                 if name in images
@@ -154,18 +154,18 @@ class InSyncReplicas:
         if answer.error_code:
             raise error_for_code(answer.error_code)()
         by_id = {topic.id: topic.name for topic in images.values()}
-        refused: dict[Key, Partition] = dict(wishes)
-        told: dict[int, list[str]] = {}
+        refused: dict[Key, Partition] = dict(pending)
+        rejected: dict[int, list[str]] = {}
         for topic in answer.topics:
             for result in topic.partitions:
                 key = (by_id.get(topic.topic_id, ""), result.partition_index)
-                if key not in wishes:
+                if key not in pending:
                     continue
                 if result.error_code:
-                    told.setdefault(result.error_code, []).append(f"{key[0]}-{key[1]}")
+                    rejected.setdefault(result.error_code, []).append(f"{key[0]}-{key[1]}")
                 else:
                     del refused[key]  # the image that says so is on its way
-        for code, names in told.items():
+        for code, names in rejected.items():
             log.info(
                 "the controller rejected AlterPartition with %s: %s",
                 error_for_code(code).kafka_name,
@@ -179,7 +179,7 @@ class InSyncReplicas:
             self._task.cancel()
 
 
-def _wish(broker: IsrChangesParts, partition: Partition) -> Message:
+def _change(broker: IsrChangesParts, partition: Partition) -> Message:
     epochs = {replica: one.broker_epoch for replica, one in partition.progress.items()}
     epochs[broker.id] = broker.epoch
     return Message(

@@ -185,6 +185,11 @@ class ShardHost(Generic[S]):
             if self._leads(hosted):
                 yield self._loaded(index)[1]
 
+    def loaded_shards(self) -> list[S]:
+        """Those here that have been read: of the others nothing is known yet."""
+        hosted = [each for _, each in sorted(self._hosted.items()) if self._leads(each)]
+        return [each.shard for each in hosted if each.shard is not None]
+
     # running
 
     def call(self, key: str, step: Callable[[S, Any, int], Outcome]) -> Message | asyncio.Future[Message]:
@@ -200,17 +205,38 @@ class ShardHost(Generic[S]):
         self._apply(hosted, shard, step(shard, self._steady.now_ms()))
 
     async def read(self, key: str, look: Callable[[S], T]) -> T:
-        """What `look` finds in the shard of `key`, as soon as all that it saw is replicated."""
-        found: list[T] = []
-
-        def step(shard: S, token: Any, now_ms: int) -> Outcome:
-            found.append(look(shard))
-            return Outcome(replies=[Reply(token, Message())])
-
-        answer = self.call(key, step)
-        if isinstance(answer, asyncio.Future):
-            await answer
+        """What `look` finds in the shard of `key`, or the ApiError that it raises, as soon as all that it saw
+        is replicated."""
+        found, seen = self._look(*self._loaded(self.partition_of(key)), look)
+        await seen
         return found[0]
+
+    async def read_all(self, look: Callable[[S], T]) -> list[T]:
+        """The same of every shard here, at this moment. One that is led elsewhere before that is left out, as
+        Kafka does in lists; raises while one is being read, as a list would lack its entries."""
+        shards = [self._loaded(index) for index, one in sorted(self._hosted.items()) if self._leads(one)]
+        looks = [self._look(*one, look) for one in shards]
+        errors = await asyncio.gather(*(seen for _, seen in looks), return_exceptions=True)
+        for error in errors:
+            if isinstance(error, BaseException) and not isinstance(error, NotCoordinator):
+                raise error
+        return [
+            found[0] for (found, _), error in zip(looks, errors, strict=True) if isinstance(error, Message)
+        ]
+
+    def _look(
+        self, hosted: _Hosted[S], shard: S, look: Callable[[S], T]
+    ) -> tuple[list[T], asyncio.Future[Message]]:
+        """What it finds, and when that may be told."""
+        token: asyncio.Future[Message] = self._home.loop.create_future()
+        found: list[T] = []
+        reply: Message | ApiError = Message()
+        try:
+            found.append(look(shard))
+        except ApiError as error:
+            reply = error
+        self._apply(hosted, shard, Outcome(replies=[Reply(token, reply)]))
+        return found, token
 
     def run_all(self, step: Callable[[S], Outcome]) -> None:
         """Run `step` for every shard here; for one that is being loaded, when it is."""

@@ -61,7 +61,7 @@ class StoreCheck:
             try:
                 existing = await self._broker.controller.topic_ids(asked)
             except StoreError as error:
-                log.info("the store cannot be asked for topics, and is asked again: %s", error)
+                log.info("Cannot read topics from the metadata store; retrying: %s", error)
                 continue
             again: set[str] = set()
 

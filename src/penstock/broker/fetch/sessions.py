@@ -102,14 +102,14 @@ class FetchSession:
 
     def tell(self, results: dict[SessionKey, FetchPartitionResult]) -> dict[SessionKey, FetchPartitionResult]:
         """The results that the reader must hear of."""
-        told = {}
+        changed = {}
         for key, result in results.items():
             cached = self.partitions.get(key)
             if cached is None or cached.must_tell(result):
-                told[key] = result
+                changed[key] = result
                 if cached is not None and result.slices:
                     self.partitions.move_to_end(key)
-        return told
+        return changed
 
 
 class FetchSessionCache:

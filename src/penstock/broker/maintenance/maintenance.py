@@ -22,7 +22,7 @@ from penstock.log.cleaning.cleaner import clean
 from penstock.log.cleaning.compaction import facts_of, plan_cleaning, read_first_timestamps
 from penstock.log.cleaning.strict_retention import Oldest, plan_strict_retention, rewrite_expired
 from penstock.log.cleaning.swap import Rewritten, swapping
-from penstock.log.partition_log import PartitionLog
+from penstock.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
 from penstock.log.recovery.scan import CorruptSegment
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
@@ -72,8 +72,6 @@ _LONGEST_FLUSH_CHECK_MS = 3_000
 _SHORTEST_FLUSH_CHECK_MS = 10
 # Partitions that are looked at between two turns of the loop.
 _STRIDE = 50
-# Segments that retention takes out of use between two turns.
-_SEGMENTS_AT_ONCE = 8
 
 
 class Maintenance:
@@ -138,7 +136,14 @@ class Maintenance:
         await broker.with_logs(broker.logs.checkpoint)
 
     async def purge(self) -> None:
-        await self._broker.with_logs(self._broker.logs.purge)
+        broker = self._broker
+        for one in await broker.with_logs(broker.logs.logs_to_trim):
+            try:
+                while self._is_open(one) and one.drop_below_start():
+                    await asyncio.sleep(0)
+            except OSError as error:
+                log.error("segments of %s-%d could not be deleted: %s", one.topic, one.partition, error)
+        await broker.with_logs(broker.logs.purge)
 
     # -- what becomes old
 
@@ -187,12 +192,12 @@ class Maintenance:
             self._close_child()
 
     async def _delete_segments(self, partition: Partition, consumed: int | None) -> int:
-        """A few in each turn of the loop: each is five files to rename, and others wait meanwhile."""
+        """A few in each turn of the loop."""
         removed = 0
         while True:
-            count = partition.log.apply_retention(consumed, _SEGMENTS_AT_ONCE)
+            count = partition.log.apply_retention(consumed, SEGMENTS_AT_ONCE)
             removed += count
-            if count < _SEGMENTS_AT_ONCE:
+            if count < SEGMENTS_AT_ONCE:
                 return removed
             await asyncio.sleep(0)
             if self._broker.partitions.get(partition.key) is not partition:

@@ -21,17 +21,14 @@ from prometheus_client.registry import Collector
 from penstock import __version__
 from penstock.broker.metrics.loop_lag import LoopLag
 from penstock.broker.metrics.request_times import Histogram
-from penstock.errors import ApiError
 from penstock.groups.offsets.records import read_tail
 from penstock.metadata.image import ClusterImage
 from penstock.replication.partition import Partition
 from penstock.replication.traffic import Traffic
 
 if TYPE_CHECKING:
-    from penstock.broker.coordinators.shard_host import ShardHost
     from penstock.broker.net.dispatch import Dispatcher
     from penstock.broker.parts import HasGroups, HasId, HasPartitions, HasServer, HasTopics
-    from penstock.groups.shard import GroupShard
 
     class CollectorParts(HasGroups, HasId, HasPartitions, HasServer, HasTopics, Protocol): ...
 
@@ -107,11 +104,11 @@ class BrokerCollector(Collector):
         )
         lag = GaugeMetricFamily(
             "kafka_consumergroup_lag",
-            "Records after the committed offset, of partitions that this broker has a replica of.",
+            "Records after the committed offset, of partitions that this broker leads.",
             labels=labels,
         )
         count = 0
-        for shard in _loaded(broker.groups):
+        for shard in broker.groups.loaded_shards():
             count += len(shard.groups)
             for group, offsets in list(shard.offsets.by_group.items()):
                 for tail in list(offsets):
@@ -121,7 +118,8 @@ class BrokerCollector(Collector):
                         continue
                     committed.add_metric([group, topic, str(index)], offset)
                     partition = broker.partitions.get((topic, index))
-                    if partition is not None:
+                    if partition is not None and partition.is_leader:
+                        # Of a follower the high watermark is late, and two brokers would export the same lag.
                         behind = max(0, partition.log.high_watermark - offset)
                         lag.add_metric([group, topic, str(index)], behind)
         yield _gauge(
@@ -151,14 +149,6 @@ class BrokerCollector(Collector):
             "Memory that requests hold while they are received or wait (queued.max.request.bytes).",
             server.budget.used,
         )
-
-
-def _loaded(groups: ShardHost[GroupShard]) -> list[GroupShard]:
-    """None while one of them is being read: its groups would look as if they were gone."""
-    try:
-        return list(groups.shards())
-    except ApiError:
-        return []
 
 
 def _traffic(by_topic: dict[str, Traffic]) -> Iterator[Metric]:

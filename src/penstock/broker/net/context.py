@@ -9,12 +9,14 @@ from penstock.broker.security.authentication.principal import ANONYMOUS, Princip
 class RequestContext:
     __slots__ = (
         "api_key", "client_id", "connection", "correlation_id", "is_from_follower", "listener", "peer",
-        "principal", "session", "throttle_ms", "version",
+        "principal", "session", "spent_s", "throttle_ms", "version",
     )  # fmt: skip
 
-    # Set only where there are quotas: for how long the client is to wait, and whether none of them counts.
+    # Set only where there are quotas: for how long the client is to wait, whether it says that it is a
+    # follower, and the seconds that the request has taken of the loop.
     throttle_ms: int
     is_from_follower: bool
+    spent_s: float
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from penstock.broker.net.interceptor import Action, Interceptor
 from penstock.broker.net.session import Session
 from penstock.broker.net.writer import Chunk
 from penstock.broker.security.authorization.guard import guarded
+from penstock.broker.security.quotas.metering import Metered, metered
 from penstock.broker.security.quotas.throttle import throttle_ms, throttle_place, with_throttle
 from penstock.errors import ApiError, PenstockError, UnknownServerError, UnsupportedVersion, WireError
 from penstock.wire.api_keys import ApiKey, api_name
@@ -142,6 +143,10 @@ class Pending:
     def then(self, change: Callable[[Answer], Answer]) -> None:
         """The answer is changed before it is sent."""
         self._then = change
+
+    def meter(self, context: RequestContext, monotonic: Callable[[], float]) -> None:
+        """What it takes to encode the answer counts for the request."""
+        self._convert = metered(context, self._convert, monotonic)
 
     def measure(self, times: RequestTimes, started: float, monotonic: Callable[[], float]) -> None:
         """Counts how long it took when there is an answer."""
@@ -269,17 +274,17 @@ class Dispatcher:
         self, session: Session, route: Route, context: RequestContext, buf: bytearray, pos: int, end: int
     ) -> Pending | Answer:
         """Handles the request and counts what it has cost its client."""
-        context.throttle_ms, context.is_from_follower = 0, False
-        monotonic = self._broker.clock.monotonic
+        context.throttle_ms, context.is_from_follower, context.spent_s = 0, False, 0.0
+        monotonic = self._monotonic
         started, received = monotonic(), end - pos
         if self._interceptor is None:
             response = self._handle(route, context, buf, pos, end)
         else:
             response = self._intercepted(self._interceptor, route, context, buf, pos, end)
-        spent = monotonic() - started
+        context.spent_s += monotonic() - started
 
         def throttled(answer: Answer) -> Answer:
-            wait = throttle_ms(self._quotas, context, received, answer, spent)
+            wait = throttle_ms(self._quotas, self._broker.authorizer, context, received, answer)
             if not wait:
                 return answer
             session.mute_ms = max(session.mute_ms, wait)
@@ -291,6 +296,7 @@ class Dispatcher:
 
         if not isinstance(response, Pending):
             return throttled(response)
+        response.meter(context, monotonic)
         response.then(throttled)
         return response
 
@@ -333,6 +339,8 @@ class Dispatcher:
             held = 0 if route.in_place else end - pos
             return self._pending(route, context, request, result, held)
         if asyncio.iscoroutine(result):
+            if hasattr(context, "spent_s"):
+                result = Metered(context, result, self._monotonic)
             return self._pending(route, context, request, self._start(result), end - pos)
         return _encoded(route, context, result)
 

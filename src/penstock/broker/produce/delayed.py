@@ -104,6 +104,6 @@ def _shortfall(
         return NotLeaderOrFollower() if known else UnknownTopicOrPartition()
     if is_behind:
         return RequestTimedOut()
-    if len(partition.image.isr) < partition.log.config.min_insync_replicas:
+    if partition.is_under_min_isr:  # since all of the former in-sync replicas got it
         return NotEnoughReplicasAfterAppend()
     return None

@@ -130,7 +130,7 @@ async def delete_state_of(broker: ShareAdminParts, group_id: str) -> None:
     """Before the group itself is deleted; ApiError where that is not possible now."""
     keys = keys_of_group(broker, group_id)
     if keys:
-        broker.groups.shard_for(group_id).group(group_id).check_delete()
+        await broker.groups.read(group_id, lambda shard: shard.group(group_id).check_delete())
         await delete(broker.share, keys)
 
 

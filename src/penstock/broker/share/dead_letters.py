@@ -53,9 +53,9 @@ def _letter(record: Record, group_id: str, source: Partition, letter: DeadLetter
         "reason": letter.reason,
         "delivery.count": letter.delivery_count,
     }
-    told = tuple((PREFIX + name, str(value).encode()) for name, value in story.items())
+    added = tuple((PREFIX + name, str(value).encode()) for name, value in story.items())
     # The time is that of its death: by its own, retention might take it at once.
-    return Record(0, now_ms, record.key, record.value, record.headers + told)
+    return Record(0, now_ms, record.key, record.value, record.headers + added)
 
 
 def _batches(records: Iterator[Record]) -> Iterator[bytearray]:

@@ -33,7 +33,7 @@ async def fetch(
     broker: ShareFetchingParts,
     request: Message,
     session: ShareSession,
-    told: Errors,
+    acknowledged: Errors,
     *,
     is_withheld: bool = False,
 ) -> Results:
@@ -47,7 +47,7 @@ async def fetch(
     await broker.share.opening.prepare(request.group_id, wanted, min(request.max_wait_ms, _PREPARE_MS) / 1000)
     opened, failed = _open(broker, request.group_id, wanted)
     # Acknowledgements that failed are reported at once.
-    urgent = is_withheld or bool(failed) or any(error is not None for error in told.values())
+    urgent = is_withheld or bool(failed) or any(error is not None for error in acknowledged.values())
     if not urgent and opened and request.max_wait_ms > 0 and request.max_records > 0:
         if _readable(broker, opened.values(), config, request.max_bytes) < max(min_bytes, 1):
             await _Wait(broker, list(opened.values()), config, request.max_bytes, min_bytes).over(

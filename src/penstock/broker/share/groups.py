@@ -90,7 +90,16 @@ _RETRY_S = 1.0
 class Opened:
     """A share partition in memory, as long as this broker leads its partition in the same epoch."""
 
-    __slots__ = ("armed_for", "burying", "key", "leader_epoch", "partition", "share", "state_epoch", "timer")
+    __slots__ = (
+        "armed_for",
+        "key",
+        "leader_epoch",
+        "partition",
+        "sending_letters",
+        "share",
+        "state_epoch",
+        "timer",
+    )
 
     def __init__(
         self, key: SharePartitionKey, partition: Partition, share: SharePartition, state_epoch: int
@@ -102,7 +111,7 @@ class Opened:
         self.leader_epoch = partition.image.leader_epoch
         self.timer: asyncio.TimerHandle | None = None
         self.armed_for = 0
-        self.burying = False
+        self.sending_letters = False
 
     def is_led(self, partition: Partition | None) -> bool:
         """Whether this is the partition that it was opened for, led here as it was then."""
@@ -190,7 +199,7 @@ class Sharing:
         )
         share.log_starts_at(partition.log.log_start_offset)
         opened = self._opened[key] = Opened(key, partition, share, state.state_epoch)
-        self._bury(opened)
+        self._start_dead_letters(opened)
         return opened
 
     def _initialize(
@@ -401,7 +410,7 @@ class Sharing:
         opened.share.commit(plan)
         # There may be records again, or room for more in flight.
         self._broker.delayed.wake(opened.partition.key)
-        self._bury(opened)
+        self._start_dead_letters(opened)
 
     # locks
 
@@ -437,14 +446,14 @@ class Sharing:
         topic = config.dead_letter_topic
         return "" if topic == opened.partition.key[0] else topic
 
-    def _bury(self, opened: Opened) -> None:
-        if not opened.burying and opened.share.dying():
-            opened.burying = True
-            task = self._broker.loop.create_task(self._bury_all(opened))
+    def _start_dead_letters(self, opened: Opened) -> None:
+        if not opened.sending_letters and opened.share.dying():
+            opened.sending_letters = True
+            task = self._broker.loop.create_task(self._send_dead_letters(opened))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _bury_all(self, opened: Opened) -> None:
+    async def _send_dead_letters(self, opened: Opened) -> None:
         key = opened.key
         try:
             while self._opened.get(key) is opened and (letters := opened.share.dying()):
@@ -455,7 +464,7 @@ class Sharing:
                             await dead_letters.send(
                                 self._broker, topic, key.group_id, opened.partition, letter
                             )
-                        written = self._write(opened, opened.share.buried(letter))
+                        written = self._write(opened, opened.share.dead_lettered(letter))
                         if written is not None:
                             await written
                 except ApiError as error:
@@ -464,7 +473,7 @@ class Sharing:
         except OSError as error:
             log.error("%s: dead letters stay pending until the next start: %s", key.coordinator_key, error)
         finally:
-            opened.burying = False
+            opened.sending_letters = False
 
     # administration
 

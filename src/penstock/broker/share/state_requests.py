@@ -36,7 +36,7 @@ def changed(index: int, error: ApiError | None, answer: Message | None) -> Messa
     return result(index, error)
 
 
-async def answer(broker: HasShare, request: Message, step: Step, told: Result) -> Message:
+async def answer(broker: HasShare, request: Message, step: Step, result_of: Result) -> Message:
     """All are begun before the first is waited for."""
     begun: list[tuple[object, int, Message | asyncio.Future[Message] | ApiError]] = []
     for topic in request.topics:
@@ -64,16 +64,16 @@ async def answer(broker: HasShare, request: Message, step: Step, told: Result) -
                 found = one
         except ApiError as error:
             failure = error
-        topics.setdefault(topic_id, []).append(told(index, failure, found))
+        topics.setdefault(topic_id, []).append(result_of(index, failure, found))
     return Message(results=[Message(topic_id=topic, partitions=found) for topic, found in topics.items()])
 
 
-def refused(request: Message, told: Result, error: ApiError) -> Message:
+def refused(request: Message, result_of: Result, error: ApiError) -> Message:
     return Message(
         results=[
             Message(
                 topic_id=topic.topic_id,
-                partitions=[told(asked.partition, error, None) for asked in topic.partitions],
+                partitions=[result_of(asked.partition, error, None) for asked in topic.partitions],
             )
             for topic in request.topics
         ]

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from penstock.errors import PeerUnavailable
+from penstock.errors import PeerUnavailable, WireError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -54,6 +54,8 @@ class PeerBatches(Generic[Item, Answer]):
     async def _exchange(self, broker_id: int, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._send(broker_id, [item for item, _ in batch])
+            if len(answers) != len(batch):
+                raise WireError(f"it answered {len(answers)} of {len(batch)} items")
         except Exception as error:  # the border: each of those who wait gets an answer
             if not isinstance(error, PeerUnavailable):
                 log.exception("request to broker %d failed", broker_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.broker.transactions.peer_batches import PeerBatches
@@ -86,6 +86,11 @@ class Verification(NamedTuple):
     abortable: bool
     sequences: Mapping[Key, int] = {}
     request: str = "Produce"
+
+    def limited_to(self, keys: Container[Key]) -> Verification:
+        """The same without the other partitions."""
+        sequences = {key: sequence for key, sequence in self.sequences.items() if key in keys}
+        return self._replace(partitions=[key for key in self.partitions if key in keys], sequences=sequences)
 
 
 def transaction_version(produce_version: int) -> int:
@@ -250,7 +255,8 @@ class Verifier:
         if answer.error_code:
             error = error_for_code(answer.error_code)()
             return [_all_refused(one, error) for one in asked]
-        return list(map(_refused, asked, answer.results_by_transaction))
+        results = answer.results_by_transaction
+        return [_refused(one, result) for one, result in zip(asked, results, strict=True)]
 
     def _entry(self, key: Key, producer: Producer) -> ProducerEntry | None:
         partition = self._broker.partitions.get(key)

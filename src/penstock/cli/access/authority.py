@@ -8,19 +8,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from penstock.cli.failure import CommandFailed
+from penstock.cli.failure import CommandFailed, needs_extra
 from penstock.cli.options.secret_files import write_secret
 
-try:
+with needs_extra("creating certificates", "secure"):
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError as missing:
-    raise CommandFailed(
-        f"certificates need {missing.name}: install it with `pip install 'penstock[secure]'`."
-    ) from missing
 
 CA_CERTIFICATE, CA_KEY = "ca.pem", "ca.key"
 _EARLIER = timedelta(hours=1)  # for machines whose clock is behind
@@ -46,8 +42,7 @@ class Authority:
         if certificate_file.exists() or key_file.exists():
             there, lost = (CA_CERTIFICATE, CA_KEY) if certificate_file.exists() else (CA_KEY, CA_CERTIFICATE)
             raise CommandFailed(
-                f"{directory} has {there} and no {lost}: they go together. Put {lost} back, or choose "
-                "another directory."
+                f"{directory} contains {there} but not {lost}. Restore {lost}, or choose another directory."
             )
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)

@@ -137,9 +137,7 @@ def _carried(topics: dict[str, TopicInfo]) -> tuple[Counter[int], Counter[int]]:
 
 
 def _sizes_and_moves(cluster: Cluster) -> tuple[Counter[int] | None, list[str] | None]:
-    """None where the cluster cannot be asked: it wants TLS or SASL, or is an older one."""
-    if cluster.settings.get("security.protocol", "plaintext").lower() != "plaintext":
-        return None, None
+    """None where the cluster does not respond to that: an older one, or one that forbids it."""
     sizes: Counter[int] = Counter()
     try:
         with WireCluster(cluster) as wire:

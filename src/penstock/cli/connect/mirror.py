@@ -16,7 +16,7 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.connect.commands import ask
-from penstock.cli.failure import CommandFailed
+from penstock.cli.failure import CommandFailed, needs_extra
 from penstock.cli.options.properties import key_values, read_properties, resolved
 from penstock.cli.options.shared import FILE, address_options, client_of, json_option
 from penstock.cli.output import emit_json, table
@@ -103,12 +103,8 @@ def mirror(
     """
     if context.invoked_subcommand is not None:
         return
-    try:
+    with needs_extra("replication", "connect"):
         from penstock.connect.connectors.mirror.flows import BadFlows, flows, unknown_names
-    except ImportError as error:
-        raise CommandFailed(
-            f"replication needs {error.name}: install it with `pip install 'penstock[connect]'`."
-        ) from error
     properties = _from_file(config_file) if config_file else _from_options(**given)
     properties |= key_values(settings, "--set")
     for name in unknown_names(properties):
@@ -168,7 +164,7 @@ def _from_options(
     if source_alias == target_alias:
         raise click.UsageError(f"--source-alias and --target-alias are both '{source_alias}'")
     if keep_names and both_ways:
-        raise click.UsageError("--keep-names goes one way only: both ways the records would go in a circle")
+        raise click.UsageError("--keep-names works in one direction only; two would loop")
     found = {"clusters": f"{source_alias},{target_alias}"}
     for alias, file, bootstrap in (
         (source_alias, source_config, source),

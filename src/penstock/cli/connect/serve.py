@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra
 from penstock.cli.options.properties import key_values, read_properties
 from penstock.cli.options.serving import access_of, serving_options
 from penstock.cli.options.shared import FILE, Options, address_options, client_of, json_option, options
@@ -86,13 +86,9 @@ def run_worker(
     **given: Any,
 ) -> None:
     """Run a worker until a signal stops it."""
-    try:
+    with needs_extra("Connect", "connect"):
         from penstock.connect.worker.main import run
         from penstock.connect.worker.options import Options as WorkerOptions
-    except ImportError as error:
-        raise CommandFailed(
-            f"Connect needs {error.name}: install it with `pip install 'penstock[connect]'`."
-        ) from error
     access = access_of(given)
     properties = read_properties(config_file) if config_file else {}
     properties |= key_values(settings, "--set")
@@ -115,7 +111,7 @@ def run_worker(
     properties.setdefault("group.id", group)
     if connector_files and not standalone:
         raise click.UsageError(
-            "--connector goes with --standalone; for a group of workers use `penstock connect create`"
+            "--connector requires --standalone; for a group of workers use `penstock connect create`"
         )
     from penstock.cli.connect.files import read_connector
 

@@ -44,6 +44,7 @@ build-backend = "hatchling.build"
 [project]
 name = "@NAME@"
 version = "0.1.0"
+# No package index has Penstock: first install its wheel with the extra `connect` (its docs/install.md).
 dependencies = ["penstock[connect]"]
 
 [project.entry-points."penstock.connect"]

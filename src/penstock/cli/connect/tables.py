@@ -25,6 +25,8 @@ def table_config(
         "record.columns": "key,partition,offset,timestamp",
         "behavior.on.null.values": "ignore",
         "key.converter": "bytes",
+        # What a producer aborted is no row.
+        "consumer.override.isolation.level": "read_committed",
     }
     if values == "text":
         return {**config, "value.converter": "string"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra
 from penstock.cli.options.serving import access_of, access_options
 from penstock.cli.options.shared import FILE, address_options, client_of, json_option
 from penstock.cli.output import emit_json
@@ -79,8 +79,8 @@ from penstock.errors import PenstockError
     multiple=True,
     envvar="PENSTOCK_ALLOW_HOST",
     show_envvar=True,
-    help="A name under which browsers reach it, beside localhost and its address: NAME, *.NAME, or * for any "
-    "(repeatable).",
+    help="A name under which browsers reach it, in addition to localhost and its address: NAME, *.NAME, "
+    "or * for any (repeatable).",
 )
 @access_options("console", "servers")
 @click.option(
@@ -120,14 +120,10 @@ def console(
       penstock console --bootstrap kafka-1:9092 --registry http://127.0.0.1:8081
       penstock console --read-only --auth-file users --tls-cert cert.pem --tls-key key.pem --host 0.0.0.0
     """
-    try:
+    with needs_extra("the console", "console"):
         from penstock.console.main import run
         from penstock.console.settings import ConnectSettings, Settings
         from penstock.registry.client import RegistrySettings
-    except ImportError as error:
-        raise CommandFailed(
-            f"the console needs {error.name}: install it with `pip install 'penstock[console]'`."
-        ) from error
     access = access_of(given)
     access.pop("tls_ca")
     bootstrap, client = client_of(bootstrap, client_config, client_settings)
@@ -135,10 +131,10 @@ def console(
     if from_parent:
         # `penstock up` sends the addresses when its broker has one, and closes the pipe when it is gone.
         parent = sys.stdin.fileno()
-        told = os.read(parent, 4096).decode().strip()
-        if not told:
+        text = os.read(parent, 4096).decode().strip()
+        if not text:
             return
-        where = json.loads(told) if told.startswith("{") else {"bootstrap": told}
+        where = json.loads(text) if text.startswith("{") else {"bootstrap": text}
         bootstrap = where["bootstrap"]
         registry, connect = where.get("registry", registry), where.get("connect", connect)
     client["bootstrap.servers"] = bootstrap

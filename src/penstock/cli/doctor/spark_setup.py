@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 
 from penstock.cli.doctor.findings import Finding
+from penstock.errors import install_extra
 
 CHECKS = ("java", "pyspark")
 
@@ -24,7 +25,7 @@ def java(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def pyspark() -> Iterator[Finding]:
     wanted = _wanted("pyspark")
-    install = "pip install 'penstock[spark]'"
+    install = install_extra("spark")
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:

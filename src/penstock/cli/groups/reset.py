@@ -67,7 +67,7 @@ def reset(
     """
     position = _position(to_earliest, to_latest, to_offset, to_time, shift)
     if partitions and len(topics) != 1:
-        raise click.UsageError("--partition goes with one --topic")
+        raise click.UsageError("--partition requires exactly one --topic")
     found = find_groups(cluster, [group])[group]
     if found is None:
         listed = {each.group: each for each in list_groups(cluster)}

@@ -63,7 +63,7 @@ def access_of(given: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("--tls-cert and --tls-key go together")
     jwks, issuer, audience = given.pop("jwks"), given.pop("jwt_issuer"), given.pop("jwt_audience")
     if jwks is None and (issuer or audience):
-        raise click.UsageError("--jwt-issuer and --jwt-audience go with --jwks")
+        raise click.UsageError("--jwt-issuer and --jwt-audience require --jwks")
     access = AccessSettings(
         users_file=given.pop("auth_file"),
         jwks=jwks,
@@ -119,8 +119,8 @@ def serving_options(
             multiple=True,
             envvar="PENSTOCK_ALLOW_HOST",
             show_envvar=True,
-            help=f"A name under which clients reach this {what}, beside localhost, its address and the "
-            "advertised one: NAME, *.NAME, or * for any (repeatable).",
+            help=f"A name under which clients reach this {what}, in addition to localhost, its address and "
+            "the advertised one: NAME, *.NAME, or * for any (repeatable).",
         ),
         click.option(
             "--allow-origin",

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.failure import CommandFailed
-from penstock.errors import PenstockError
+from penstock.errors import MissingExtra, PenstockError
 from penstock.pipelines.project.project import Project, load_project
 from penstock.pipelines.run.state import StateDirectory
 
@@ -26,9 +26,7 @@ def one_line() -> Iterator[None]:
     except PenstockError as error:
         raise CommandFailed(str(error)) from error
     except ModuleNotFoundError as error:
-        raise CommandFailed(
-            f"no module {error.name}: pipelines need `pip install penstock[spark]`"
-        ) from error
+        raise CommandFailed(str(MissingExtra("the pipeline", error.name, "spark"))) from error
 
 
 def open_project(where: Path) -> tuple[Project, StateDirectory]:

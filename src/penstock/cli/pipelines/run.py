@@ -171,7 +171,7 @@ def run(
     """
     selecting = bool(full_refresh or full_refresh_all or refresh)
     if selecting and not once:
-        raise click.UsageError("--full-refresh and --refresh go with --once; without it, use --rebuild FLOW")
+        raise click.UsageError("--full-refresh and --refresh require --once; without it, use --rebuild FLOW")
     if rebuild and (once or dry_run):
         raise click.UsageError("--rebuild is for continuous runs; with --once, use --full-refresh TABLE")
     metrics = _metrics(
@@ -238,10 +238,10 @@ def run(
 def _metrics(port: int | None, certificate: str | None, **access: Any) -> MetricsSettings | None:
     if port is None:
         if certificate or any(access.values()):
-            raise click.UsageError("the other options --metrics-… go with --metrics-port")
+            raise click.UsageError("the other options --metrics-… require --metrics-port")
         return None
     if access["jwks"] is None and (access["issuer"] or access["audience"]):
-        raise click.UsageError("--metrics-jwt-issuer and --metrics-jwt-audience go with --metrics-jwks")
+        raise click.UsageError("--metrics-jwt-issuer and --metrics-jwt-audience require --metrics-jwks")
     from penstock.web.access import AccessSettings
     from penstock.web.metrics import MetricsSettings
 

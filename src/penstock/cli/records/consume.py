@@ -157,7 +157,7 @@ def consume(
         raise click.UsageError("--follow and --until-end exclude each other")
     position = parse_position(start or ("latest" if follow else "earliest"), int(time.time() * 1000))
     if group is not None and (partitions or position.kind not in ("earliest", "latest")):
-        raise click.UsageError("--group goes with --from earliest or latest, and without --partition")
+        raise click.UsageError("--group requires --from earliest or latest, and excludes --partition")
     layout = Layout(keys, headers, timestamps, unescape(separator), unescape(delimiter), os.fsencode(null))
     encode = record_encoder("json" if as_json else form, layout)
     chosen = choose_partitions(cluster.topic(topic), partitions)

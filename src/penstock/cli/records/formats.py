@@ -137,7 +137,7 @@ def _json_bytes(fields: dict[str, Any], name: str, quoted: bool = False) -> byte
     encoded = fields.get(f"{name}_base64")
     if encoded is not None:
         if not isinstance(encoded, str) or fields.get(name) is not None:
-            raise BadRecord(f"'{name}_base64' must be a string, and '{name}' absent beside it")
+            raise BadRecord(f"'{name}_base64' must be a string, and excludes '{name}'")
         return _from_base64(encoded.encode())
     value = fields.get(name)
     if value is None:

@@ -209,7 +209,7 @@ def _decoded(stream: IO[bytes], decode: Any, bar: Progress) -> Iterator[Outgoing
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), 1):
         done += len(line)
         if len(line) == _LONGEST_LINE:
-            raise BadRecord(f"line {number}: longer than {_LONGEST_LINE:,} bytes, which no broker takes")
+            raise BadRecord(f"line {number}: exceeds the limit of {_LONGEST_LINE:,} bytes for a line")
         try:
             yield decode(line.removesuffix(b"\n"))
         except BadRecord as error:

@@ -132,9 +132,9 @@ def _check(part: PartSchema) -> None:
     if part.file is not None and part.schema_id is not None:
         raise click.UsageError(f"--{part.part}-schema and --{part.part}-schema-id exclude each other")
     if part.message is not None and part.form != "protobuf":
-        raise click.UsageError(f"--{part.part}-message goes with --{part.part}-format protobuf")
+        raise click.UsageError(f"--{part.part}-message requires --{part.part}-format protobuf")
     if part.references and part.file is None:
-        raise click.UsageError(f"--{part.part}-reference goes with --{part.part}-schema")
+        raise click.UsageError(f"--{part.part}-reference requires --{part.part}-schema")
 
 
 # Writing

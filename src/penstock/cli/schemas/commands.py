@@ -374,7 +374,7 @@ def config(
     if compatibility is not None:
         wanted["compatibility"] = compatibility.upper()
     if unset and (wanted or mode):
-        raise click.UsageError("--unset goes without settings")
+        raise click.UsageError("--unset excludes settings")
     with registry.client() as client:
         if unset:
             for what, now in (("mode", client.mode(subject)), ("config", client.config(subject))):

@@ -39,8 +39,8 @@ def type_of(path: str, given: str | None) -> str:
     found = ENDINGS.get(Path(path).suffix.lower())
     if found is None:
         raise click.UsageError(
-            f"--type: whether '{path}' is avro, json or protobuf does not show: its name ends in none of "
-            f"{', '.join(ENDINGS)}"
+            f"Cannot infer the schema type of '{path}': its name ends in none of {', '.join(ENDINGS)}. "
+            "Pass --type avro, json or protobuf."
         )
     return found
 

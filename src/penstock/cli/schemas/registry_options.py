@@ -118,7 +118,7 @@ def _with_registry(command: Callable[..., None], *, own_timeout: bool) -> Callab
     ) -> None:
         timeout: float = kwargs.pop("timeout") if own_timeout else kwargs["timeout"]
         if registry_key is not None and registry_cert is None:
-            raise click.UsageError("--registry-key goes with --registry-cert")
+            raise click.UsageError("--registry-key requires --registry-cert")
         place = RegistryAt(registry, registry_user, registry_ca, registry_cert, registry_key, timeout)
         command(*args, registry=place, **kwargs)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.failure import FAILED, CommandFailed
+from penstock.cli.failure import FAILED, CommandFailed, needs_extra
 from penstock.cli.options.serving import access_of, serving_options
 from penstock.cli.options.shared import address_options, client_of, json_option
 from penstock.cli.output import emit_json
@@ -59,12 +59,8 @@ def registry(
       penstock registry --bootstrap kafka-1:9092,kafka-2:9092
       penstock registry --port 8082 --auth-file users --tls-cert cert.pem --tls-key key.pem
     """
-    try:
+    with needs_extra("the schema registry", "registry"):
         from penstock.registry.main import Settings, run
-    except ImportError as error:
-        raise CommandFailed(
-            f"the schema registry needs {error.name}: install it with `pip install 'penstock[registry]'`."
-        ) from error
     access = access_of(given)
     bootstrap, client = client_of(bootstrap, client_config, client_settings)
     parent = None

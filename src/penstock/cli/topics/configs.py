@@ -69,7 +69,7 @@ def set_configs(
     """Change settings of a topic or a broker. Other settings stay unchanged."""
     changes: dict[str, str | None] = dict(topic_settings(settings, "KEY=VALUE"))
     alter_configs(cluster, kind, name, changes, validate_only)
-    _told(kind, name, changes, validate_only, as_json)
+    _report(kind, name, changes, validate_only, as_json)
 
 
 @configs.command()
@@ -84,10 +84,10 @@ def unset(
     """Reset settings of a topic or a broker to their defaults."""
     changes: dict[str, str | None] = dict.fromkeys(keys)
     alter_configs(cluster, kind, name, changes, validate_only)
-    _told(kind, name, changes, validate_only, as_json)
+    _report(kind, name, changes, validate_only, as_json)
 
 
-def _told(kind: str, name: str, changes: dict[str, str | None], validate_only: bool, as_json: bool) -> None:
+def _report(kind: str, name: str, changes: dict[str, str | None], validate_only: bool, as_json: bool) -> None:
     if as_json:
         emit_json({"kind": kind, "name": name, "changes": changes, "applied": not validate_only})
         return

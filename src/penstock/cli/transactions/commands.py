@@ -107,9 +107,9 @@ def list_command(
     A hanging transaction blocks read_committed consumers at its first offset until it is aborted.
     """
     if hanging and (states or producer_ids or longer_than is not None):
-        raise click.UsageError("--hanging goes with --topic and --older-than only")
+        raise click.UsageError("--hanging can only be combined with --topic and --older-than")
     if topics and not hanging:
-        raise click.UsageError("--topic goes with --hanging only")
+        raise click.UsageError("--topic requires --hanging")
     with WireCluster(cluster) as wire:
         if hanging:
             _list_hanging(wire, topics, older_than, as_json)

@@ -19,7 +19,7 @@ from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options.properties import key_values, resolved
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
-from penstock.errors import PenstockError
+from penstock.errors import MissingExtra, PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.up.companion import Beside
@@ -244,8 +244,7 @@ def _companions(
             continue
         missing = [module for module in _NEEDS if find_spec(module) is None]
         if missing:
-            what = f"no {name}: {missing[0]} is not installed (pip install 'penstock[{key}]')"
-            click.echo(what, err=True)
+            click.echo(f"{name} not started: {MissingExtra('it', missing[0], key)}", err=True)
             continue
         from penstock.cli.up.companion import Companion
 
@@ -259,8 +258,7 @@ def _console(host: str, port: int, secure: SecureSite | None) -> list[Beside]:
 
     missing = [module for module in ("nicegui", *_NEEDS) if find_spec(module) is None]
     if missing:
-        what = f"no web console: {missing[0]} is not installed (pip install 'penstock[console]')"
-        click.echo(what, err=True)
+        click.echo(f"web console not started: {MissingExtra('it', missing[0], 'console')}", err=True)
         return []
     from penstock.cli.up.on_demand import OnDemand
 

@@ -1,8 +1,9 @@
 """Datagen: made-up records at a given rate, by an Avro schema or one of the ready ones.
 
 As Confluent's connector of that name: fields are made by their type, or as `arg.properties` says (`options`,
-`range` with min and max, `iteration` with start and step). A record depends on the seed and its number only,
-so that a task that is started again continues with the same records.
+`range` with min and max, `iteration` with start and step; and `kind`, for values as in `datagen_values`). A
+record depends on the seed and its number only, so that a task that is started again continues with the same
+records.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from penstock.connect.api import (
     SourceRecord,
     SourceTask,
 )
+from penstock.connect.connectors.datagen_values import KINDS, Facts
 from penstock.connect.converters.avro_data import schema_of
 from penstock.connect.errors import DataError
 
 _MOST_BATCH = 2000
 
 
-def _field(name: str, kind: str, **properties: Any) -> dict[str, Any]:
-    return {"name": name, "type": {"type": kind, "arg.properties": properties}}
+def _field(name: str, avro: str, **properties: Any) -> dict[str, Any]:
+    return {"name": name, "type": {"type": avro, "arg.properties": properties}}
 
 
 QUICKSTARTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,35 +60,71 @@ QUICKSTARTS: dict[str, tuple[str, dict[str, Any]]] = {
             _field("zipcode", "long", range={"min": 10000, "max": 99999}),
         ]}},
     ]}),
+    "customers": ("id", {"type": "record", "name": "customers", "namespace": "penstock", "fields": [
+        _field("id", "int", iteration={"start": 1, "step": 1}),
+        _field("name", "string", kind="name"),
+        _field("email", "string", kind="email"),
+        _field("phone", "string", kind="phone"),
+        {"name": "address", "type": {"type": "record", "name": "customer_address", "fields": [
+            _field("street", "string", kind="street"),
+            _field("postcode", "string", kind="postcode"),
+            _field("city", "string", kind="city"),
+            _field("country", "string", kind="country_code"),
+        ]}},
+    ]}),
+    "purchases": ("id", {"type": "record", "name": "purchases", "namespace": "penstock", "fields": [
+        _field("id", "int", iteration={"start": 1, "step": 1}),
+        _field("customer_id", "int", range={"min": 1, "max": 1000}),
+        _field("product", "string", kind="product"),
+        _field("category", "string", kind="category"),
+        _field("price", "double", kind="price"),
+        _field("quantity", "int", range={"min": 1, "max": 6}),
+        _field("seller", "string", kind="company"),
+        _field("country", "string", kind="country_code"),
+    ]}),
 }  # fmt: skip
 
 
-def make(avro: Any, number: int, chance: random.Random) -> Any:
+def make(avro: Any, number: int, chance: random.Random, facts: Facts | None = None) -> Any:
     """A value of the schema; DataError for a type that cannot be made up."""
+    facts = facts or Facts(chance)
     if isinstance(avro, list):
-        return make(chance.choice(avro), number, chance)
+        return make(chance.choice(avro), number, chance, facts)
     if isinstance(avro, dict):
         given = avro.get("arg.properties") or {}
+        if "kind" in given:
+            return _of_kind(avro["type"], given, facts)
         if "options" in given:
             return chance.choice(given["options"])
         if "iteration" in given:
             return int(given["iteration"].get("start", 0)) + number * int(given["iteration"].get("step", 1))
         kind = avro["type"]
         if isinstance(kind, (dict, list)):
-            return make(kind, number, chance)
+            return make(kind, number, chance, facts)
         if kind == "record":
-            return {each["name"]: make(each["type"], number, chance) for each in avro["fields"]}
+            return {each["name"]: make(each["type"], number, chance, facts) for each in avro["fields"]}
         if kind == "enum":
             return chance.choice(avro["symbols"])
         if kind == "array":
-            return [make(avro["items"], number, chance) for _ in range(int(given.get("length", 3)))]
+            return [make(avro["items"], number, chance, facts) for _ in range(int(given.get("length", 3)))]
         if kind == "map":
             length = int(given.get("length", 3))
-            return {f"key_{each}": make(avro["values"], number, chance) for each in range(length)}
+            return {f"key_{each}": make(avro["values"], number, chance, facts) for each in range(length)}
         if kind == "fixed":
             return chance.randbytes(int(avro["size"]))
         return _primitive(kind, given, chance)
     return _primitive(avro, {}, chance)
+
+
+def _of_kind(avro: Any, given: Mapping[str, Any], facts: Facts) -> Any:
+    kind = given["kind"]
+    if kind not in KINDS:
+        raise DataError(f"Datagen has no values of kind {kind}: use one of {', '.join(KINDS)}")
+    value = facts.value(kind, str(given.get("of", "")))
+    wanted = ("float", "double") if isinstance(value, float) else ("string",)
+    if avro not in wanted:
+        raise DataError(f"values of kind {kind} are of type {wanted[-1]}, not {avro}")
+    return value
 
 
 def _primitive(kind: str, given: Mapping[str, Any], chance: random.Random) -> Any:

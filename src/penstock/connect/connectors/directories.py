@@ -2,7 +2,8 @@
 
 How far a file was read is kept for the file, not for its name, so that rotation and truncation neither lose
 nor repeat records (`followed_files`). The sink names a file by its topic, partition and the offsets in it,
-and makes it visible in one step; what is in the directory says where it continues.
+and makes it visible in one step, if no other task has the partition by then (`partition_claims`); what is in
+the directory says where it continues.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from penstock.connect.api import (
 )
 from penstock.connect.connectors.followed_files import FileIdentity, reopen
 from penstock.connect.connectors.formats import FORMATS, Row, read, write
+from penstock.connect.connectors.partition_claims import PartitionClaim
 
 _SCAN_SECONDS = 0.5
 _MOST_EARLIER = 30
@@ -232,24 +234,31 @@ class DirectorySinkTask(SinkTask):
         self._format = config.get("format") or "json"
         self._most = int(config.get("flush.records") or 10_000)
         self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._claims: dict[TopicPartition, PartitionClaim] = {}
         self._next: dict[TopicPartition, int] = {}
         """After the last record that is in a file, or that was taken if none waits."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConnectError(f"{self._root} cannot be made: {error.strerror}") from error
+            raise ConnectError(f"{self._root} cannot be created: {error.strerror}") from error
 
     def open(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         found = {}
         for place in partitions:
-            prefix = f"{quote(place[0], safe='')}+{place[1]}+"
-            ends = [
-                int(match[1])
-                for path in self._root.glob(f"{prefix}*")
-                if (match := re.fullmatch(r".*\+\d+\+(\d+)\.\w+", path.name)) is not None
-            ]
+            prefix = _prefix(place)
+            try:
+                claim = self._claims[place] = PartitionClaim(self._root / f".{prefix}claim")
+                names = os.listdir(self._root)
+                for name in names:
+                    if name.startswith(f".{prefix}") and name != f".{prefix}claim":
+                        (self._root / name).unlink(missing_ok=True)  # a task that is gone was writing it
+            except OSError as error:
+                raise RetriableError(f"{self._root} cannot be used: {error.strerror}") from error
+            pattern = re.compile(re.escape(prefix) + r"\d+\+(\d+)\.\w+")
+            ends = [int(match[1]) for name in names if (match := pattern.fullmatch(name)) is not None]
+            following = claim.next_after(max(ends, default=-1))
             if ends:
-                found[place] = self._next[place] = max(ends) + 1
+                found[place] = self._next[place] = following
         return found
 
     def put(self, records: list[SinkRecord]) -> None:
@@ -277,9 +286,12 @@ class DirectorySinkTask(SinkTask):
         if waiting is None:
             return
         data = self._encode(waiting.records)
-        if data is not None:
-            span = f"{waiting.first:020d}+{waiting.next - 1:020d}"
-            self._replace(f"{quote(place[0], safe='')}+{place[1]}+{span}.{FORMATS[self._format]}", data)
+        span = f"{waiting.first:020d}+{waiting.next - 1:020d}"
+        path = self._root / f"{_prefix(place)}{span}.{FORMATS[self._format]}"
+        try:
+            self._replace(self._claims[place], path, waiting.next, data)
+        except OSError as error:
+            raise RetriableError(f"{path} cannot be written: {error.strerror}") from error
         del self._waiting[place]
         self._next[place] = waiting.next
 
@@ -310,16 +322,17 @@ class DirectorySinkTask(SinkTask):
             return error
         return None
 
-    def _replace(self, name: str, data: bytes) -> None:
-        temporary = self._root / f".{name}"
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._root / name)
-        except OSError as error:
-            raise RetriableError(f"{self._root / name} cannot be written: {error.strerror}") from error
+    def _replace(self, claim: PartitionClaim, path: Path, following: int, data: bytes | None) -> None:
+        if data is None:
+            claim.skip(following)
+            return
+        # Not the file of a task that hung while it wrote the same records.
+        temporary = path.with_name(f".{path.name}.{claim.generation}")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        claim.replace(temporary, path, following)
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         for place in offsets:
@@ -329,7 +342,13 @@ class DirectorySinkTask(SinkTask):
     def close(self, partitions: Sequence[TopicPartition]) -> None:
         for place in partitions:
             self._waiting.pop(place, None)
+            self._claims.pop(place, None)
             self._next.pop(place, None)
+
+
+def _prefix(place: TopicPartition) -> str:
+    """What the names of a partition's files begin with."""
+    return f"{quote(place[0], safe='')}+{place[1]}+"
 
 
 class DirectorySink(SinkConnector):

@@ -1,17 +1,19 @@
 """Kafka's FileStreamSource and FileStreamSink: lines of a file to a topic, records of topics to a file.
 
 The source follows a file that grows, and one that is rotated or truncated (`followed_files`): the rest of the
-old one is read first. Lines without an end wait for it.
+old one is read first. Lines without an end wait for it. The sink leaves no line half written.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from penstock.connect.api import (
     STRING_SCHEMA,
@@ -180,28 +182,87 @@ class FileStreamSinkTask(SinkTask):
     def start(self, config: Mapping[str, str]) -> None:
         path = config.get("file")
         try:
-            self._out: TextIO = open(path, "a", encoding="utf-8") if path else sys.stdout
+            self._file = _AppendedFile(Path(path)) if path else None
         except OSError as error:
             raise ConnectError(
                 f"Couldn't find or create file '{path}' for FileStreamSinkTask: {error}"
             ) from error
 
     def put(self, records: list[SinkRecord]) -> None:
-        self._out.write("".join([f"{text_of(record.value)}\n" for record in records]))
+        self._write("".join([f"{text_of(record.value)}\n" for record in records]))
 
     def put_batch(self, batch: SinkBatch) -> None:
         if not {str}.issuperset(map(type, batch.values)):
             self.put(batch.records())
             return
-        self._out.write("\n".join([*batch.values, ""]))
+        self._write("\n".join([*batch.values, ""]))
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            sys.stdout.write(text)
+        else:
+            self._file.append(text.encode())
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._out.flush()
+        if self._file is None:
+            sys.stdout.flush()
 
     def stop(self) -> None:
-        self._out.flush()
-        if self._out is not sys.stdout:
-            self._out.close()
+        self.flush({})
+        if self._file is not None:
+            self._file.close()
+
+
+class _AppendedFile:
+    """All lines of a call, or none: those of a call that failed are cut off, and come again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._cut: int | None = None
+        """Where what is left of a call begins that failed."""
+        if _ends_within_a_line(path):
+            self._append(b"\n")  # a task that was killed wrote a part of it
+
+    def append(self, data: bytes) -> None:
+        try:
+            self._append(data)
+        except OSError as error:
+            raise RetriableError(f"{self._path} cannot be written: {error.strerror}") from error
+
+    def _append(self, data: bytes) -> None:
+        self._cut_back()
+        state = os.fstat(self._file)
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            if stat.S_ISREG(state.st_mode):
+                self._cut = state.st_size
+                with suppress(OSError):
+                    self._cut_back()
+            raise
+
+    def _cut_back(self) -> None:
+        if self._cut is not None:
+            if os.fstat(self._file).st_size > self._cut:
+                os.ftruncate(self._file, self._cut)
+            self._cut = None
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return False
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except PermissionError:  # it may be written, not read
+        return False
 
 
 class FileStreamSink(SinkConnector):

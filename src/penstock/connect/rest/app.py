@@ -27,8 +27,10 @@ from penstock.connect.worker.herder import Herder
 from penstock.connect.worker.processes import ScoutFailed
 from penstock.elected.errors import ElectedError, NoLongerLeader
 from penstock.elected.forwarding import FORWARDED, OFFSET, Forwarder
-from penstock.web.access import Role, principal_of
+from penstock.web.access import Role, allows, principal_of
+from penstock.web.body import BodyCutOff, BodyTooLarge, read_body
 from penstock.web.guard import Refusal
+from penstock.web.peers import BodyForged
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class Call:
     query: list[tuple[str, str]]
     headers: dict[str, str]
     body: bytes
+    may_administer: bool = False
 
     def json(self) -> Any:
         try:
@@ -119,6 +122,8 @@ class Api:
             answer = await self._answer(scope, receive)
         except RestError as error:
             answer = Answer({"error_code": error.status, "message": error.message}, error.status)
+        except BodyForged:
+            raise  # the server refuses it, as all that is not who it says
         except NoLongerLeader:
             answer = Answer({"error_code": 503, "message": NOT_LEADER_MESSAGE}, 503)
         except (ConnectError, ElectedError, ScoutFailed) as error:
@@ -155,7 +160,8 @@ class Api:
             path,
             parse_qsl(query.decode("latin-1"), keep_blank_values=True),
             headers,
-            await self._body(receive),
+            await self._body(dict(scope["headers"]), receive),
+            allows(principal_of(scope), Role.ADMIN),
         )
         by_leader = route.by_leader(call) if callable(route.by_leader) else route.by_leader
         if by_leader:
@@ -179,21 +185,13 @@ class Api:
                 there = True
         raise wrong_method() if there else no_route()
 
-    async def _body(self, receive: Receive) -> bytes:
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            part = message.get("body", b"")
-            size += len(part)
-            if size <= self._max_body_bytes:
-                parts.append(part)
-            if not message.get("more_body", False):
-                break
-        if size > self._max_body_bytes:
-            raise RestError(
-                413, f"The request body has more than the {self._max_body_bytes} bytes that are allowed"
-            )
-        return b"".join(parts)
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        try:
+            return await read_body(headers, receive, self._max_body_bytes)
+        except BodyTooLarge as error:
+            raise RestError(413, str(error)) from None
+        except BodyCutOff as error:
+            raise bad_request(str(error)) from None
 
     async def _by_leader(self, route: Route, call: Call) -> Answer:
         """Here, or by the leader; waits for one while there is none."""

@@ -298,7 +298,11 @@ class Resources:
             )
         checked = result_of(
             await self._herder.scout.ask(
-                "alter_offsets", connector=name, config=dict(known.config), offsets=offsets
+                "alter_offsets",
+                connector=name,
+                config=dict(known.config),
+                offsets=offsets,
+                tasks=known.most_tasks,
             )
         )
         if checked:

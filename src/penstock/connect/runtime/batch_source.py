@@ -20,17 +20,17 @@ from penstock.connect import plugins
 from penstock.connect.api import BatchSourceTask, RawBatch, SourceConnector, SourceOffset, SourcePartition
 from penstock.connect.errors import ConnectError, RetriableError
 from penstock.connect.providers import resolve
+from penstock.connect.runtime.clients import transaction_timeout_ms
 from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
-from penstock.connect.runtime.source import commit_interval, transactional_id
 from penstock.connect.runtime.task import Backoff, TaskSpec
+from penstock.connect.runtime.transactions import commit_interval, transactional_id
 from penstock.connect.settings import parse
 from penstock.connect.transforms.chain import prefixed
 from penstock.errors import ApiError, OutOfOrderSequenceNumber, UnknownProducerId
 from penstock.wire.batches.records import Record, build_batch
 
 log = logging.getLogger(__name__)
-_TRANSACTION_MS = 60_000
 _MOST_BYTES = 32 << 20  # of a transaction, so that it neither lasts long nor needs much to repeat
 _LOST_PLACE = (OutOfOrderSequenceNumber, UnknownProducerId)
 _FATAL = (AuthenticationFailed, BadClientSetting, TlsFailed)
@@ -64,7 +64,8 @@ class BatchRunner:
         )
         client["client.id"] = f"connector-producer-{spec.connector}-{spec.task}"
         name = transactional_id(spec.worker.group, spec.connector, spec.task) if self._exactly_once else None
-        return BatchProducer(ClientSettings.from_kafka(client), name, transaction_timeout_ms=_TRANSACTION_MS)
+        timeout = transaction_timeout_ms(spec.worker, self._config)
+        return BatchProducer(ClientSettings.from_kafka(client), name, transaction_timeout_ms=timeout)
 
     def run(self) -> None:
         spec = self._spec
@@ -104,7 +105,7 @@ class BatchRunner:
 
     def _loop(self, backoff: Backoff) -> None:
         spec = self._spec
-        interval = commit_interval(spec.worker, self._settings)
+        interval = commit_interval(spec.worker, self._config, self._settings)
         due = time.monotonic() + interval
         while not spec.stopping.is_set():
             if spec.paused.is_set():

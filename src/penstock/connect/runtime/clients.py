@@ -7,7 +7,7 @@ The worker's own settings come first, then its `producer.` and `consumer.`, then
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 librdkafka_log = logging.getLogger("penstock.connect.librdkafka")
 librdkafka_log.setLevel(logging.ERROR)
+_TRANSACTION_MS = 60_000
+_RECORD_BYTES = 64 << 20
+_BUFFER_KB = 64 << 10
+_QUEUE = "queue.buffering.max.kbytes"
+# librdkafka's names of what happens while brokers are gone or new leaders are elected.
+_PASSING = frozenset({
+    "_ALL_BROKERS_DOWN", "_MSG_TIMED_OUT", "_PURGE_INFLIGHT", "_PURGE_QUEUE", "_RESOLVE", "_TIMED_OUT",
+    "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD", "BROKER_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS",
+    "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR",
+    "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +73,46 @@ def _translated(settings: Mapping[str, str]) -> dict[str, str]:
         raise ConnectError(str(error).replace("kafka.", "", 1)) from error
 
 
+class ClusterAway(ConnectError):
+    """The cluster does not answer: a source task aborts what is under way, and begins again when it does."""
+
+
+def cluster_error(doing: str, error: Any) -> ConnectError:
+    """For a KafkaError."""
+    kind = ClusterAway if not error.fatal() and _passes(error) else ConnectError
+    return kind(f"{doing}: {error.str()}")
+
+
+def _passes(error: Any) -> bool:
+    return error.retriable() or error.name() in _PASSING
+
+
 def on_error(error: Any) -> None:
     log.debug("librdkafka: %s", error.str())
 
 
 def make_producer(
-    worker: WorkerSettings, config: Mapping[str, str], client_id: str, more: Mapping[str, Any] | None = None
+    worker: WorkerSettings,
+    config: Mapping[str, str],
+    client_id: str,
+    on_delivery: Callable[[Any, Any], None] | None = None,
+    *,
+    transactional_id: str | None = None,
+    message_timeout_ms: int | None = None,
 ) -> Producer:
+    """`message_timeout_ms` is the longest that a record is tried, whatever the settings say."""
     from confluent_kafka import KafkaException
     from confluent_kafka import Producer as KafkaProducer
 
-    own = {
-        **_translated(prefixed(worker.properties, "producer.")),
-        **_translated(prefixed(config, "producer.override.")),
-    }
+    own = _own_of_producer(worker, config)
+    limits = [] if message_timeout_ms is None else [message_timeout_ms]
+    if transactional_id is not None:
+        timeout = transaction_timeout_ms(worker, config)
+        own |= {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout)}
+        limits.append(timeout)  # librdkafka wants it: a record that is late is late for its transaction
+    if limits:
+        given = int(own.get("message.timeout.ms", 0))
+        own["message.timeout.ms"] = str(min(limits + ([given] if given else [])))
     try:
         return KafkaProducer(
             with_login(
@@ -88,11 +126,11 @@ def make_producer(
                     "queue.buffering.max.messages": 500_000,
                     # As Kafka Connect: a record is tried for as long as the task runs.
                     "message.timeout.ms": 0,
-                    "message.max.bytes": 64 << 20,
+                    **_sizes(own),
                     "delivery.report.only.error": True,
                     "reconnect.backoff.max.ms": 1000,
                     **own,
-                    **(more or {}),
+                    **({} if on_delivery is None else {"on_delivery": on_delivery}),
                     "error_cb": on_error,
                 }
             ),
@@ -100,6 +138,38 @@ def make_producer(
         )
     except KafkaException as error:
         raise ConnectError(f"producer settings: {error.args[0].str()}") from error
+
+
+def _own_of_producer(worker: WorkerSettings, config: Mapping[str, str]) -> dict[str, str]:
+    given = {**prefixed(worker.properties, "producer."), **prefixed(config, "producer.override.")}
+    own = _translated(given)
+    for name in ("message.timeout.ms", "message.max.bytes", _QUEUE):
+        if name in own:
+            _number(name, own[name])
+    if "buffer.memory" in given:
+        own.setdefault(_QUEUE, str(max(1, _number("buffer.memory", given["buffer.memory"]) // 1024)))
+    return own
+
+
+def _sizes(own: Mapping[str, str]) -> dict[str, int]:
+    """What a task holds while the cluster is slow, and its largest record, which has to fit into that."""
+    record = int(own.get("message.max.bytes", _RECORD_BYTES))
+    queue = int(own.get(_QUEUE, max(_BUFFER_KB, record // 1024 + 1)))
+    return {_QUEUE: queue, "message.max.bytes": min(record, queue * 1024)}
+
+
+def transaction_timeout_ms(worker: WorkerSettings, config: Mapping[str, str]) -> int:
+    """How long the cluster waits for the end of a transaction of a task before it aborts it."""
+    name = "transaction.timeout.ms"
+    given = config.get(f"producer.override.{name}") or worker.properties.get(f"producer.{name}")
+    return _TRANSACTION_MS if given is None else _number(name, given)
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConnectError(f"producer settings: {name}={text} is not a whole number") from None
 
 
 def make_consumer(

@@ -10,7 +10,9 @@ from penstock.connect import plugins
 from penstock.connect.api import Connector, SinkConnector
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import Unresolved, resolve
+from penstock.connect.runtime.clients import WorkerSettings
 from penstock.connect.runtime.topic_creation import problems_of_groups
+from penstock.connect.runtime.transactions import problems_of_interval
 from penstock.connect.settings import BadConfig, Field, Importance, prefixed_problems, problems_of
 from penstock.connect.transforms.chain import prefixed, steps
 
@@ -279,7 +281,9 @@ def fields_for(plugin: type[Connector]) -> tuple[Field, ...]:
     return tuple(each for each in COMMON + kind if each.name not in own) + plugin.fields
 
 
-def find_problems(plugin: type[Connector], config: Mapping[str, str]) -> dict[str, list[str]]:
+def find_problems(
+    plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
+) -> dict[str, list[str]]:
     """Everything that is wrong with a configuration, by field."""
     problems: dict[str, list[str]] = {}
     try:
@@ -292,6 +296,7 @@ def find_problems(plugin: type[Connector], config: Mapping[str, str]) -> dict[st
             problems,
             {name: texts for name, texts in problems_of_groups(config).items() if name not in problems},
         )
+        _add(problems, problems_of_interval(worker, {**plugin.defaults, **config}))
     else:
         topics, regex = split_list(config.get("topics") or ""), config.get("topics.regex")
         if not topics and not regex:
@@ -328,10 +333,10 @@ def _add(problems: dict[str, list[str]], more: Mapping[str, list[str]]) -> None:
         problems.setdefault(name, []).extend(texts)
 
 
-def validation(name: str, config: Mapping[str, str]) -> dict[str, Any]:
+def validation(name: str, config: Mapping[str, str], worker: WorkerSettings) -> dict[str, Any]:
     """The answer of `PUT /connector-plugins/{name}/config/validate`."""
     plugin = plugins.connector(name)
-    problems = find_problems(plugin, config)
+    problems = find_problems(plugin, config, worker)
     fields = fields_for(plugin)
     configs = [
         {

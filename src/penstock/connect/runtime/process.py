@@ -68,8 +68,8 @@ def _run(message: dict[str, Any], channel: Channel) -> int:
     if message.get("paused"):
         spec.pause(True)
 
-    def on_message(told: dict[str, Any]) -> None:
-        match told["do"]:
+    def on_message(command: dict[str, Any]) -> None:
+        match command["do"]:
             case "stop":
                 spec.stop()
             case "pause":
@@ -77,7 +77,7 @@ def _run(message: dict[str, Any], channel: Channel) -> int:
             case "resume":
                 spec.pause(False)
             case "log_levels":
-                _set_log_levels(told["levels"])
+                _set_log_levels(command["levels"])
 
     channel.listen(on_message)
     from penstock.connect import plugins

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.client.librdkafka import with_login
@@ -21,8 +21,10 @@ from penstock.connect.runtime.clients import WorkerSettings, make_producer
 from penstock.connect.runtime.definitions import definitions, fields_for, validation
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.sink import group_of
-from penstock.connect.runtime.source import transactional_id
+from penstock.connect.runtime.transactions import transactional_id
 from penstock.connect.transforms import PREDICATES, TRANSFORMS
+
+_WAIT_SECONDS = 30
 
 
 def serve(channel: Channel, worker: WorkerSettings) -> None:
@@ -86,7 +88,7 @@ class Scout:
         return definitions(fields)
 
     def validate(self, name: str, config: dict[str, str]) -> dict[str, Any]:
-        return validation(name, config)
+        return validation(name, config, self._worker)
 
     def describe(self, name: str) -> dict[str, Any]:
         """What the worker must know of a connector's class."""
@@ -128,14 +130,19 @@ class Scout:
         return AdminClient(with_login({**self._worker.client, "log_level": 0}))
 
     def alter_offsets(
-        self, connector: str, config: dict[str, str], offsets: list[dict[str, Any]] | None
+        self, connector: str, config: dict[str, str], offsets: list[dict[str, Any]] | None, tasks: int = 0
     ) -> bool:
-        """Set offsets; None deletes all. Whether the connector itself has checked them."""
+        """Set offsets; None deletes all. Whether the connector itself has checked them.
+
+        `tasks` is how many the connector had: with exactly once, none of them may write any more.
+        """
         plugin = plugins.connector(config["connector.class"])
         config = resolve(config)
         if issubclass(plugin, SinkConnector):
             return self._alter_group(connector, plugin, config, offsets)
         assert issubclass(plugin, SourceConnector)
+        if self._worker.exactly_once:
+            self._fence(connector, tasks, config)
         pairs: list[tuple[dict[str, Any], dict[str, Any] | None]]
         if offsets is None:
             pairs = [(partition, None) for partition, _ in read_offsets(self._worker, connector).all()]
@@ -147,20 +154,45 @@ class Scout:
 
             write_files(Path(self._worker.offsets_directory), connector, pairs)
             return checked
+        self._write_offsets(connector, config, pairs)
+        return checked
+
+    def _write_offsets(
+        self,
+        connector: str,
+        config: dict[str, str],
+        pairs: Sequence[tuple[dict[str, Any], dict[str, Any] | None]],
+    ) -> None:
+        """All of them or none where delivery is exactly once."""
+        from confluent_kafka import KafkaException
+
         failures: list[Any] = []
+        name = transactional_id(self._worker.group, connector, 0) if self._worker.exactly_once else None
         producer = make_producer(
             self._worker,
-            {},
+            config,
             f"connector-offsets-{connector}",
-            {"on_delivery": lambda error, _: failures.append(error), "message.timeout.ms": 30_000},
+            lambda error, _: failures.append(error),
+            transactional_id=name,
+            message_timeout_ms=_WAIT_SECONDS * 1000,
         )
-        for partition, offset in pairs:
-            topic = self._worker.offsets_topic
-            assert topic is not None
-            producer.produce(topic, value_text(offset), key_text(connector, partition))
-        if producer.flush(30) or failures:
-            raise ConnectError(f"the offsets were not written: {failures[:1] or 'no answer in 30 s'}")
-        return checked
+        topic = self._worker.offsets_topic
+        assert topic is not None
+        try:
+            if name is not None:
+                producer.init_transactions(_WAIT_SECONDS)
+                producer.begin_transaction()
+            for partition, offset in pairs:
+                producer.produce(topic, value_text(offset), key_text(connector, partition))
+            left = producer.flush(_WAIT_SECONDS)
+            if left or failures:
+                raise ConnectError(
+                    f"the offsets were not written: {failures[:1] or f'no answer in {_WAIT_SECONDS} s'}"
+                )
+            if name is not None:
+                producer.commit_transaction(_WAIT_SECONDS)
+        except KafkaException as error:
+            raise ConnectError(f"the offsets were not written: {error.args[0].str()}") from error
 
     def _alter_group(
         self,
@@ -205,20 +237,23 @@ class Scout:
 
     # Exactly once
 
-    def fence(self, connector: str, tasks: int) -> None:
+    def fence(self, connector: str, tasks: int, config: dict[str, str]) -> None:
         """No task of an earlier set may write any more (KIP-618)."""
+        self._fence(connector, tasks, resolve(config))
+
+    def _fence(self, connector: str, tasks: int, config: Mapping[str, str]) -> None:
         from confluent_kafka import KafkaException
 
         for task in range(tasks):
-            own_id = transactional_id(self._worker.group, connector, task)
             producer = make_producer(
                 self._worker,
-                {},
+                config,
                 f"connector-fence-{connector}",
-                {"transactional.id": own_id, "message.timeout.ms": 30_000},
+                transactional_id=transactional_id(self._worker.group, connector, task),
+                message_timeout_ms=_WAIT_SECONDS * 1000,
             )
             try:
-                producer.init_transactions(30)
+                producer.init_transactions(_WAIT_SECONDS)
             except KafkaException as error:
                 raise ConnectError(f"earlier tasks cannot be fenced: {error.args[0].str()}") from error
 

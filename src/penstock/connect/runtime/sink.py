@@ -87,7 +87,7 @@ class SinkRunner:
             self._spec.worker,
             self._config,
             f"connector-dlq-producer-{self._spec.connector}-{self._spec.task}",
-            {"on_delivery": self._not_kept},
+            self._not_kept,
         )
 
     def _not_kept(self, error: Any, message: Any) -> None:

@@ -2,17 +2,18 @@
 
 At least once by default: records are flushed, then offsets written. With exactly once (KIP-618) both are in
 one transaction, under a transactional id that belongs to the task, so that starting it fences an earlier run.
-A task that acknowledges records to its source has each batch committed before the next poll.
+A task that acknowledges records to its source has each batch committed before the next poll. A cluster that
+is away does not fail the task: it begins again with the offsets that are committed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
@@ -26,21 +27,23 @@ from penstock.connect.api import (
 )
 from penstock.connect.errors import ConnectError, RetriableError
 from penstock.connect.providers import resolve
-from penstock.connect.runtime.clients import WorkerSettings, make_producer
+from penstock.connect.runtime.clients import (
+    ClusterAway,
+    cluster_error,
+    make_producer,
+    transaction_timeout_ms,
+)
 from penstock.connect.runtime.conversion import Conversion, Encoded, EncodedBatch
 from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.task import Backoff, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
 from penstock.connect.runtime.topic_creation import NewTopicSettings, settings_for
+from penstock.connect.runtime.transactions import commit_interval, transactional_id
 from penstock.connect.settings import parse
-
-if TYPE_CHECKING:
-    from confluent_kafka import Producer
 
 log = logging.getLogger(__name__)
 _IDLE_SECONDS = 0.05
-_TRANSACTION_SECONDS = 60.0
 
 
 class SourceRunner:
@@ -50,62 +53,83 @@ class SourceRunner:
         assert issubclass(plugin, SourceConnector)
         self._config = {**plugin.defaults, **resolve(spec.connector_config)}
         self._settings = parse(COMMON + SOURCE, self._config)
-        self._task: SourceTask = plugin.task_class()
-        self._failures: list[Any] = []
-        self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
-        self._acknowledges = type(self._task).acknowledge is not SourceTask.acknowledge
-        self._unacknowledged: list[SourceRecord] = []
-        self._in_transaction = False
+        self._task_class = plugin.task_class
+        self._acknowledges = plugin.task_class.acknowledge is not SourceTask.acknowledge
         self._topics: set[str] = set()
-        self._task.show_progress = lambda progress: spec.channel.send("progress", progress=progress)
         tolerance = Tolerance(spec.connector, spec.task, self._settings, stopping=spec.stopping.wait)
         self._tolerance = tolerance
         self._conversion = Conversion(spec.worker, self._config, tolerance)
         self._exactly_once = spec.worker.exactly_once
-        self._producer = self._make_producer()
-
-    def _make_producer(self) -> Producer:
-        spec = self._spec
-        more: dict[str, Any] = {"on_delivery": self._delivered}
-        if self._exactly_once:
-            more |= {
-                "transactional.id": transactional_id(spec.worker.group, spec.connector, spec.task),
-                "transaction.timeout.ms": int(_TRANSACTION_SECONDS * 1000),
-                "message.timeout.ms": int(_TRANSACTION_SECONDS * 1000),
-            }
-        return make_producer(
-            spec.worker, self._config, f"connector-producer-{spec.connector}-{spec.task}", more
-        )
+        self._transaction_seconds = transaction_timeout_ms(spec.worker, self._config) / 1000
+        # What the source waits to acknowledge is committed with each poll.
+        interval = commit_interval(spec.worker, self._config, self._settings)
+        self._interval = 0.0 if self._acknowledges else interval
+        self._task: SourceTask | None = None
 
     def run(self) -> None:
-        spec = self._spec
-        if self._exactly_once:
-            _kafka(lambda: self._producer.init_transactions(_TRANSACTION_SECONDS), "fencing earlier tasks")
-        # After the fence: whatever an earlier run committed is there, and it commits no more.
-        offsets = read_offsets(spec.worker, spec.connector)
-        self._task.start(resolve(spec.config), offsets)
+        backoff = Backoff(self._spec)
         try:
-            spec.channel.send("running")
-            self._loop()
+            while not self._spec.stopping.is_set():
+                try:
+                    self._begin(backoff)
+                    self._loop(backoff)
+                except ClusterAway as error:
+                    log.warning("the cluster is away, beginning again: %s", error)
+                    backoff.wait(error)
+                finally:
+                    self._end_task()
         finally:
-            self._task.stop()
             self._conversion.close()
 
-    def _loop(self) -> None:
+    def _begin(self, backoff: Backoff) -> None:
+        """Fence earlier runs, forget what is not committed, and start from what is."""
         spec = self._spec
-        # What the source waits to acknowledge is committed with each poll.
-        interval = 0.0 if self._acknowledges else commit_interval(spec.worker, self._settings)
+        self._failures: list[Any] = []
+        self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
+        self._unacknowledged: list[SourceRecord] = []
+        self._in_transaction = False
+        name = transactional_id(spec.worker.group, spec.connector, spec.task)
+        self._producer = make_producer(
+            spec.worker,
+            self._config,
+            f"connector-producer-{spec.connector}-{spec.task}",
+            self._delivered,
+            transactional_id=name if self._exactly_once else None,
+        )
+        if self._exactly_once:
+            seconds = self._transaction_seconds
+            _kafka(lambda: self._producer.init_transactions(seconds), "fencing earlier tasks")
+        # After the fence: whatever an earlier run committed is there, and it commits no more.
+        offsets = read_offsets(spec.worker, spec.connector)
+        task = self._task_class()
+        task.show_progress = lambda progress: spec.channel.send("progress", progress=progress)
+        self._task = task
+        task.start(resolve(spec.config), offsets)
+        backoff.succeeded()
+        spec.channel.send("running")
+
+    def _end_task(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.stop()
+
+    def _loop(self, backoff: Backoff) -> None:
+        spec, task, interval = self._spec, self._task, self._interval
+        assert task is not None
         due = time.monotonic() + interval
-        backoff = Backoff(spec)
         while not spec.stopping.is_set():
             if spec.paused.is_set():
-                self._commit()
+                self._commit(task)
                 spec.wait_while_paused()
                 continue
             begun = time.monotonic()
             try:
-                records = self._task.poll()
+                records = task.poll()
             except RetriableError as error:
+                # What was read before is not held back, and no transaction stays open meanwhile.
+                self._commit(task)
+                self._producer.poll(0)
+                self._check()
                 backoff.wait(error)
                 continue
             backoff.succeeded()
@@ -119,9 +143,9 @@ class SourceRunner:
                 spec.stopping.wait(_IDLE_SECONDS)  # a source that does not wait must not take a whole core
             now = time.monotonic()
             if now >= due or interval == 0:
-                self._commit()
+                self._commit(task)
                 due = now + interval
-        self._commit()
+        self._commit(task)
 
     # Producing
 
@@ -203,6 +227,8 @@ class SourceRunner:
                 if self._spec.abandoned():
                     raise ConnectError("the task was stopped while the cluster took no records") from None
             except KafkaException as error:
+                if self._in_transaction and error.args[0].name() == "_STATE":
+                    self._fail_transaction()
                 reason = ConnectError(f"a record for topic {record.topic} is refused: {error.args[0].str()}")
                 self._tolerance.failed(reason, "KAFKA_PRODUCE", "Producer", None, record)
                 return
@@ -219,11 +245,11 @@ class SourceRunner:
     def _check(self) -> None:
         if self._failures:
             error, topic = self._failures[0]
-            raise ConnectError(f"a record for topic {topic} was not delivered: {error.str()}")
+            raise cluster_error(f"a record for topic {topic} was not delivered", error)
 
     # Offsets
 
-    def _commit(self) -> None:
+    def _commit(self, task: SourceTask) -> None:
         pending, self._pending = self._pending, {}
         if not pending and not self._in_transaction and not self._unacknowledged:
             return
@@ -238,12 +264,14 @@ class SourceRunner:
                 self._write_offsets(pending)
                 self._flush()
         if pairs:
-            self._task.commit(pairs)
+            task.commit(pairs)
         if self._unacknowledged:
             records, self._unacknowledged = self._unacknowledged, []
-            self._task.acknowledge(records)
+            task.acknowledge(records)
 
     def _write_offsets(self, pending: dict[str, tuple[SourcePartition, SourceOffset]]) -> None:
+        from confluent_kafka import KafkaException
+
         topic = self._spec.worker.offsets_topic
         assert topic is not None
         for key, (_, offset) in pending.items():
@@ -253,6 +281,13 @@ class SourceRunner:
                     break
                 except BufferError:
                     self._producer.poll(0.1)
+                    self._check()
+                    if self._spec.abandoned():
+                        raise ConnectError("the task was stopped while the cluster took no offsets") from None
+                except KafkaException as error:
+                    if self._exactly_once:
+                        self._fail_transaction()
+                    raise cluster_error("writing offsets", error.args[0]) from error
 
     def _flush(self) -> None:
         while self._producer.flush(0.5):
@@ -266,24 +301,18 @@ class SourceRunner:
             _kafka(self._producer.begin_transaction, "beginning a transaction")
         if pending:
             self._write_offsets(pending)
-        _kafka(lambda: self._producer.commit_transaction(_TRANSACTION_SECONDS), "committing a transaction")
+        self._end_transaction()
         self._in_transaction = False
         self._check()
 
+    def _end_transaction(self) -> None:
+        seconds = self._transaction_seconds
+        _kafka(lambda: self._producer.commit_transaction(seconds), "committing a transaction")
 
-def commit_interval(worker: WorkerSettings, settings: Mapping[str, Any]) -> float:
-    """Seconds between commits; 0: after each poll."""
-    if not worker.exactly_once:
-        return worker.flush_seconds
-    if settings["transaction.boundary"] == "poll":
-        return 0.0
-    given = settings["transaction.boundary.interval.ms"]
-    return worker.flush_seconds if given is None else given / 1000
-
-
-def transactional_id(group: str, connector: str, task: int) -> str:
-    """Kafka Connect's name for it."""
-    return f"{group}-{connector}-{task}"
+    def _fail_transaction(self) -> None:
+        """It takes no more records; the commit says why."""
+        self._check()
+        self._end_transaction()
 
 
 def _kafka(work: Any, doing: str) -> None:
@@ -292,7 +321,7 @@ def _kafka(work: Any, doing: str) -> None:
     try:
         work()
     except KafkaException as error:
-        raise ConnectError(f"{doing}: {error.args[0].str()}") from error
+        raise cluster_error(doing, error.args[0]) from error
 
 
 def create_topic(spec: TaskSpec, topic: str, settings: NewTopicSettings, *, at_most: bool = False) -> None:
@@ -313,4 +342,4 @@ def create_topic(spec: TaskSpec, topic: str, settings: NewTopicSettings, *, at_m
         admin.create_topics([new])[topic].result(30)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise ConnectError(f"the topic {topic} cannot be created: {error.args[0].str()}") from error
+            raise cluster_error(f"the topic {topic} cannot be created", error.args[0]) from error

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.elected.membership import named_leader
+
 Record = tuple[bytes, bytes | None]
 STARTED, PAUSED, STOPPED = "STARTED", "PAUSED", "STOPPED"
 ASSIGNMENT = "penstock-assignment"
@@ -52,6 +54,11 @@ class ConnectorState:
     task_count: int = 0
     """Of the last set of tasks that was fenced."""
 
+    @property
+    def most_tasks(self) -> int:
+        """How many may have transactions."""
+        return max(self.task_count, len(self.tasks))
+
 
 @dataclass(frozen=True, slots=True)
 class Restart:
@@ -70,6 +77,8 @@ class ConfigState:
     assignment: dict[Unit, str] = field(default_factory=dict)
     session_key: bytes | None = None
     """With what workers sign what they send to each other (KIP-507)."""
+    leader: str | None = None
+    """The worker that wrote the key."""
     on_change: Callable[[], None] = lambda: None
     on_restart: Callable[[Restart], None] = lambda restart: None
     on_logger: Callable[[str, str], None] = lambda name, level: None
@@ -119,6 +128,7 @@ class ConfigState:
                 self.connectors[name] = replace(self.connectors[name], task_count=count)
         elif key == SESSION_KEY:
             self.session_key = _read_session_key(content or {})
+            self.leader = named_leader(content)
         elif key == ASSIGNMENT:
             self.assignment = read_assignment(content or {})
         elif (match := _TASK.fullmatch(key)) is not None and content is not None:
@@ -225,11 +235,13 @@ def task_count_record(name: str, count: int) -> Record:
     return _record(f"task-count-record-{name}", {"task-count": count})
 
 
-def session_key_record(key: bytes, now_ms: int) -> Record:
+def session_key_record(key: bytes, now_ms: int, leader: str) -> Record:
+    """As Kafka Connect's; it does not know `leader`, the URL of the worker that writes it."""
     value = {
         "key": base64.b64encode(key).decode(),
         "algorithm": "HmacSHA256",
         "creation-timestamp": now_ms,
+        "leader": leader,
     }
     return _record(SESSION_KEY, value)
 

@@ -139,9 +139,8 @@ class Herder:
     async def put_tasks(self, name: str, tasks: Sequence[Mapping[str, str]]) -> int:
         """A connector has divided its work. Nothing is written where nothing changed."""
         known = self.configs.connectors.get(name)
-        old = 0 if known is None else max(known.task_count, len(known.tasks))
-        if self.exactly_once and old and self._changes(name, tasks):
-            await self.scout.ask("fence", connector=name, tasks=old)
+        if self.exactly_once and known is not None and known.most_tasks and self._changes(name, tasks):
+            await self.scout.ask("fence", connector=name, tasks=known.most_tasks, config=dict(known.config))
 
         def plan() -> list[Record]:
             if not self._changes(name, tasks):

@@ -182,6 +182,7 @@ class _Worker:
             cluster = Distributed(self._leadership, store, state)
             self._status_topic = StatusTopic(client, settings["status.storage.topic"], statuses)
             self._forwarder = Forwarder(
+                identity.url,
                 verify=trust(options.tls_ca),
                 timeout=options.leader_wait + options.write_timeout,
                 not_leader=is_not_leader,
@@ -269,14 +270,18 @@ class _Worker:
     async def _first_write(self) -> None:
         """A new leader's key: workers that have left the group know the old one."""
         assert self._store is not None
-        await self._store.write([_new_key()], self._options.write_timeout)
+        await self._store.write([self._new_key()], self._options.write_timeout)
+
+    def _new_key(self) -> Record:
+        now_ms = int(time.time() * 1000)
+        return session_key_record(secrets.token_bytes(32), now_ms, leader=self._identity.url)
 
     async def _renew_key(self) -> None:
         while True:
             await asyncio.sleep(self._settings["inter.worker.key.ttl.ms"] / 1000)
             try:
                 if self._cluster.leads:
-                    await self._cluster.change(lambda: [_new_key()])
+                    await self._cluster.change(lambda: [self._new_key()])
             except ElectedError as error:
                 log.warning("could not replace the workers' key: %s", error)
 
@@ -297,12 +302,11 @@ class _Worker:
             if leader is None or self._forwarder is None:
                 return False
             path = f"/connectors/{quote(name, safe='')}/tasks"
-            headers = {"content-type": "application/json"}
+            headers, body = {"content-type": "application/json"}, json.dumps(tasks).encode()
             if self._state.session_key is not None:
-                headers["authorization"] = authorization(self._state.session_key, "POST", path, time.time())
-            answer = await self._forwarder.send(
-                leader, "POST", path, headers, json.dumps(tasks).encode(), repeatable=True
-            )
+                key = self._state.session_key
+                headers["authorization"] = authorization(key, "POST", path, body, time.time())
+            answer = await self._forwarder.send(leader, "POST", path, headers, body, repeatable=True)
             if answer is not None and answer.status >= 400:
                 log.warning(
                     "the leader %s refused the task configurations of %s: %d %s",
@@ -329,10 +333,6 @@ class _Worker:
             await self._store.close()
         if self._forwarder is not None:
             await self._forwarder.close()
-
-
-def _new_key() -> Record:
-    return session_key_record(secrets.token_bytes(32), int(time.time() * 1000))
 
 
 def _worker_id(url: str) -> str:

@@ -34,7 +34,7 @@ def register(site: Site) -> None:
     @ui.page("/connectors")
     async def connectors(request: Request) -> None:
         with frame(
-            site, request, "Connectors", _command(site, "connect list"), section="/connectors"
+            site, request, "Connectors", _command(site, "connect", "list"), section="/connectors"
         ) as viewer:
 
             async def load(wanted: Wanted) -> tuple[list[dict[str, Any]], int]:
@@ -57,7 +57,7 @@ def register(site: Site) -> None:
 
     @ui.page("/connector")
     async def connector(request: Request, name: str = "") -> None:
-        command = _command(site, f"connect status {shlex.quote(name)}")
+        command = _command(site, "connect", "status", name)
         with frame(site, request, name or "Connector", command, section="/connectors") as viewer:
             if viewer.may(Role.WRITE):
                 _actions(site, viewer, name)
@@ -79,8 +79,8 @@ def register(site: Site) -> None:
             ui.timer(_LIVE_SECONDS, refresh, immediate=False)
 
 
-def _command(site: Site, words: str) -> str:
-    return f"penstock {words}" + (f" --url {site.worker.url}" if site.worker is not None else "")
+def _command(site: Site, *words: str) -> str:
+    return shlex.join(("penstock", *words, *(("--url", site.worker.url) if site.worker is not None else ())))
 
 
 def _row(each: reads.Connector) -> dict[str, Any]:

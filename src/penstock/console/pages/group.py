@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from time import time
 from typing import Any
@@ -49,15 +48,16 @@ _MEMBERS = (
 def register(site: Site) -> None:
     @ui.page("/group")
     async def group(request: Request, id: str = "") -> None:
-        command = site.command(f"groups describe {shlex.quote(id)}")
+        command = site.command("groups", "describe", id)
         with frame(site, request, id or "Group", command, section="/groups") as viewer:
             with ui.row().classes("w-full items-center justify-between"):
                 summary = ui.label("").classes("muted")
                 if viewer.may(Role.ADMIN):
                     dialog = _reset(site, viewer, id)
-                    ui.button("Reset offsets", icon="restart_alt", on_click=dialog.open).props(
-                        "no-caps outline"
-                    )
+                    reset = ui.button("Reset offsets", icon="restart_alt", on_click=dialog.open)
+                    reset.props("no-caps outline")
+                else:
+                    reset = None
             problem = ui.element("div").classes("w-full")
             with ui.element("div").classes("curves"):
                 lag = Curves("Lag", "records")
@@ -74,6 +74,8 @@ def register(site: Site) -> None:
                     with problem:
                         show_failure(error)
                     return
+                if reset is not None:  # a share group has no committed offsets
+                    reset.set_visibility(found.type != "share")
                 total = sum(each.lag or 0 for each in found.partitions)
                 oldest = max((each.lag_seconds or 0.0 for each in found.partitions), default=0.0)
                 history.append((time(), total, oldest))

@@ -27,7 +27,7 @@ def register(site: Site) -> None:
     @ui.page("/groups")
     async def groups(request: Request) -> None:
         site.sampler.watch()
-        with frame(site, request, "Groups", site.command("groups list"), section="/groups"):
+        with frame(site, request, "Groups", site.command("groups", "list"), section="/groups"):
 
             async def load(wanted: Wanted) -> tuple[list[dict[str, Any]], int]:
                 site.sampler.watch()

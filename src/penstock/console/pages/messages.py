@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from nicegui import events, ui
+from nicegui import background_tasks, events, ui
 
 from penstock.admin.reader import StopRequest
 from penstock.console.pages.produce import produce_dialog
@@ -24,9 +25,11 @@ from penstock.console.reads.messages import (
     as_json_lines,
     read_messages,
     tail,
+    within,
 )
 from penstock.console.searching import Result, Search
 from penstock.console.site import Site
+from penstock.console.threads import in_own_thread, in_pool
 from penstock.console.viewer import Viewer
 from penstock.web.access import Role
 
@@ -59,13 +62,16 @@ class MessagesTab:
         self._shown: list[Message] = []
         self._search: Search | None = None
         self._tail: StopRequest | None = None
+        self._reading: StopRequest | None = None
         self._turn = 0
         self._controls()
         with ui.row().classes("w-full items-center gap-2") as self._state:
             self._spinner = ui.spinner(size="20px")
             self._text = ui.label("").classes("muted")
             self._bar = ui.linear_progress(value=0, show_value=False).classes("grow")
-            self._cancel = ui.button("Cancel", on_click=self.stop).props("flat dense no-caps")
+            self._cancel = ui.button("Cancel", on_click=self._cancelled).props("flat dense no-caps")
+        self._notes = ui.label("").classes("warn").props('role="status"')
+        self._notes.set_visibility(False)
         self._table = ui.table(
             columns=[
                 {
@@ -145,8 +151,9 @@ class MessagesTab:
         ui.navigate.history.replace(f.link(f"/topics/{self._topic}", **query.as_link()))
         self._show_command(query)
         self._progress(Progress(0, 0, 0))
+        self._note(())
         try:
-            found = await (self._searched(query, turn) if query.search else self._read(query))
+            found = await (self._searched(query, turn) if query.search else self._read(query, turn))
         except Exception as error:  # noqa: BLE001 - shown to the person
             if turn == self._turn:
                 self._state.set_visibility(False)
@@ -156,14 +163,27 @@ class MessagesTab:
             self._state.set_visibility(False)
             self._show(found)
 
-    async def _read(self, query: Query) -> list[Message]:
+    async def _read(self, query: Query, turn: int) -> list[Message]:
         site = self._site
+        self._reading = stop = StopRequest()
+        loop = asyncio.get_running_loop()
+
+        def show(progress: Progress) -> None:
+            if turn == self._turn:
+                self._progress(progress)
+                self._note(progress.notes)
+
+        def report(progress: Progress) -> None:
+            loop.call_soon_threadsafe(show, replace(progress, found=()))
 
         def run() -> list[Message]:
-            if site.settings.registry is None:
-                return read_messages(site.cluster, self._topic, query)
-            with site.registry() as client:
-                return read_messages(site.cluster, self._topic, query, describe=Registered(client))
+            with ExitStack() as stack:
+                described = None
+                if site.settings.registry is not None:
+                    described = Registered(stack.enter_context(site.registry()))
+                return read_messages(
+                    site.cluster, self._topic, query, describe=described, stop=stop, report=report
+                )
 
         return await read(run)
 
@@ -189,30 +209,41 @@ class MessagesTab:
                     raise ValueError(report.failure)
                 return report.found
             if report is not None:
-                so_far = [*so_far, *report.found][: query.limit]
+                so_far = within([*so_far, *report.found], query.limit)
                 self._progress(report)
+                self._note(report.notes)
                 if report.found:
                     self._show(so_far)
         await read(search.close)
         return None
 
+    def _cancelled(self) -> None:
+        """What was found until now stays."""
+        if self._reading is not None:
+            self._reading.requested = True
+        else:
+            self.stop()
+
     def stop(self) -> None:
-        """End what is being read; what was found stays."""
+        """End what is being read; what is shown stays."""
         self._turn += 1
         if self._search is not None:
             search, self._search = self._search, None
-            asyncio.get_running_loop().run_in_executor(None, search.close)
-        if self._tail is not None:
-            self._tail.requested = True
-            self._tail = None
+            background_tasks.create(in_pool(search.close))
+        self._stop_readers()
         self._state.set_visibility(False)
+
+    def _stop_readers(self) -> None:
+        for each in (self._tail, self._reading):
+            if each is not None:
+                each.requested = True
+        self._tail = self._reading = None
 
     def _left(self) -> None:
         self._turn += 1
-        if self._tail is not None:
-            self._tail.requested = True
+        self._stop_readers()
         if self._search is not None:
-            self._search.close()
+            background_tasks.create(in_pool(self._search.close))
 
     # Live
 
@@ -227,19 +258,19 @@ class MessagesTab:
         self._show([])
         query = self._asked()
 
-        def show(messages: list[Message]) -> None:
+        async def show(messages: list[Message]) -> None:
             if not stop.requested:
-                self._show([*reversed(messages), *self._shown][: query.limit])
+                self._show(within([*messages, *self._shown], query.limit))
+
+        def deliver(found: list[Message]) -> None:
+            # A page that is slower than the topic holds up the reader: what was read does not pile up.
+            asyncio.run_coroutine_threadsafe(show(found), loop).result()
 
         def run() -> None:
-            def deliver(found: list[Message]) -> None:
-                loop.call_soon_threadsafe(show, found)
-
-            if self._site.settings.registry is None:
-                tail(self._site.cluster, self._topic, query.partition, describe=None, stop=stop, show=deliver)
-                return
-            with self._site.registry() as client:
-                described = Registered(client)
+            with ExitStack() as stack:
+                described = None
+                if self._site.settings.registry is not None:
+                    described = Registered(stack.enter_context(self._site.registry()))
                 tail(
                     self._site.cluster,
                     self._topic,
@@ -250,15 +281,16 @@ class MessagesTab:
                 )
 
         try:
-            await read(run)
+            await in_own_thread(run)
         except Exception as error:  # noqa: BLE001 - shown to the person
             complain(error, f"follow '{self._topic}'")
+            if self._tail is stop:
+                self._tail, self._live.value = None, False
 
     # Showing
 
     def _progress(self, progress: Progress) -> None:
         self._state.set_visibility(True)
-        self._cancel.set_visibility(bool(self._query.search))
         self._bar.set_visibility(progress.total > 0)
         self._bar.value = round(progress.scanned / progress.total, 3) if progress.total else 0
         if progress.total:
@@ -267,6 +299,10 @@ class MessagesTab:
             )
         else:
             self._text.text = "Reading…"
+
+    def _note(self, notes: tuple[str, ...]) -> None:
+        self._notes.text = " ".join(notes)
+        self._notes.set_visibility(bool(notes))
 
     def _show(self, messages: list[Message]) -> None:
         self._shown = messages
@@ -284,13 +320,9 @@ class MessagesTab:
         self._table.update()
 
     def _show_command(self, query: Query) -> None:
-        start = "-" + str(query.limit) if query.start == "newest" else query.start
-        words = f"consume {self._topic} --from {start} --max {query.limit}"
-        if query.partition is not None:
-            words += f" --partition {query.partition}"
         self._command.clear()
         with self._command:
-            command_line(self._site.command(words))
+            command_line(self._site.command(*query.as_command(self._topic)))
 
     def _opened(self, event: events.GenericEventArguments) -> None:
         wanted = event.args[1]["id"]

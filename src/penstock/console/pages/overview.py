@@ -21,7 +21,7 @@ def register(site: Site) -> None:
     @ui.page("/")
     async def overview(request: Request) -> None:
         site.sampler.watch()
-        with frame(site, request, "Overview", site.command("cluster describe"), section="/"):
+        with frame(site, request, "Overview", site.command("cluster", "describe"), section="/"):
             tiles = ui.element("div").classes("tiles")
             with ui.element("div").classes("curves"):
                 records = Curves("Records per second")

@@ -25,7 +25,7 @@ T = TypeVar("T")
 def register(site: Site) -> None:
     @ui.page("/schemas")
     async def schemas(request: Request) -> None:
-        command = _command(site, "schemas list")
+        command = _command(site, "schemas", "list")
         with frame(site, request, "Schemas", command, section="/schemas") as viewer:
 
             async def load(wanted: Wanted) -> tuple[list[dict[str, Any]], int]:
@@ -50,14 +50,14 @@ def register(site: Site) -> None:
 
     @ui.page("/subject")
     async def subject(request: Request, name: str = "") -> None:
-        command = _command(site, f"schemas show {shlex.quote(name)}")
+        command = _command(site, "schemas", "show", name)
         with frame(site, request, name or "Subject", command, section="/schemas") as viewer:
             _subject(site, viewer, name)
 
 
-def _command(site: Site, words: str) -> str:
+def _command(site: Site, *words: str) -> str:
     where = site.settings.registry
-    return f"penstock {words}" + (f" --registry {where.url}" if where is not None else "")
+    return shlex.join(("penstock", *words, *(("--registry", where.url) if where is not None else ())))
 
 
 async def _ask(site: Site, question: Callable[[RegistryClient], T]) -> T:

@@ -21,7 +21,7 @@ from penstock.web.access import Role
 def register(site: Site) -> None:
     @ui.page("/topics/{name}")
     async def topic(request: Request, name: str) -> None:
-        command = site.command(f"topics describe {name}")
+        command = site.command("topics", "describe", name)
         with frame(site, request, name, command, section="/topics") as viewer:
             with ui.row().classes("w-full items-center justify-between"):
                 with ui.tabs().props("no-caps dense align=left") as tabs:

@@ -31,7 +31,7 @@ def register(site: Site) -> None:
     @ui.page("/topics")
     async def topics(request: Request) -> None:
         site.sampler.watch()
-        with frame(site, request, "Topics", site.command("topics list"), section="/topics") as viewer:
+        with frame(site, request, "Topics", site.command("topics", "list"), section="/topics") as viewer:
             internal = request.query_params.get("internal") == "1"
 
             async def load(wanted: Wanted) -> tuple[list[dict[str, Any]], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from nicegui import ui
 
 from penstock.admin.cluster import kafka_exception
 from penstock.admin.failure import reason
+from penstock.console.threads import in_pool
 from penstock.console.viewer import Viewer
 from penstock.errors import PenstockError
 from penstock.web.access import Role
@@ -34,7 +34,7 @@ def message_of(error: BaseException) -> str | None:
 
 async def read(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """The result of a read, which blocks, in a thread."""
-    return await asyncio.to_thread(function, *arguments, **named)
+    return await in_pool(function, *arguments, **named)
 
 
 def show_failure(error: BaseException) -> None:
@@ -53,7 +53,7 @@ async def attempt(
     """Carry out an action where the role allows it, and report the result; whether it was done."""
     try:
         viewer.require(role, action)
-        await asyncio.to_thread(function)
+        await in_pool(function)
     except Exception as error:  # noqa: BLE001 - whatever it is, the person gets a message
         complain(error, action)
         return False

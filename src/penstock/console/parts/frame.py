@@ -19,6 +19,9 @@ NAVIGATION = (
     ("Schemas", "/schemas", "schema"),
     ("Connectors", "/connectors", "cable"),
 )
+CHECK_SECONDS = 2.0
+"""How often an open page looks whether its session lasts."""
+_LOGIN = "/login"
 _THEME_COOKIE = "penstock_theme"
 
 
@@ -82,6 +85,20 @@ def frame(
                 ui.label(subtitle).classes("muted")
         yield viewer
         command_line(command)
+    if viewer.logged_in:
+        ui.timer(CHECK_SECONDS, lambda: _leave_when_over(viewer), immediate=False)
+
+
+async def _leave_when_over(viewer: Viewer) -> None:
+    """A page that is open when its session ends goes to the login, and gets no more data."""
+    if viewer.lasts():
+        return
+    client = ui.context.client
+    try:
+        await client.run_javascript(f"window.location.replace('{_LOGIN}')")
+    except TimeoutError:
+        pass  # what runs in the browser does not decide whether the page ends
+    client.delete()
 
 
 def command_line(command: str) -> None:

@@ -44,31 +44,48 @@ def matcher(kind: str, text: str) -> Matches:
     if not text:
         return lambda candidate: True
     if kind == "text":
-        return _by_pattern(re.compile(re.escape(text).encode(), re.IGNORECASE))
+        return _by_pattern(re.escape(text), re.IGNORECASE)
     if kind == "regex":
         try:
-            return _by_pattern(re.compile(text.encode()))
-        except re.error as error:
+            return _by_pattern(text, re.NOFLAG)
+        except (re.error, ValueError, RecursionError, OverflowError) as error:
             raise BadSearch(f"'{text}' is not a regular expression: {error}") from error
     if kind == "json":
         return _by_field(text)
     raise BadSearch(f"'{kind}' is not one of {', '.join(KINDS)}")
 
 
-def _by_pattern(pattern: re.Pattern[bytes]) -> Matches:
-    find = pattern.search
+def _by_pattern(text: str, flags: re.RegexFlag) -> Matches:
+    """Of characters, not of bytes: a dot is one letter of any alphabet, and case is that of all letters."""
+    find = re.compile(text, flags).search
+    find_ascii = _find_in_ascii(text, flags)
 
     def matches(candidate: Candidate) -> bool:
         for each in candidate.raw:
-            if each is not None and find(each):
+            if each is None:
+                continue
+            if find_ascii is not None and each.isascii():
+                if find_ascii(each):
+                    return True
+            elif find(each.decode(errors="surrogateescape")):
                 return True
         # What a registry describes is not in the bytes as a person reads it.
         for data, part in zip(candidate.raw[:2], (candidate.key, candidate.value), strict=False):
-            if data and data[0] < 2 and find(part().text.encode(errors="replace")):
+            if data and data[0] < 2 and find(part().text):
                 return True
         return False
 
     return matches
+
+
+def _find_in_ascii(text: str, flags: re.RegexFlag) -> Callable[[bytes], object] | None:
+    """The same search in bytes that are ASCII, which saves decoding them; None where there is none."""
+    if not text.isascii():
+        return None
+    try:
+        return re.compile(text.encode(), flags).search
+    except (re.error, ValueError):
+        return None  # \u00fc, \N{...}, (?u): of text only
 
 
 def _by_field(text: str) -> Matches:
@@ -114,7 +131,7 @@ def _steps(path: str) -> list[str | int] | None:
 def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
     try:
         wanted: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         wanted = text
     if sign == "contains":
         return lambda value: (
@@ -122,13 +139,12 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
             in (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).lower()
         )
     if sign in ("=", "=="):
-        return lambda value: bool(value == wanted) or (isinstance(value, str) and value == text)
+        return lambda value: _same(value, wanted) or (isinstance(value, str) and value == text)
     if sign == "!=":
-        return lambda value: bool(value != wanted) and value != text
+        return lambda value: not _same(value, wanted) and value != text
 
     def ordered(value: Any) -> bool:
-        alike = (int, float)
-        if isinstance(wanted, alike) and isinstance(value, alike):
+        if _is_number(wanted) and _is_number(value):
             pair: tuple[Any, Any] = (value, wanted)
         elif isinstance(value, str):
             pair = (value, text.strip('"'))
@@ -138,3 +154,16 @@ def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
         return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign])
 
     return ordered
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    """As JSON compares: true is not 1, though Python says so; 1 is 1.0."""
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return value.keys() == wanted.keys() and all(_same(value[key], wanted[key]) for key in value)
+    if isinstance(value, list) and isinstance(wanted, list):
+        return len(value) == len(wanted) and all(map(_same, value, wanted))
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)

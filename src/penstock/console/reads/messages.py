@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST = 1000
 """Messages that a page shows at most."""
+MOST_BYTES = 64 << 20
+"""Keys, values and headers that one read keeps at most."""
 _REPORT_SECONDS = 0.3
 
 
@@ -65,6 +67,12 @@ class Query:
         }
         return {name: value for name, value in found.items() if value}
 
+    def as_command(self, topic: str) -> list[str]:
+        """The words of the command that reads the same messages, without the search."""
+        start = f"-{self.limit}" if self.start == "newest" else self.start
+        words = ["consume", topic, "--from", start, "--max", str(self.limit)]
+        return words if self.partition is None else [*words, "--partition", str(self.partition)]
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -79,6 +87,10 @@ class Message:
     def time(self) -> str:
         return iso_time(self.timestamp) if self.timestamp is not None else ""
 
+    @property
+    def size(self) -> int:
+        return self.key.size + self.value.size + sum(len(name) + part.size for name, part in self.headers)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -89,6 +101,8 @@ class Progress:
     matched: int
     found: tuple[Message, ...] = ()
     done: bool = False
+    notes: tuple[str, ...] = ()
+    """Why it is not all that was asked for."""
 
 
 def read_messages(
@@ -103,6 +117,8 @@ def read_messages(
 ) -> list[Message]:
     """The messages, newest first where the newest are asked for; `report` is called while it reads.
 
+    At most MOST_BYTES of them: the last report says where it was cut, and what was deleted meanwhile. When
+    `stop` is requested, the result is what was found up to then.
     CommandFailed, BadSearch, and click's usage errors for a place that is none.
     """
     matches = matcher(query.kind, query.search)
@@ -115,12 +131,17 @@ def read_messages(
         position = Position("last", query.limit)
     starts, ends = find_range(cluster, topic, chosen, position, read_committed=False)
     total = sum(ends[p] - starts[p] for p in chosen)
-    found: list[Message] = []
+    kept = _Kept(query.limit, newest)
     fresh: list[Message] = []
-    scanned = matched = 0
+    scanned = matched = skipped = 0
     reported = now()
+
+    def on_deleted(partition: int, count: int) -> None:
+        nonlocal skipped
+        skipped += count
+
     settings: dict[str, object] = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 65536}
-    reader = read_records(cluster, topic, starts, ends, settings, stop)
+    reader = read_records(cluster, topic, starts, ends, settings, stop, on_deleted=on_deleted)
     try:
         for batch in reader:
             scanned += len(batch)
@@ -128,25 +149,89 @@ def read_messages(
                 if matches(_candidate(record, describe)):
                     matched += 1
                     message = _message(record, describe)
-                    found.append(message)
-                    fresh.append(message)
-            if not newest and matched >= query.limit:
+                    if kept.add(message):
+                        fresh.append(message)
+                    if kept.full:
+                        break
+            if kept.full:
                 break
-            if newest and len(found) > 4 * query.limit:
-                found = _newest(found, query.limit)
             if now() - reported > _REPORT_SECONDS:
                 reported = now()
-                report(Progress(scanned, total, matched, tuple(fresh[: query.limit])))
+                report(Progress(scanned, total, matched, tuple(within(fresh, query.limit))))
                 fresh = []
     finally:
         reader.close()
-    found = _newest(found, query.limit) if newest else found[: query.limit]
-    report(Progress(scanned, total, matched, done=True))
+    found = kept.messages()
+    notes = []
+    if kept.cut:
+        notes.append(f"Cut at {MOST_BYTES >> 20} MiB: ask for fewer messages to see the others.")
+    if skipped:
+        notes.append(f"{skipped:,} offsets were deleted before they could be read.")
+    report(Progress(scanned, total, matched, done=True, notes=tuple(notes)))
     return found
 
 
-def _newest(found: Sequence[Message], limit: int) -> list[Message]:
-    return sorted(found, key=lambda each: (each.timestamp or 0, each.offset), reverse=True)[:limit]
+class _Kept:
+    """What a read keeps: the first that come, or the newest; within its limit and MOST_BYTES."""
+
+    def __init__(self, limit: int, newest: bool) -> None:
+        self._limit = limit
+        self._newest = newest
+        self._held: list[Message] = []
+        self._bytes = 0
+        self._left_out: tuple[int, int] | None = None
+        """The time and offset of the newest that did not fit: nothing older is kept."""
+        self.full = False
+        """Whatever comes now is not kept."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether something is missing for its size."""
+        return self._left_out is not None and len(self._held) < self._limit
+
+    def add(self, message: Message) -> bool:
+        if self._newest:
+            if self._left_out is not None and _age(message) < self._left_out:
+                return False
+        elif self._held and self._bytes + message.size > MOST_BYTES:
+            self._left_out, self.full = _age(message), True
+            return False
+        self._held.append(message)
+        self._bytes += message.size
+        if not self._newest:
+            self.full = len(self._held) >= self._limit
+        elif len(self._held) > 4 * self._limit or self._bytes > 2 * MOST_BYTES:
+            self._trim()
+        return True
+
+    def messages(self) -> list[Message]:
+        if self._newest:
+            self._trim()
+        return self._held
+
+    def _trim(self) -> None:
+        self._held.sort(key=_age, reverse=True)
+        fit = within(self._held, self._limit)
+        if len(fit) < min(len(self._held), self._limit):
+            self._left_out = _age(self._held[len(fit)])
+        self._held = fit
+        self._bytes = sum(each.size for each in fit)
+
+
+def _age(message: Message) -> tuple[int, int]:
+    return message.timestamp or 0, message.offset
+
+
+def within(messages: Iterable[Message], limit: int) -> list[Message]:
+    """The first of them: at most `limit`, and MOST_BYTES, but at least one."""
+    found: list[Message] = []
+    size = 0
+    for each in messages:
+        size += each.size
+        if len(found) == limit or (found and size > MOST_BYTES):
+            break
+        found.append(each)
+    return found
 
 
 def _candidate(record: KafkaMessage, describe: Describe | None) -> Candidate:
@@ -190,12 +275,17 @@ def tail(
     stop: StopRequest,
     show: Callable[[list[Message]], object],
 ) -> None:
-    """New messages as they come, until `stop`."""
+    """New messages as they come, until `stop`; each time those that came, the newest first."""
     chosen = choose_partitions(cluster.topic(topic), () if partition is None else (partition,))
     starts, _ = find_range(cluster, topic, chosen, Position("latest"), read_committed=False)
-    for batch in read_records(cluster, topic, starts, None, {"fetch.wait.max.ms": 200}, stop):
+    settings: dict[str, object] = {"fetch.wait.max.ms": 200, "queued.max.messages.kbytes": 65536}
+    reader = read_records(
+        cluster, topic, starts, None, settings, stop, on_deleted=lambda partition, count: None
+    )
+    for batch in reader:
         if batch:
-            show([_message(record, describe) for record in batch[-MOST:]])
+            newest = (_message(record, describe) for record in reversed(batch))
+            show(within(newest, MOST))
 
 
 def produce(

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from penstock.admin.cluster import LATEST, Cluster, TopicInfo
 from penstock.admin.failure import CommandFailed
 from penstock.admin.groups.model import ListedGroup
+from penstock.admin.groups.model import TopicPartitionKey as Place
+from penstock.admin.groups.share import share_start_offsets
 from penstock.admin.groups.state import committed_offsets, list_groups
 from penstock.admin.partitions.state import read_sizes
 from penstock.admin.wire_client import WireCluster
@@ -100,13 +102,23 @@ def take_sample(cluster: Cluster, *, now: float) -> Sample:
     consumers = [name for name, each in groups.items() if each.type in ("classic", "consumer", "unknown")]
     lags: dict[str, int] = {}
     committed: dict[str, int] = {}
-    for name, offsets in committed_offsets(cluster, consumers).items():
+    for name, offsets in (committed_offsets(cluster, consumers) | _share_offsets(cluster, groups)).items():
         behind = [max(0, ends[key] - offset) for key, offset in offsets.items() if key in ends]
         if behind:
             lags[name] = sum(behind)
             committed[name] = sum(offsets.values())
     brokers = {each.node_id: f"{each.host}:{each.port}" for each in metadata.brokers}
     return Sample(now, metadata.controller_id, brokers, topics, ends, sizes, groups, lags, committed)
+
+
+def _share_offsets(cluster: Cluster, groups: Mapping[str, ListedGroup]) -> dict[str, dict[Place, int]]:
+    """Those of share groups stand for committed ones: where the records begin that are not done with."""
+    names = [name for name, each in groups.items() if each.type == "share"]
+    try:
+        return share_start_offsets(cluster, names) if names else {}
+    except CommandFailed as error:  # deleted meanwhile, or a cluster that forbids it
+        log.debug("no offsets of share groups: %s", error.message)
+        return {}
 
 
 def between(old: Sample, new: Sample) -> Point:

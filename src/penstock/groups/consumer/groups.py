@@ -175,7 +175,7 @@ class ConsumerGroups:
         self.check_room(group, member_id)
         owned = _partitions(request.topic_partitions)
         old, replaced = self._find(group, request, member_id, owned, out)
-        updated = _told(old, request, who)
+        updated = _updated(old, request, who)
         member = advance(group, old, updated, owned, self.around(now_ms, who), out.records, replaced=replaced)
         if member_id in group.members:
             self.hear_of(group, updated, now_ms)  # the session of a new member begins when it is replayed
@@ -348,7 +348,7 @@ def _check_epoch(member: Member, received: int, owned: Partitions | None) -> Non
     )
 
 
-def _told(member: Member, request: Message, who: Caller) -> Member:
+def _updated(member: Member, request: Message, who: Caller) -> Member:
     """The member with what the request says of it; what the request leaves out has not changed."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout, assignor = request.rebalance_timeout_ms, request.server_assignor

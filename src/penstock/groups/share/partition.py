@@ -307,7 +307,7 @@ class SharePartition(InFlight):
                 self._plan(plan, run, RELEASE)
         return self._planned(plan)
 
-    def buried(self, letter: DeadLetter) -> Plan:
+    def dead_lettered(self, letter: DeadLetter) -> Plan:
         """It is in the dead-letter topic."""
         plan = Plan()
         for run in list(self._cut(letter.first, letter.last)):

@@ -19,7 +19,7 @@ from penstock.log.tools.verify_transactions import Severity, TransactionCheck
 from penstock.wire.batches.records import BatchHeader, Record, iter_records, parse_control
 
 REBUILD = "stop the broker and delete this file: it is rebuilt from the log at the next start"
-RESTORE = "restore the segment from another replica or a backup; what lies behind it is not readable safely"
+RESTORE = "restore the segment from another replica or a backup; what follows it cannot be read safely"
 RESTART = "restart the broker: recovery cuts the log at the last whole batch"
 REPORT = "records were written out of order; keep the files and report this as a bug"
 

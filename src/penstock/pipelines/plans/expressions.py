@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from penstock.pipelines.plans.jvm_values import is_chosen_seed
+
 # Of an expression's fields: names that people gave, and what is new with every analysis.
 _IGNORED = frozenset(
     ("exprId", "qualifier", "resultId", "nonInheritableMetadataKeys", "metadata", "explicitMetadata",
-     "nullable", "origin", "hideSeed", "randomSeed", "seed", "branches")
+     "nullable", "origin", "hideSeed", "branches")
 )  # fmt: skip
 _LONG = 400
 """Characters of an expression that are shown; one that uses others over and over would grow without end."""
 _COLUMNS = ("AttributeReference", "OuterReference")
-_SEEDED = ("Rand", "Randn", "RandStr", "Uniform", "Shuffle", "Uuid")
-"""Their last argument is a seed, which is another with every analysis."""
+_SEEDED = ("Rand", "Randn", "RandStr", "Uniform")
+"""Their last argument is a seed. One that nobody gave is another with every analysis."""
 _SYMBOLS = {
     "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Remainder": "%", "EqualTo": "=",
     "EqualNullSafe": "<=>", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<",
@@ -87,8 +89,7 @@ class _Resolver:
         if kind == "NamedLambdaVariable":
             at = self._variables.setdefault(expression.number, len(self._variables))
             return Said(digest_of("variable", at, expression.type), f"x{at}")
-        children = expression.children[:-1] if kind in _SEEDED else expression.children
-        inside = [self.of(each) for each in children]
+        inside = [self.of(each) for each in _arguments(expression)]
         self._subqueries += "plan" in expression.fields
         fields = [
             f"{name}={self._field(value)}"
@@ -114,6 +115,15 @@ class _Resolver:
         return str(value)
 
 
+def _arguments(expression: Expression) -> tuple[Expression, ...]:
+    """The children that count: not a seed that Spark chose."""
+    children = expression.children
+    if expression.kind not in _SEEDED or not children or children[-1].kind != "Literal":
+        return children
+    hidden = str(expression.fields.get("hideSeed")).lower() == "true"
+    return children[:-1] if hidden or not is_chosen_seed(of_literal(children[-1])) else children
+
+
 class Numbers:
     """Columns by the order in which they first appear: two analyses of one query give the same."""
 
@@ -127,7 +137,7 @@ class Numbers:
             return str(value)
         number = "" if value.number < 0 else f"#{self._seen.setdefault(value.number, len(self._seen))}"
         lambda_ = value.kind == "NamedLambdaVariable"
-        children = value.children[:-1] if value.kind in _SEEDED else value.children
+        children = _arguments(value)
         fields = [
             f"{name}={self.said(each)}"
             for name, each in sorted(value.fields.items())

@@ -251,7 +251,8 @@ class _Walk:
     def _expand(self, node: PlanNode, below: list[_Rows]) -> _Rows:
         (rows,) = below
         lists = node.detail["projections"]
-        assert isinstance(lists, tuple)
+        if not isinstance(lists, tuple):
+            raise NotFollowed("Expand")
         each = [[resolved(item, rows.columns) for item in _list(row)] for row in lists]
         columns = {}
         for at, output in enumerate(_list(node.detail["output"])):
@@ -328,12 +329,14 @@ def _calls(node: PlanNode) -> Iterator[Expression]:
 
 
 def _list(value: object) -> tuple[Expression, ...]:
-    assert isinstance(value, tuple)
+    if not isinstance(value, tuple) or not all(isinstance(each, Expression) for each in value):
+        raise NotFollowed("a list of expressions")
     return value
 
 
 def _one(value: object) -> Expression:
-    assert isinstance(value, Expression)
+    if not isinstance(value, Expression):
+        raise NotFollowed("an expression")
     return value
 
 
@@ -364,11 +367,20 @@ def _detail(node: PlanNode, columns: Mapping[int, Said]) -> str:
     return digest_of(*(f"{name}={said(value)}" for name, value in sorted(node.detail.items())))
 
 
+_PASSES_ON = frozenset(
+    ("Project", "Filter", "Aggregate", "Join", "SubqueryAlias", "View", "EventTimeWatermark", "Deduplicate",
+     "DeduplicateWithinWatermark", "Repartition", "RepartitionByExpression")
+)  # fmt: skip
+"""Operators that use no column which they do not name. `Project` and `Aggregate` drop the others."""
+
+
 def query_digest(plan: PlanNode, *, tuned: bool = True) -> str:
     """A whole analysed plan. Columns are identified by the place where they first stand; without `tuned`,
-    options that say how sources are read are left out."""
+    options that say how sources are read are left out, and so are columns of sources that nothing uses."""
     numbers = Numbers()
     lines: list[str] = []
+    all_columns = tuned or any(node.children and node.name not in _PASSES_ON for node in plan.walk())
+    given = {number for number, _ in plan.ids}
 
     def add(node: PlanNode, depth: int) -> None:
         if node.source is not None:
@@ -379,6 +391,14 @@ def query_digest(plan: PlanNode, *, tuned: bool = True) -> str:
                 said += str(sorted((key.lower(), value) for key, value in options.items()))
         else:
             said = node.table
+        if not node.children:
+            said += str(
+                [
+                    (name, node.types.get(number))
+                    for number, name in node.ids
+                    if all_columns or number in given
+                ]
+            )
         detail = [f"{name}={numbers.said(value)}" for name, value in sorted(node.detail.items())]
         lines.append(f"{depth} {node.name} {said} {detail}")
         for child in node.children:

@@ -18,10 +18,10 @@ from penstock.pipelines.plans.expressions import Expression, digest_of
 from penstock.pipelines.plans.fingerprint import (
     PlanNode,
     deciding_settings,
-    normal,
     source_identity,
     state_of,
 )
+from penstock.pipelines.plans.jvm_values import JvmValues, is_chosen_seed, is_plain, without_ids
 from penstock.pipelines.plans.lineage import lineage, query_digest
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _NEEDS_INPUT = ("Join", "Deduplicate", "DeduplicateWithinWatermark")
 _PLAIN_FIELDS = frozenset(("class", "num-children", "jvmId"))
 _OF_PLANS = frozenset(
     # Children, what `source` and `table` say, and what is new with every analysis.
-    ("child", "left", "right", "children", "nodeId", "hint", "stats", "seed", "cteId", "id", "desc",
+    ("child", "left", "right", "children", "nodeId", "hint", "stats", "cteId", "id", "desc",
      "sourceIdentifyingName", "allAttributes", "initialState")
 )  # fmt: skip
 _OF_LEAVES = frozenset(
@@ -42,6 +42,7 @@ _OF_LEAVES = frozenset(
      "keyGroupedPartitioning", "ordering", "data", "stream", "isStreaming", "originStats",
      "originConstraints", "originLogicalPlan", "cacheBuilder")
 )  # fmt: skip
+_SEEDS = ("seed", "randomSeed")
 _COLUMN = re.compile(r"(.*)#(\d+)L?(?:-T\d+ms)?", re.DOTALL)
 
 
@@ -101,7 +102,17 @@ class _Reader:
         self._opaque = opaque
 
     def read(self, plan: Any) -> PlanNode:
-        return self._node(iter(json.loads(plan.toJSON())), plan)
+        items = json.loads(plan.toJSON())
+        self._names = dict(_named_ids(items))
+        self._values = JvmValues(self._spark, self._tree, self._names)
+        self._whole = plan
+        return self._node(iter(items), plan)
+
+    def _tree(self, at: Any) -> Expression:
+        """An expression that the JSON of a plan does not have."""
+        items = json.loads(at.toJSON())
+        self._names.update(_named_ids(items))
+        return self._expression(iter(items), at)
 
     def _node(self, items: Iterator[dict[str, Any]], plan: Any) -> PlanNode:
         item = next(items)
@@ -126,7 +137,7 @@ class _Reader:
             children=children,
             source=source,
             table=table,
-            detail=self._fields(item, plan, left_out),
+            detail=self._fields(item, plan, left_out, operator=True),
             ids=_ids(plan),
             types=types,
         )
@@ -151,33 +162,54 @@ class _Reader:
                 f"{source_identity(known or str(read.table().name()), options, '')} {sorted(offsets.items())}"
             )
         if name == "LocalRelation":
-            return f"rows {plan.data().mkString(', ')}"
+            return f"rows {self._values.rows(plan)}"
         if name in ("LogicalRDD", "ExternalRDD", "InMemoryRelation"):
             return known or f"rows that Python code gives {self._opaque()}"
         return known or name
 
     # -- fields
 
-    def _fields(self, item: Mapping[str, Any], at: Any, left_out: frozenset[str]) -> dict[str, object]:
+    def _fields(
+        self, item: Mapping[str, Any], at: Any, left_out: frozenset[str], *, operator: bool = False
+    ) -> dict[str, object]:
         return {
-            name: self._value(item, name, value, at)
+            name: self._value(item, name, value, at, operator=operator)
             for name, value in item.items()
-            if name not in left_out and name not in _PLAIN_FIELDS
+            if name not in left_out
+            and name not in _PLAIN_FIELDS
+            and (name not in _SEEDS or is_chosen_seed(value))
         }
 
-    def _value(self, item: Mapping[str, Any], name: str, value: Any, at: Any) -> object:
+    def _value(self, item: Mapping[str, Any], name: str, value: Any, at: Any, *, operator: bool) -> object:
         if name == "func" and "Python" in item["class"]:
             return self._function(at)
+        if name == "hset" and at is not None:
+            return self._values.set_of(at)
         if value is None:
-            return _asked(at, name)
+            return self._asked(at, name, operator=operator)
         return self._converted(value, lambda: getattr(at, name)())
+
+    def _asked(self, at: Any, name: str, *, operator: bool) -> object:
+        """A field that has no JSON. Where the JVM does not say it either, the text of what has it stands for
+        it: that may be another for the same query, and is never the same for another one."""
+        from py4j.protocol import Py4JError
+
+        if at is None:
+            return self._text(self._whole)
+        try:
+            return self._values.of(getattr(at, name)(), operator=operator)
+        except (Py4JError, AttributeError, TypeError):
+            return self._text(at)
+
+    def _text(self, at: Any) -> str:
+        return without_ids(str(at.toString()), self._names)
 
     def _converted(self, value: Any, asked: Any) -> object:
         """A field's value; `asked` gives the JVM's own, if it is needed."""
         if isinstance(value, list):
             if value and isinstance(value[0], dict) and "class" in value[0]:
                 # Most expressions are in the JSON as they are, and each question to the JVM takes its time.
-                return self._expression(iter(value), _inside(asked) if _has_null(value) else None)
+                return self._expression(iter(value), _inside(asked) if _needs_jvm(value) else None)
             whole: list[Any] = []
 
             def each(at: int) -> Any:
@@ -201,17 +233,37 @@ class _Reader:
         inside = list(_items(at.children())) if at is not None and count else [None] * count
         # A function of SQL is its body, which is the child; the rest has the time of its making in it.
         of_sql = ("function",) if kind == "SQLScalarFunction" else ()
-        fields = self._fields(item, at, frozenset(("exprId", "branches", *of_sql)))
-        if kind == "Literal" and not isinstance(item.get("dataType"), str):
-            fields["value"] = normal(str(fields.get("value")))
-        if kind == "Literal" and item.get("dataType") == "object":
-            fields["value"] = normal(str(fields.get("value")))
+        if kind == "Literal":
+            fields = self._literal(item, at)
+        elif ".expressions." not in item["class"] and self._values.is_plan(at):
+            fields = self._of_subquery(item, at, kind)
+        else:
+            fields = self._fields(item, at, frozenset(("exprId", "branches", *of_sql)))
         children = tuple(self._expression(items, inside[each]) for each in range(count))
         number = item.get("exprId") or {}
         type_ = json.dumps(item["dataType"]) if kind in ("AttributeReference", "NamedLambdaVariable") else ""
         if kind in ("AttributeReference", "NamedLambdaVariable"):
             fields = {"name": item["name"]}
         return Expression(kind, fields, children, int(number.get("id", -1)), type_)
+
+    def _literal(self, item: Mapping[str, Any], at: Any) -> dict[str, object]:
+        data_type, value = item["dataType"], item["value"]
+        fields = {"dataType": data_type if isinstance(data_type, str) else json.dumps(data_type)}
+        if value is None:
+            return {**fields, "value": "NULL", "null": "True"}
+        if is_plain(data_type):
+            return {**fields, "value": str(value)}
+        return {**fields, "value": self._text(self._whole) if at is None else self._values.literal(at)}
+
+    def _of_subquery(self, item: Mapping[str, Any], at: Any, name: str) -> dict[str, object]:
+        """The fields of an operator of a subquery. Of its leaves the columns are among them, too."""
+        if item["num-children"]:
+            return self._fields(item, at, _OF_PLANS, operator=True)
+        fields = self._fields(item, at, _OF_PLANS | (_OF_LEAVES - {"output"}), operator=True)
+        if at.isStreaming():
+            format_, options = _source(self._spark, at, name)
+            return {**fields, "source": f"{format_} {sorted(options.items())}"}
+        return {**fields, "table": self._table(at, name)}
 
     def _function(self, at: Any) -> str:
         """A Python function by what it does."""
@@ -226,25 +278,29 @@ class _Reader:
         return f"{found.digest} unknown {self._opaque()}" if found.unknown else found.digest
 
 
-def _has_null(value: Any) -> bool:
+def _needs_jvm(value: Any) -> bool:
+    """Whether the JSON of an expression does not say all of it."""
     if isinstance(value, dict):
-        return any(_has_null(each) for each in value.values())
+        kind = value.get("class", "")
+        if isinstance(kind, str) and kind.endswith(".Literal"):
+            return value["value"] is not None and not is_plain(value["dataType"])
+        return ".plans." in str(kind) or any(_needs_jvm(each) for each in value.values())
     if isinstance(value, list):
-        return any(_has_null(each) for each in value)
+        return any(_needs_jvm(each) for each in value)
     return value is None
 
 
-def _asked(at: Any, name: str) -> str:
-    """A field that has no JSON, as its text."""
-    from py4j.protocol import Py4JError
-
-    if at is None:
-        return "?"
-    try:
-        value = getattr(at, name)()
-        return normal(value if isinstance(value, str) else str(value.toString()))
-    except (Py4JError, AttributeError, TypeError):
-        return normal(str(at.toString()))
+def _named_ids(value: Any) -> Iterator[tuple[int, str]]:
+    """Ids and names of all columns in the JSON of a plan."""
+    if isinstance(value, dict):
+        number = value.get("exprId")
+        if isinstance(number, dict) and isinstance(value.get("name"), str):
+            yield number["id"], value["name"]
+        for each in value.values():
+            yield from _named_ids(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _named_ids(each)
 
 
 def _inside(asked: Any) -> Any:

@@ -168,7 +168,7 @@ def parse_spec(spec: Path, data: Any) -> Project:
         raise BadProject(f"{spec.name}: must be a mapping with at least `name` and `storage`")
     for key in data:
         if key not in ALLOWED:
-            raise BadProject(f"{spec.name}: unknown field '{key}'; there are {', '.join(ALLOWED)}")
+            raise BadProject(f"{spec.name}: unknown field '{key}'. Available: {', '.join(ALLOWED)}")
     for key in REQUIRED:
         if not isinstance(data.get(key), str) or not data[key].strip():
             raise BadProject(f"{spec.name}: the field '{key}' is required, as text")
@@ -178,7 +178,7 @@ def parse_spec(spec: Path, data: Any) -> Project:
         storage = (spec.parent / storage).resolve().as_uri()
     elif not parts.scheme or not parts.path.startswith("/"):
         raise BadProject(
-            f"{spec.name}: storage '{storage}' must be a directory beside it, such as `storage`, or an "
+            f"{spec.name}: storage '{storage}' must be a directory next to it, such as `storage`, or an "
             f"absolute URI, such as file://{spec.parent}/storage"
         )
     configuration = data.get("configuration") or {}

@@ -14,7 +14,7 @@ from penstock.pipelines.project.project import SPEC_NAMES
 
 SPEC = """\
 name: {name}
-# Checkpoints, tables and the catalog: beside this file, or any place that Spark can write to: hdfs:, s3a: …
+# Checkpoints, tables and the catalog: next to this file, or any place that Spark can write to: hdfs:, s3a: …
 # `penstock pipeline` takes a relative one. For Spark's own spark-pipelines write file:///… in full.
 storage: storage
 libraries:

@@ -486,7 +486,9 @@ class Runner:
         prints = resolution.prints()
         for name in names:
             if name not in prints and all(print_.target != name for print_ in prints.values()):
-                raise PipelineError(f"{option} {name}: no such flow or table; there are {', '.join(prints)}")
+                raise PipelineError(
+                    f"{option} {name}: no such flow or table. Available: {', '.join(prints)}."
+                )
         return [flow for flow, print_ in prints.items() if flow in names or print_.target in names]
 
     # -- what others see

@@ -181,7 +181,7 @@ def wanted_schema(graph: Graph, dataset: Dataset, schemas: list[StructType]) -> 
             for field in schema.fields:
                 if field.name.lower() not in names:
                     raise BadDefinition(
-                        f"'{graph.short(dataset.name)}' has no column '{field.name}', which a flow gives",
+                        f"a flow writes column '{field.name}', which '{graph.short(dataset.name)}' lacks",
                         dataset.where,
                     )
         return StructType([StructField(field.name, field.dataType) for field in declared.fields])

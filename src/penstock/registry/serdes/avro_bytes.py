@@ -120,5 +120,6 @@ def read(
         ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError, AttributeError,
     ) as error:  # fmt: skip
         raise Undecodable(
-            f"its {len(data)} bytes are none of its schema {name}: {str(error)[:200] or type(error).__name__}"
+            f"its {len(data)} bytes do not match writer schema {name}: "
+            f"{str(error)[:200] or type(error).__name__}"
         ) from None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.spark.identifiers import quoted
 from penstock.spark.patterns.conditions import Function, Kind, Value, compile_condition
 from penstock.spark.patterns.errors import BadPattern, Fragment
 from penstock.spark.patterns.matcher import Program, Skip
@@ -219,7 +220,7 @@ class Draft:
             self.measures.append((name, reading))
         if self.clauses.all_rows:
             for column in columns:
-                self._texts.setdefault(own(column), len(self._texts))
+                self._texts.setdefault(quoted(column), len(self._texts))
 
     def _note(self, reading: Reading) -> None:
         for leaf in reading.leaves.values():
@@ -257,7 +258,7 @@ class Draft:
             for leaf_name, leaf in reading.leaves.items():
                 register = self._register_of(leaf, column, kinds, reading)
                 self.leaf_outputs[leaf_name] = outputs.setdefault(register, len(outputs))
-        shown = [self._texts[own(each)] for each in columns] if self.clauses.all_rows else []
+        shown = [self._texts[quoted(each)] for each in columns] if self.clauses.all_rows else []
         plan = Plan(
             pattern=self.clauses.pattern.text,
             kinds=tuple(kinds),
@@ -300,10 +301,6 @@ class Draft:
         for name, (text, leaves) in plan.conditions.items():
             values = {leaf: plan._value(registers, *what) for leaf, what in leaves.items()}
             compile_condition(text, values, self._asked[name].fragment)
-
-
-def own(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
 
 
 def _described(register: Register) -> dict[str, Any]:

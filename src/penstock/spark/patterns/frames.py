@@ -249,7 +249,5 @@ def _check_names(names: Sequence[str], clauses: Clauses) -> None:
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:
-            raise BadPattern(
-                f"the column `{name}` would be there twice: give a measure another name", clauses.pattern
-            )
+            raise BadPattern(f"Duplicate column `{name}`. Rename a measure with AS.", clauses.pattern)
         seen.add(name.casefold())

@@ -204,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._target: Offsets | None = None
         self._last_batch_at: float | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         target = options.target_batch_ms
         self._sizer = None if target is None else BatchSizer(target / 1000, options.max_offsets_per_trigger)
         self._sent: tuple[Offsets, int, float] | None = None
@@ -271,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place for place in partitions & start.keys() if place[0] in remade or latest[place] < start[place]
         }
         earliest = lookup.earliest(behind)
-        if lookup.made_anew_since(topics):
+        if lookup.recreated_since(topics):
             return self._look(lookup, start)
         moved = restarts(start, latest, earliest, remade, unchanged) if behind else {}
         for reason in dict.fromkeys(restart.reason for restart in moved.values()):
@@ -399,8 +399,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._warn_once(f"{what}; continuing, because failOnDataLoss is false")
 
     def _warn_once(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             log.warning("%s", what)
 
 

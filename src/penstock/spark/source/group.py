@@ -57,7 +57,7 @@ class GroupProgress:
         self._committed: Offsets = {}
         self._announced: TopicPartition | None = None
         self._attempts = _ATTEMPTS if options.commit_progress else 0
-        self._told = ""
+        self._reported = ""
 
     def token_for(self, wanted: Range) -> str | None:
         """What the task of this range must announce, if the group is not known yet."""
@@ -82,7 +82,7 @@ class GroupProgress:
             if changed and self._group is not None:
                 self._cluster.commit_offsets(self._group, changed)
                 self._committed.update(changed)
-                self._told = ""
+                self._reported = ""
         except ClientError as error:
             self._not_before = self._monotonic() + _PAUSE_AFTER_FAILURE
             self._tell(error)
@@ -110,8 +110,8 @@ class GroupProgress:
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             what = "the group has active members; choose another kafka.group.id"
-        if what != self._told:
-            self._told = what
+        if what != self._reported:
+            self._reported = what
             log.warning("could not commit the progress of this query to group %s: %s", self._group, what)
 
 

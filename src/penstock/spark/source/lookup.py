@@ -50,7 +50,7 @@ class Lookup:
         topics = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
         return self._cluster.partitions(sorted(topics))
 
-    def made_anew_since(self, topics: Mapping[str, TopicInfo]) -> bool:
+    def recreated_since(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Whether one of them was created again while offsets were asked for, which are the new one's then.
 
         A topic that is gone is asked for again until it is there, whichever it is by then.

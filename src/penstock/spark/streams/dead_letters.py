@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.dead_letters import MOST_OF_A_REASON, PREFIX
 from penstock.spark.errors import BadOption
 from penstock.spark.streams.headers import with_origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-
-PREFIX = "penstock.dead."
-_MOST_OF_A_REASON = 1000
 
 
 def attempt(
@@ -89,7 +87,7 @@ def _attempts(
                     errors.append(None)
                 except Exception as error:  # noqa: BLE001  whatever a user's function raises
                     results.append(None)
-                    errors.append(_told(error))
+                    errors.append(_reason(error))
             column = _convert(results, errors, kind)
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, column, pa.array(errors, pa.string())],
@@ -111,9 +109,9 @@ def _convert(results: list[Any], errors: list[str | None], kind: pa.DataType) ->
             try:
                 pa.array([result], kind)
             except wrong as error:
-                results[index], errors[index] = None, f"the result does not fit: {_told(error)}"
+                results[index], errors[index] = None, f"the result does not fit: {_reason(error)}"
         return pa.array(results, kind)
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MOST_OF_A_REASON]
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:MOST_OF_A_REASON]

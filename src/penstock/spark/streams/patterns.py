@@ -80,7 +80,7 @@ def _check_time(records: DataFrame, name: str, within: str | None) -> None:
         )
     if within is None:
         raise BadOption(
-            "match_recognize: without within='1 hour' or the like, a stream's state grows for ever"
+            "match_recognize: without within='1 hour' or the like, a stream's state grows forever"
         )
 
 

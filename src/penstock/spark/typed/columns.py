@@ -299,13 +299,13 @@ class ColumnDecoder:
             arrays[at], failed = column.decode(arrays[at], headers)
             for row, failure in failed.items():
                 if failure.errors == "fail":
-                    raise DecodeFailed(_told(batch, row, failure))
+                    raise DecodeFailed(_reason(batch, row, failure))
                 if row not in failures or _SEVERITY[failure.errors] > _SEVERITY[failures[row].errors]:
                     failures[row] = failure
         return pa.RecordBatch.from_arrays(arrays, names=names), failures
 
 
-def _told(batch: pa.RecordBatch, row: int, failure: Failure) -> str:
+def _reason(batch: pa.RecordBatch, row: int, failure: Failure) -> str:
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
     return (
         f"{topic}-{partition}, offset {offset}: the {failure.part} does not decode: {failure.reason}. "

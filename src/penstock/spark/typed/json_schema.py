@@ -28,7 +28,7 @@ from penstock.registry.formats.json_schema.model import (
 from penstock.registry.formats.json_schema.parsed import JsonSchema
 from penstock.registry.serdes.framing import Framed
 from penstock.registry.serdes.json_schema import read
-from penstock.spark.typed.text_values import base64_bytes, misfit
+from penstock.spark.typed.text_values import base64_bytes, described, json_array, json_object, misfit
 
 Convert = Callable[[Any], Any]
 
@@ -170,30 +170,13 @@ def _plain(kind: T.DataType) -> T.DataType:
 
 
 def _converter(kind: T.DataType, place: str) -> Convert:
-    where = f"'{place}'" if place else "the value"
+    where = described(place)
     if isinstance(kind, JsonText):
         return lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if isinstance(kind, T.StructType):
-        fields = [
-            (field.name, _converter(field.dataType, f"{place}.{field.name}".lstrip(".")))
-            for field in kind.fields
-        ]
-
-        def struct(value: Any) -> Any:
-            if not isinstance(value, dict):
-                raise misfit(where, value, "an object")
-            return {name: convert(value[name]) for name, convert in fields if value.get(name) is not None}
-
-        return struct
+        return json_object(kind, place, _converter)
     if isinstance(kind, T.ArrayType):
-        item = _converter(kind.elementType, f"{place}[]")
-
-        def array(value: Any) -> Any:
-            if not isinstance(value, list):
-                raise misfit(where, value, "an array")
-            return [None if each is None else item(each) for each in value]
-
-        return array
+        return json_array(kind, place, _converter)
     if isinstance(kind, T.MapType):
         below = _converter(kind.valueType, f"{place}{{}}")
 

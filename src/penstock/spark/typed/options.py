@@ -76,19 +76,19 @@ def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOpt
     if not parts:
         for name in TYPED_OPTIONS:
             if name in given:
-                raise BadOption(f"{name} goes with value.format or key.format, which is not given")
+                raise BadOption(f"{name} requires value.format or key.format")
         return None
     dead_letters = (given.get("dead.letter.topic") or "").strip() or None
     wants = [part.part for part in parts if part.errors == "dead-letter"]
     if wants and dead_letters is None:
-        raise BadOption(f"{wants[0]}.decode.errors=dead-letter needs dead.letter.topic, where they go")
+        raise BadOption(f"{wants[0]}.decode.errors=dead-letter requires dead.letter.topic")
     if dead_letters is not None and not wants:
-        raise BadOption("dead.letter.topic goes with value.decode.errors=dead-letter")
+        raise BadOption("dead.letter.topic requires value.decode.errors=dead-letter")
     if dead_letters is not None and dead_letters in (topics or ()):
         raise BadOption(f"dead.letter.topic={dead_letters} is a topic that this query reads")
     query = (given.get("dead.letter.query") or "").strip() or None
     if query is not None and dead_letters is None:
-        raise BadOption("dead.letter.query goes with dead.letter.topic")
+        raise BadOption("dead.letter.query requires dead.letter.topic")
     registry = None if all(part.is_text for part in parts) else registry_settings(given)
     return TypedOptions(registry, parts, dead_letters, query)
 
@@ -96,7 +96,7 @@ def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOpt
 def registry_settings(given: Given) -> RegistrySettings:
     url = (given.get("schema.registry.url") or "").strip()
     if not url:
-        raise BadOption("schema.registry.url must be given with value.format, e.g. http://localhost:8081")
+        raise BadOption("value.format requires schema.registry.url, e.g. http://localhost:8081")
     return RegistrySettings(
         url=url,
         user=given.get("schema.registry.basic.auth.user.info"),
@@ -111,13 +111,13 @@ def _part(given: Given, name: Literal["key", "value"], topics: frozenset[str] | 
     if f"{name}.format" not in given:
         for option in _OF_PART:
             if f"{name}.{option}" in given:
-                raise BadOption(f"{name}.{option} goes with {name}.format: {', '.join(SCHEMA_TYPES)}")
+                raise BadOption(f"{name}.{option} requires {name}.format, one of {', '.join(SCHEMA_TYPES)}")
         return None
     form = given.choice(f"{name}.format", tuple(SCHEMA_TYPES), "")
     if SCHEMA_TYPES[form] in TEXTS:
         return _text_part(given, name, form)
     if f"{name}.delimiter" in given:
-        raise BadOption(f"{name}.delimiter goes with {name}.format=csv-text")
+        raise BadOption(f"{name}.delimiter requires {name}.format=csv-text")
     text = given.get(f"{name}.schema")
     subject = (given.get(f"{name}.subject") or "").strip()
     message = (given.get(f"{name}.message") or "").strip() or None
@@ -125,7 +125,7 @@ def _part(given: Given, name: Literal["key", "value"], topics: frozenset[str] | 
     if version != "latest" and not (version.isdecimal() and int(version) > 0):
         raise BadOption(f"{name}.schema.version must be a number from 1 on, or latest, not '{version}'")
     if message is not None and form != "protobuf":
-        raise BadOption(f"{name}.message goes with {name}.format=protobuf")
+        raise BadOption(f"{name}.message requires {name}.format=protobuf")
     if text is not None and f"{name}.schema.version" in given:
         raise BadOption(f"{name}.schema and {name}.schema.version exclude each other")
     if not subject and text is None:
@@ -146,7 +146,7 @@ def _errors(given: Given, name: str) -> Errors:
 def _text_part(given: Given, name: Literal["key", "value"], form: str) -> PartOptions:
     for option in ("schema.version", "subject", "message"):
         if f"{name}.{option}" in given:
-            raise BadOption(f"{name}.{option} goes with a registry, which {name}.format={form} does not ask")
+            raise BadOption(f"{name}.{option} requires a schema registry; {name}.format={form} uses none")
     schema = (given.get(f"{name}.schema") or "").strip()
     if not schema:
         raise BadOption(
@@ -154,7 +154,7 @@ def _text_part(given: Given, name: Literal["key", "value"], form: str) -> PartOp
         )
     delimiter = given.get(f"{name}.delimiter")
     if delimiter is not None and form != "csv-text":
-        raise BadOption(f"{name}.delimiter goes with {name}.format=csv-text")
+        raise BadOption(f"{name}.delimiter requires {name}.format=csv-text")
     delimiter = "," if delimiter is None else "\t" if delimiter == "\\t" else delimiter
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
         raise BadOption(f"{name}.delimiter must be one character of ASCII, not '{delimiter}'")

@@ -104,30 +104,44 @@ def _huge(text: str) -> Decimal:
         return Decimal("Infinity")
 
 
+def described(place: str) -> str:
+    return f"'{place}'" if place else "the value"
+
+
+def json_object(kind: T.StructType, place: str, converter: Callable[[T.DataType, str], Convert]) -> Convert:
+    """Objects as structs; `converter` makes what converts a field, of its type and place."""
+    where = described(place)
+    fields = [
+        (field.name, converter(field.dataType, f"{place}.{field.name}".lstrip("."))) for field in kind.fields
+    ]
+
+    def struct(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise misfit(where, value, "an object")
+        return {name: convert(value[name]) for name, convert in fields if value.get(name) is not None}
+
+    return struct
+
+
+def json_array(kind: T.ArrayType, place: str, converter: Callable[[T.DataType, str], Convert]) -> Convert:
+    where = described(place)
+    item = converter(kind.elementType, f"{place}[]")
+
+    def array(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise misfit(where, value, "an array")
+        return [None if each is None else item(each) for each in value]
+
+    return array
+
+
 def from_json(kind: T.DataType, place: str = "") -> Convert:
     """From a value of `read_json` that is not null to what Arrow makes a value of this type of."""
-    where = f"'{place}'" if place else "the value"
+    where = described(place)
     if isinstance(kind, T.StructType):
-        fields = [
-            (field.name, from_json(field.dataType, f"{place}.{field.name}".lstrip(".")))
-            for field in kind.fields
-        ]
-
-        def struct(value: Any) -> Any:
-            if not isinstance(value, dict):
-                raise misfit(where, value, "an object")
-            return {name: convert(value[name]) for name, convert in fields if value.get(name) is not None}
-
-        return struct
+        return json_object(kind, place, from_json)
     if isinstance(kind, T.ArrayType):
-        item = from_json(kind.elementType, f"{place}[]")
-
-        def array(value: Any) -> Any:
-            if not isinstance(value, list):
-                raise misfit(where, value, "an array")
-            return [None if each is None else item(each) for each in value]
-
-        return array
+        return json_array(kind, place, from_json)
     if isinstance(kind, T.MapType):
         key = from_text(kind.keyType, f"the key of {place}")
         below = from_json(kind.valueType, f"{place}{{}}")

@@ -141,9 +141,7 @@ class UserRights:
                 return brokers.controller().request(api, message, at_most=at_most)
             return brokers.any().request(api, message, at_most=at_most)
         except (ClientError, ApiError) as error:
-            raise Unavailable(
-                f"what User:{self.name} may do cannot be asked of the cluster: {error}"
-            ) from error
+            raise Unavailable(f"Cannot read the permissions of User:{self.name}: {error}") from error
 
 
 class ClusterRights:

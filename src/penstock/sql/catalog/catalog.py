@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from penstock.elected.membership import named_leader
 from penstock.sql.errors import Clash, Exists, Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Column
 
@@ -182,11 +183,13 @@ class Catalog:
     """Of the next query of a kind and name."""
     epoch: int = 0
     """Of the leader that took over last; each has one of its own, higher than all before."""
+    leader: str | None = None
+    """Its URL."""
 
     def fold(self, records: Iterable[Record]) -> Catalog:
         """The image after these records. Keys that it does not know are of a newer Penstock: skipped."""
         relations, functions, queries = dict(self.relations), dict(self.functions), dict(self.queries)
-        numbers, epoch = dict(self.numbers), self.epoch
+        numbers, epoch, leader = dict(self.numbers), self.epoch, self.leader
         for record in records:
             what, _, name = record.key.partition("/")
             value = record.value
@@ -199,8 +202,10 @@ class Catalog:
             elif what == "number" and value is not None:
                 numbers[name] = int(value["next"])
             elif what == "leader" and value is not None:
-                epoch = int(value["epoch"])
-        return Catalog(relations, functions, queries, numbers, epoch)
+                epoch, leader = int(value["epoch"]), named_leader(value)
+            elif what == "server":
+                leader = named_leader(value)
+        return Catalog(relations, functions, queries, numbers, epoch, leader)
 
     def apply(self, record: Record) -> Catalog:
         return self.fold((record,))
@@ -259,7 +264,12 @@ def query_record(query: QueryDef) -> Record:
 
 def leader_record(catalog: Catalog) -> Record:
     """What a server writes that takes over."""
-    return Record("leader/epoch", {"epoch": catalog.epoch + 1})
+    return Record("leader/epoch", {"epoch": catalog.epoch + 1, "leader": catalog.leader})
+
+
+def server_record(url: str) -> Record:
+    """What a server writes that takes over, first: the others send it statements."""
+    return Record("server/leader", {"leader": url})
 
 
 def gone(what: Literal["relation", "function", "query"], name: str) -> Record:
@@ -278,12 +288,10 @@ def plan_relation(
         if not or_replace:
             raise Exists(f"{old.kind} `{old.name}` already exists", place)
         if old.kind != relation.kind:
-            raise Clash(
-                f"`{old.name}` is a {old.kind}; DROP it before a {relation.kind} takes its name", place
-            )
+            raise Clash(f"`{old.name}` is already a {old.kind}. Drop it, or choose another name.", place)
         if old.made_by is not None:
             raise Clash(
-                f"`{old.name}` is what the query {old.made_by} makes: replace it with AS SELECT", place
+                f"`{old.name}` is written by query {old.made_by}. Use CREATE OR REPLACE … AS SELECT.", place
             )
     return [relation_record(relation)]
 
@@ -346,10 +354,22 @@ def plan_drop(
     readers = [each for each in catalog.readers(name) if each not in ends]
     writers = [each for each in catalog.writers(name) if each not in ends]
     if readers or writers:
-        said = [f"{' and '.join(readers)} read{'s' if len(readers) == 1 else ''} it"] if readers else []
-        said += [f"{' and '.join(writers)} write{'s' if len(writers) == 1 else ''} to it"] if writers else []
-        raise Clash(f"`{relation.name}` is in use: {', '.join(said)}. TERMINATE first what uses it", place)
+        said = [_using(readers, "read", "it")] if readers else []
+        said += [_using(writers, "write", "to it")] if writers else []
+        raise Clash(_cannot_drop(relation.name, said, [*readers, *writers]), place)
     return relation, own, [gone("relation", name), *(gone("query", each.id) for each in own)]
+
+
+def _using(queries: Sequence[str], verb: str, what: str) -> str:
+    names = " and ".join(f"`{each}`" for each in queries)
+    return f"query {names} {verb}s {what}" if len(queries) == 1 else f"queries {names} {verb} {what}"
+
+
+def _cannot_drop(name: str, said: Sequence[str], queries: Sequence[str]) -> str:
+    first = (
+        " ".join(f"TERMINATE {each};" for each in queries) if len(queries) > 1 else f"TERMINATE {queries[0]}"
+    )
+    return f"Cannot drop `{name}`: {', '.join(said)}. Run `{first}` first."
 
 
 def users_of_function(catalog: Catalog, name: str) -> list[str]:
@@ -371,5 +391,5 @@ def plan_drop_function(catalog: Catalog, name: str, if_exists: bool, place: Plac
         raise Unknown(f"no function `{name}`{did_you_mean(name, known)}", place)
     users = users_of_function(catalog, name)
     if users:
-        raise Clash(f"`{found.name}` is in use by {' and '.join(users)}: TERMINATE first", place)
+        raise Clash(_cannot_drop(found.name, [_using(users, "call", "it")], users), place)
     return [gone("function", name)]

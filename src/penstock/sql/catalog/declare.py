@@ -66,7 +66,7 @@ class Options:
         if self.storage != "topic" and "path" not in self.given and statement.query is None:
             raise Clash(f"storage='{self.storage}' needs a path", self.place("storage"))
         if self.storage == "topic" and "path" in self.given:
-            raise Clash("path goes with storage='delta' or storage='parquet'", self.place("path"))
+            raise Clash("path requires storage='delta' or storage='parquet'", self.place("path"))
 
     def place(self, name: str) -> Place | None:
         span = self._statement.option_spans.get(name)
@@ -150,7 +150,8 @@ def declared(
     if not there and not columns:
         near = did_you_mean(topic, outside.topics())
         raise Unknown(
-            f"no topic `{topic}`{near}: with columns it would be made", options.place("topic") or name_place
+            f"Topic `{topic}` does not exist{near}. Add columns to create it.",
+            options.place("topic") or name_place,
         )
     schemas: dict[str, int] = {}
     if form in REGISTRY_FORMATS:
@@ -205,15 +206,13 @@ def declared(
 def check_target(topic: str, place: Place | None) -> None:
     """Whoever wrote to these topics would break what the cluster, the registry or this server stand on."""
     if topic in _OWN_TOPICS:
-        raise Clash(f"the topic `{topic}` is kept for what runs the cluster: name another", place)
+        raise Clash(f"The topic `{topic}` is reserved for internal use. Choose another name.", place)
 
 
 def check_one_column(form: str, columns: Sequence[str], place: Place | None) -> None:
     if form in ("string", "bytes") and len(columns) != 1:
         names = ", ".join(columns)
-        raise Clash(
-            f"format='{form}' has one column in the value, and there are {len(columns)}: {names}", place
-        )
+        raise Clash(f"format='{form}' supports exactly one value column; got {len(columns)}: {names}", place)
 
 
 def check_plain_columns(form: str, columns: Iterable[Column], place: Place | None) -> None:
@@ -221,8 +220,8 @@ def check_plain_columns(form: str, columns: Iterable[Column], place: Place | Non
     for column in columns if form == "csv" else ():
         if column.type.upper().startswith(("ARRAY", "MAP", "STRUCT")):
             raise Clash(
-                f"format='csv' has plain columns, and `{column.name}` is {column.type}: "
-                f"take what is in it, to_json({column.name}), or another format",
+                f"CSV does not support the nested column `{column.name}` ({column.type}). "
+                f"Use to_json({column.name}) or another format.",
                 place,
             )
 

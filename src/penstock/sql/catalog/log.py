@@ -23,7 +23,7 @@ from penstock.elected.leadership import Leadership
 from penstock.elected.membership import Identity
 from penstock.elected.process import group_settings, soon
 from penstock.elected.store import Store
-from penstock.sql.catalog.catalog import TOPIC, Catalog, Record
+from penstock.sql.catalog.catalog import TOPIC, Catalog, Record, server_record
 from penstock.sql.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,10 @@ class _Image:
     def __init__(self) -> None:
         self.offset = -1
         self.current = Catalog()
+
+    @property
+    def leader(self) -> str | None:
+        return self.current.leader
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int | None) -> None:
         self.offset = offset
@@ -102,7 +106,7 @@ class CatalogLog:
 
     @property
     def leader(self) -> Identity | None:
-        """Who leads, as the group last said."""
+        """Who leads, as the group last said, and the topic too."""
         return None if self._leadership is None else self._leadership.leader
 
     # Life
@@ -131,7 +135,11 @@ class CatalogLog:
         store = Store(client, settings.topic, transactional_id, self._image, what="sql")
         self._store = store
         self._leadership = Leadership(
-            store, self._identity, write_timeout=settings.write_timeout, on_change=self._on_change
+            store,
+            self._identity,
+            write_timeout=settings.write_timeout,
+            first=self._first_write,
+            on_change=self._on_change,
         )
         elector = Elector(
             group_settings(settings.member or client, settings.session_timeout_ms),
@@ -149,6 +157,11 @@ class CatalogLog:
         await store.load(settings.start_timeout)
         self._elector = elector
         elector.start()
+
+    async def _first_write(self) -> None:
+        assert self._store is not None
+        record = server_record(self._identity.url)
+        await self._store.write([record.encode()], self._settings.write_timeout)
 
     def _leader_is(self, leader: Identity | None) -> None:
         assert self._leadership is not None

@@ -292,7 +292,8 @@ def value_column(relation: Relation, columns: Sequence[str]) -> Column:
         )
     if len(columns) != 1:
         raise Clash(
-            f"format='{relation.format}' has one column, and there are {len(columns)}: {', '.join(columns)}"
+            f"format='{relation.format}' supports exactly one value column; "
+            f"got {len(columns)}: {', '.join(columns)}"
         )
     return chosen[0].cast("string" if relation.format == "string" else "binary")
 

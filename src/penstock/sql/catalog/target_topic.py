@@ -13,7 +13,7 @@ _OF_NEW_TOPICS = ("partitions", "replicas", "retention")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long a topic keeps records: milliseconds, -1 for ever; `own` if it is not the cluster's default."""
+    """How long a topic keeps records: milliseconds, -1 forever; `own` if it is not the cluster's default."""
 
     ms: int
     own: bool
@@ -54,7 +54,7 @@ def kept_for_ever(topic: str, columns: Iterable[str]) -> str:
     """What to say of a topic that was given retention.ms=-1 because of these columns."""
     times = ", ".join(f"`{name}`" for name in columns)
     return (
-        f"Note: the topic `{topic}` keeps its records for ever, because their times are those of {times}, "
+        f"Note: the topic `{topic}` keeps its records forever, because their times are those of {times}, "
         "which may be old: limit that with WITH (retention = '30 days')"
     )
 

@@ -106,7 +106,7 @@ class Maker:
             raise Clash("an output needs a column whose name does not begin with `__`")
         for name in columns:
             if words(rows.schema[name].dataType) == "VOID":
-                raise Clash(f"the column `{name}` has no type: CAST(NULL AS …) gives it one")
+                raise Clash(f"The column `{name}` has no type. Use CAST(NULL AS type).")
         if how.mode != "refresh":
             check_streaming(query, rows, how, prepared, sources)
         return Analysed(query, sources, how, prepared, rows, tuple(columns))
@@ -122,7 +122,8 @@ class Maker:
         place = Place.of(statement.text, statement.name_span[0])
         if statement.columns:
             raise Clash(
-                "columns come from the query: CAST(… AS type) AS name in it says what they are", place
+                "Column types come from the query. Cast columns in the SELECT: CAST(x AS type) AS x.",
+                place,
             )
         if options.storage == "parquet" or (options.storage == "delta" and statement.kind == "stream"):
             raise Clash(
@@ -232,7 +233,7 @@ class Maker:
         check_target(target.topic, place)
         if target.made_by is not None and target.kind == "table":
             raise Clash(
-                f"`{target.name}` is what the query {target.made_by} makes: nothing else may write to it",
+                f"`{target.name}` is written by query {target.made_by}. Other writes are not allowed.",
                 place,
             )
         found = self.analyse(statement.query, catalog, properties, None)

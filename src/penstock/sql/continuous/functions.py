@@ -67,7 +67,7 @@ def _check_parameters(function: Function, found: Callable[..., Any]) -> None:
         inspect.signature(found).bind(*[None] * len(function.parameters))
     except TypeError:
         raise Clash(
-            f"`{function.name}` has {len(function.parameters)} parameters, its Python function takes others"
+            f"`{function.name}` declares {len(function.parameters)} parameters; the Python function's differ"
         ) from None
     except ValueError:
         pass  # a builtin without a signature

@@ -32,7 +32,7 @@ def insert_values(
     check_target(target.topic, place)
     if target.made_by is not None and target.kind == "table":
         raise Clash(
-            f"`{target.name}` is what the query {target.made_by} makes: nothing else may write to it", place
+            f"`{target.name}` is written by query {target.made_by}. Other writes are not allowed.", place
         )
     columns = _columns(statement, target, place)
     # Whoever writes a value wants to know that it is none of its type; queries that run for ever give null.

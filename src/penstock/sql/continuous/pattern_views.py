@@ -69,9 +69,11 @@ def _in_time(
     place = Place.of(query.text, pattern.order_by[0][1][0])
     if TIME_COLUMN not in rows.columns:
         if rows.schema[order_by[0]].dataType.typeName() != "timestamp":
-            raise Clash(f"ORDER BY begins with the event time, and `{order_by[0]}` is no TIMESTAMP", place)
+            raise Clash(
+                f"ORDER BY must start with the event time; `{order_by[0]}` is not a TIMESTAMP.", place
+            )
         return order_by
     time = relation.options.get("timestamp", TIME_COLUMN)
     if order_by[0].casefold() not in (time.casefold(), TIME_COLUMN):
-        raise Clash(f"ORDER BY begins with the event time of `{relation.name}`: `{time}`", place)
+        raise Clash(f"ORDER BY must start with the event time of `{relation.name}`, `{time}`.", place)
     return [TIME_COLUMN, *order_by[1:], *(each for each in _POSITION if each in rows.columns)]

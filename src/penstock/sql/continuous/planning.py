@@ -66,8 +66,7 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
             raise Clash("EMIT CHANGES needs a stream, or one table whose changes are shown", _start(query))
         else:
             raise Clash(
-                "it reads no stream, so nothing would ever come: CREATE TABLE … AS keeps what a query over "
-                "tables gives",
+                "The query reads no stream and would never emit. Use CREATE TABLE … AS.",
                 _start(query),
             )
     _check_patterns(query, sources, streams)
@@ -108,8 +107,8 @@ def _check_patterns(query: Query, sources: Mapping[str, Relation], streams: tupl
         place = place_of(query, pattern.pattern[1])
         if len(query.sources) > 1 or query.aggregates or any(each.aggregates for each in query.selects):
             raise Clash(
-                "MATCH_RECOGNIZE of a stream stands alone in its query: make a stream of the matches "
-                "(CREATE STREAM … AS), and join or aggregate that",
+                "MATCH_RECOGNIZE of a stream cannot be combined with other clauses. Write the matches to a "
+                "stream first (CREATE STREAM … AS).",
                 place_of(query, pattern.span[0]),
             )
         if pattern.within is None:
@@ -272,7 +271,7 @@ def key_columns(query: Query, sources: Mapping[str, Relation], columns: list[str
         pattern = one_row_pattern(query)
         wanted = [n for n, _ in pattern.partition_by] if pattern else _key_of_source(query, sources)
         if not wanted:
-            raise Clash("a table needs a key: say with PARTITION BY at the end what it is", _start(query))
+            raise Clash("A table needs a key. Add PARTITION BY at the end.", _start(query))
     found = [_selected(query, expression, columns) for expression in wanted]
     if query.window is not None:
         found += [name for name in columns if name.casefold() in WINDOW_COLUMNS and name not in found]
@@ -364,7 +363,7 @@ def output_names(query: Query, columns: list[str]) -> list[str]:
     doubled = {name for name in names if [each.casefold() for each in names].count(name.casefold()) > 1}
     if doubled:
         raise Clash(
-            f"the column `{min(doubled)}` is there more than once: give each its own name with AS",
+            f"Duplicate column `{min(doubled)}`. Rename it with AS.",
             _start(query),
         )
     return names

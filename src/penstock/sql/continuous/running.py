@@ -175,7 +175,7 @@ class Launcher:
                 {"max.block.ms": "10000", **self._settings.client()}, [name for name in names if name]
             )
         except SparkError as error:
-            log.warning("marks of %s stay: %s", definition.id, error)
+            log.warning("Could not delete the exactly-once state of %s: %s", definition.id, error)
 
     def _spark_id(self, definition: QueryDef) -> str:
         """By which a sink of Spark's own knows a query; empty if it has not begun."""

@@ -37,7 +37,9 @@ def check_text(text: str, start: int = 0, end: int | None = None) -> None:
     for place, token in enumerate(tokens):
         what = _brought(tokens, place)
         if what is not None:
-            raise NotAllowed(f"no server takes {what}; {_INSTEAD}", Place.of(text, token.start))
+            raise NotAllowed(
+                f"{what} is not supported on any server; {_INSTEAD}", Place.of(text, token.start)
+            )
 
 
 def check_functions(functions: Iterable[Function]) -> None:

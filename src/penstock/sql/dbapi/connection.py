@@ -195,7 +195,7 @@ class Cursor:
             line = next(self._lines, None)
         except (Unreachable, httpx.TransportError) as error:
             self._end()
-            raise OperationalError(f"the SQL server went away: {error}") from error
+            raise OperationalError(f"Lost connection to the SQL server: {error}") from error
         if line is None:
             self._end()
         elif "error" in line:

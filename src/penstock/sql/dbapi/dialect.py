@@ -93,7 +93,7 @@ class PenstockDialect(DefaultDialect):
         known: dict[str, Any] = {name: query.pop(name) for name in ("ca", "token") if name in query}
         if query:
             names = ", ".join(sorted(query))
-            raise exc.ArgumentError(f"penstock:// has no parameter {names}: there are tls, ca and token")
+            raise exc.ArgumentError(f"penstock:// has no parameter {names}. Available: tls, ca, token")
         address = f"http{'s' if secure else ''}://{url.host or '127.0.0.1'}:{url.port or 8088}"
         return [address], {"user": url.username, "password": url.password, **known}
 

@@ -50,7 +50,7 @@ def duration(cursor: Cursor, *, positive: bool) -> Duration:
     )
     if positive and made.microseconds == 0:
         raise BadSyntax(
-            f"{made.text} is not a time; it must be longer than zero", Place.of(cursor.text, first.start)
+            f"{made.text} is not a valid duration; must be positive.", Place.of(cursor.text, first.start)
         )
     return made
 

@@ -177,7 +177,7 @@ class Engine:
         if self._spark is None:
             raise Unavailable("Spark has not started yet")
         if (why := self.away()) is not None and not self._needs_no_cluster(statement):
-            raise Unavailable(f"{why}. SHOW QUERIES shows what waits for it")
+            raise Unavailable(f"{why}. Run SHOW QUERIES to see affected queries.")
         check_statement(statement, python_functions=self.settings.python_functions)
         catalog = self.catalog
         checks = self._checks(user, catalog)
@@ -207,7 +207,7 @@ class Engine:
         if isinstance(statement, CHANGING):
             with self._change:
                 if not self._leads:
-                    raise Unavailable("this server does not lead: the statement belongs to the one that does")
+                    raise Unavailable("This server is not the leader. Send the statement to the leader.")
                 if (now := self._checks(user, self.catalog)) is not None:
                     now.check(statement, properties)
                 return self._changing(statement, properties)
@@ -304,9 +304,7 @@ class Engine:
         kind = "csas" if statement.kind == "stream" else "ctas"
         if old is not None:
             if old.kind != statement.kind:
-                raise Clash(
-                    f"`{old.name}` is a {old.kind}: DROP it before a {statement.kind} takes its name", place
-                )
+                raise Clash(f"`{old.name}` is already a {old.kind}. Drop it, or choose another name.", place)
             if old.made_by is not None and old.made_by in self.catalog.queries:
                 return self._replace(statement, self.catalog.queries[old.made_by], properties, place)
         query_id, number = plans.next_query_id(self.catalog, kind, statement.name)
@@ -370,7 +368,7 @@ class Engine:
         try:
             self._launcher.empty(definition)
         except Exception as error:  # noqa: BLE001 - Spark and clients may raise anything
-            log.warning("the rows of %s are deleted when it starts: %s", definition.id, error)
+            log.warning("Rows of %s will be deleted at start: %s", definition.id, error)
 
     def _create_function(self, statement: CreateFunction) -> Result:
         place = Place.of(statement.text, statement.name_span[0])
@@ -476,8 +474,8 @@ class Engine:
             check_target(relation.topic, place)
         elif relation.made_by is None or relation.path != self._maker.path(relation.made_by):
             raise Clash(
-                f"`{relation.name}` is kept in {relation.path}, which is not this server's to delete: "
-                f"DROP TABLE {relation.name} leaves it there",
+                f"`{relation.name}` is an external table: its data in {relation.path} stays. "
+                f"Run `DROP TABLE {relation.name}` without deleting.",
                 place,
             )
 

@@ -264,12 +264,22 @@ class Api:
 
     # Passing on
 
+    def _other(self) -> Identity | None:
+        """Who leads, where that is another server, and one that may be shown a login that was sent here."""
+        leader = self._leads.leader
+        if leader is None or leader.url == self._leads.url:
+            return None
+        if not leader.is_as_safe_as(self._leads.url):
+            log.error("the leader %s has no TLS: it is not sent what came over TLS", leader.url)
+            return None
+        return leader
+
     async def _forward(
         self, body: bytes, headers: Mapping[bytes, bytes], receive: Receive, send: Send
     ) -> bool:
         """Have the leader do it; False when it was not reached, or is the leader no more."""
-        leader = self._leads.leader
-        if leader is None or leader.url == self._leads.url:
+        leader = self._other()
+        if leader is None:
             return False
         request = self._client.build_request(
             "POST",
@@ -314,8 +324,8 @@ class Api:
             error_line = line(
                 {
                     "error": "Unavailable",
-                    "message": f"the leading server {leader.url} went away before its answer was complete "
-                    f"({error!r}): see SHOW QUERIES for what it has done, and try again",
+                    "message": f"lost connection to the leader {leader.url} before its answer was complete "
+                    f"({error!r}): run SHOW QUERIES to see what it has done, and try again",
                 }
             )
             if not begun:
@@ -351,8 +361,8 @@ class Api:
             deadline = time.monotonic() + self._leader_wait
             try:
                 while not await self._here(deadline, FORWARDED in request.headers):
-                    leader = self._leads.leader
-                    if leader is not None and leader.url != self._leads.url:
+                    leader = self._other()
+                    if leader is not None:
                         try:
                             answer = await self._client.get(
                                 leader.url + request.url.path,

@@ -171,7 +171,7 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
     length = header.length
     batch_end = pos + LOG_OVERHEAD + length
     if batch_end > end or length < HEADER_SIZE - LOG_OVERHEAD:
-        raise CorruptMessage(f"a batch says it has {length} bytes, {end - pos - LOG_OVERHEAD} are left")
+        raise CorruptMessage(f"a batch declares length {length}, available {end - pos - LOG_OVERHEAD}")
     if crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : batch_end]) != header.crc:
         raise CorruptMessage(f"the CRC of the batch at base offset {header.base_offset} is wrong")
     codec = header.attributes & CODEC_MASK
@@ -180,7 +180,7 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
     count = header.count
     if stored:
         if count < 0:
-            raise InvalidRecord(f"a batch says it has {count} records")
+            raise InvalidRecord(f"a batch declares {count} records")
         return header
     if count <= 0 or count != header.last_offset_delta + 1:
         raise InvalidRecord(f"a batch of {count} records has last offset delta {header.last_offset_delta}")

@@ -82,7 +82,7 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
             else:
                 raw, pos = _unsigned(buf, pos - 1, 5)
         if raw != 2 * delta:
-            raise InvalidRecord(f"record {delta} of a batch says that it has another place in it")
+            raise InvalidRecord(f"record {delta} of a batch has an unexpected offset delta")
         delta += 1
         raw = buf[pos]  # the key
         pos += 1

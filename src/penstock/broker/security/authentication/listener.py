@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from penstock.broker.net.session import Session
 from penstock.broker.security.authentication.mechanisms import (
-    Credentials,
     FixedUsers,
     Mechanisms,
     PlainUsers,
@@ -18,6 +17,7 @@ from penstock.broker.security.authentication.principal import ANONYMOUS, USER, P
 from penstock.broker.security.authentication.sasl import SaslListener
 from penstock.broker.security.authentication.subjects import SubjectRules, subject_of
 from penstock.broker.security.authentication.tls import TlsContexts
+from penstock.broker.security.authentication.unknown_users import Credentials
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.config.jaas import jaas_options

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from penstock.broker.security.authentication.sasl import Mechanism
+from penstock.broker.security.authentication.unknown_users import Credentials, UnknownUsers
 from penstock.credentials import LoginFailed
-from penstock.credentials.scram import HASHES, ScramCredential, ScramFailed, ServerScram
+from penstock.credentials.scram import ScramCredential, ScramFailed, ServerScram
 from penstock.metadata.tokens import DelegationToken
 
 
@@ -26,9 +27,6 @@ class Tokens(Protocol):
         """The user of a token, and when it ends, in milliseconds; LoginFailed where it does not count."""
         ...
 
-
-Credentials = Callable[[str, str], ScramCredential | None]
-"""Of a mechanism and a user."""
 
 TokenLogins = Callable[[str, str], Awaitable[tuple[DelegationToken, ScramCredential] | None]]
 """Of a mechanism and the id of a delegation token."""
@@ -50,7 +48,7 @@ class Mechanisms:
         self.enabled = enabled
         self._users = users
         self._credentials = credentials
-        self._salt_key = salt_key
+        self._unknown = UnknownUsers(salt_key, credentials)
         self._tokens = tokens
         self._token_logins = token_logins
 
@@ -61,7 +59,7 @@ class Mechanisms:
         if name == "OAUTHBEARER":
             assert self._tokens is not None
             return _OAuthBearer(self._tokens)
-        return _Scram(name, self._credentials, self._salt_key, self._token_logins)
+        return _Scram(name, self._credentials, self._unknown, self._token_logins)
 
 
 class _Plain:
@@ -87,16 +85,18 @@ class _Plain:
 
 class _Scram:
     def __init__(
-        self, name: str, credentials: Credentials, salt_key: bytes, token_logins: TokenLogins | None
+        self, name: str, credentials: Credentials, unknown: UnknownUsers, token_logins: TokenLogins | None
     ) -> None:
         self._name = name
         self._credentials = credentials
+        self._unknown = unknown
+        self._imagined = b"", 0
         self._token_logins = token_logins
         self._token: tuple[DelegationToken, ScramCredential] | None = None
         self._exchange = ServerScram(
             name,
             self._find,
-            lambda user: _imagined(name, salt_key, user),
+            lambda user: self._imagined,
             secrets.token_urlsafe(24),
         )
         self._begun = False
@@ -125,14 +125,12 @@ class _Scram:
         return answer
 
     def _find(self, user: str) -> ScramCredential | None:
+        # Also for a user that exists, so that both take the same time.
+        shown = self._unknown.shown_token if self.by_token else self._unknown.shown
+        self._imagined = shown(self._name, user)
         if self.by_token:  # never a user's password, whatever the token is called
             return None if self._token is None else self._token[1]
-        return self._credentials(self._name, user)
-
-
-def _imagined(mechanism: str, salt_key: bytes, user: str) -> tuple[bytes, int]:
-    """Salt and iterations for a user that is not known: the same on every broker and at every time."""
-    return hmac.digest(salt_key, user.encode(), HASHES[mechanism])[:20], 4096
+        return self._credentials().get((self._name, user))
 
 
 class _OAuthBearer:

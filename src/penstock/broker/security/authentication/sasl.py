@@ -103,7 +103,7 @@ class Login:
         if self._raw and self._mechanism is not None:
             return self._raw_step(bytes(memoryview(buf)[pos:end]))
         if end - pos < 2 or _KEY.unpack_from(buf, pos)[0] not in _ALLOWED:
-            raise CloseConnection("a request before a login: the listener asks for SASL")
+            raise CloseConnection("request before authentication; this listener requires SASL")
         return dispatch(session, buf, pos, end)
 
     def until_expired(self, dispatch: Any, session: Session, buf: bytearray, pos: int, end: int) -> Any:

@@ -111,7 +111,7 @@ class TlsSettings:
             try:
                 context.set_ciphers(":".join(names))
             except ssl.SSLError as error:
-                raise ConfigError(f"ssl.cipher.suites: OpenSSL has none of {', '.join(names)}") from error
+                raise ConfigError(f"ssl.cipher.suites: none of {', '.join(names)} is supported") from error
 
     def _load_own(self, context: ssl.SSLContext) -> bool:
         password = self.key_password or ""

@@ -7,10 +7,12 @@ quota counts at the same level share one rate, on each broker: a quota of a user
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 
 from penstock.broker.security.quotas.rates import SampledRate, TokenBucket
+from penstock.broker.security.quotas.recent import Recent
 from penstock.metadata.image import QuotaEntity, Quotas
 
 PRODUCE, FETCH, REQUEST, MUTATION = (
@@ -23,7 +25,7 @@ Who = tuple[str, str]
 Shared = tuple[str | None, str | None]
 """Who shares a rate: a user and a client id, all clients of a user, or a client id of all users."""
 
-# Rates of clients that are gone are dropped when there are more than this.
+# Of the clients that were seen last, so many are known at once.
 _MAX_RATES = 10_000
 
 
@@ -38,28 +40,30 @@ class ClientQuotas:
         self._samples, self._window_ms = samples, window_s * 1000
         self._burst_s = float(mutation_samples * mutation_window_s)
         self._quotas: Quotas = {}
-        self._bounds: dict[tuple[str, Who], tuple[float, Shared] | None] = {}
-        self._rates: dict[tuple[str, Shared], SampledRate] = {}
-        self._buckets: dict[Shared, TokenBucket] = {}
-        self._fetch_waits: dict[Shared, float] = {}  # until when those who share a quota get no records
+        self._bounds: OrderedDict[tuple[str, Who], tuple[float, Shared] | None] = OrderedDict()
+        self._rates: Recent[tuple[str, Shared], SampledRate] = Recent(_MAX_RATES, _waits_until)
+        self._buckets: Recent[Shared, TokenBucket] = Recent(_MAX_RATES, _waits_until)
+        # Until when those who share a quota get no records.
+        self._fetch_waits: Recent[Shared, float] = _no_waits()
         self.is_active = False
 
     def update(self, quotas: Quotas) -> None:
         """These are in force from now on; what was measured so far counts on."""
         if quotas is not self._quotas:
             self._quotas = quotas
-            self._bounds.clear()
-            self._fetch_waits.clear()
+            self._bounds = OrderedDict()
+            self._fetch_waits = _no_waits()
             self.is_active = any(entity[0][0] != "ip" for entity in quotas)
 
     def bound(self, kind: str, who: Who) -> tuple[float, Shared] | None:
         """The quota that counts, and who shares it; None where there is none."""
+        bounds = self._bounds
         key = (kind, who)
-        if key not in self._bounds:
-            if len(self._bounds) >= _MAX_RATES:
-                self._bounds.clear()
-            self._bounds[key] = self._find(kind, who)
-        return self._bounds[key]
+        if key not in bounds:
+            if len(bounds) >= _MAX_RATES:
+                bounds.popitem(last=False)
+            bounds[key] = self._find(kind, who)
+        return bounds[key]
 
     def record(self, kind: str, who: Who, value: float) -> int:
         """Counts what a client has sent, got or cost; for how many milliseconds it is to be left unread."""
@@ -68,17 +72,16 @@ class ClientQuotas:
             return 0
         bound, shared = found
         rate = self._rates.get((kind, shared))
-        if rate is None:
-            if len(self._rates) >= _MAX_RATES:
-                self._forget_idle()
-            rate = self._rates[kind, shared] = SampledRate(self._samples, self._window_ms)
         now = self._now()
+        if rate is None:
+            rate = SampledRate(self._samples, self._window_ms)
+            self._rates.put((kind, shared), rate, now)
         rate.record(value, now)
         throttle = rate.throttle_ms(bound, now)
-        if throttle and kind == FETCH:
-            if len(self._fetch_waits) >= _MAX_RATES:
-                self._fetch_waits = {key: until for key, until in self._fetch_waits.items() if until > now}
-            self._fetch_waits[shared] = now + throttle
+        if throttle:
+            rate.waits_until = now + throttle
+            if kind == FETCH:
+                self._fetch_waits.put(shared, now + throttle, now)
         return min(throttle, self._window_ms) if kind == REQUEST else throttle
 
     def fetch_wait(self, who: Who) -> int:
@@ -105,13 +108,14 @@ class ClientQuotas:
         now = self._now()
         bucket = self._buckets.get(shared)
         if bucket is None:
-            if len(self._buckets) >= _MAX_RATES:
-                self._buckets.clear()
-            bucket = self._buckets[shared] = TokenBucket(self._burst_s, bound, now)
+            bucket = TokenBucket(self._burst_s, bound, now)
+            self._buckets.put(shared, bucket, now)
         if strict and bucket.tokens(bound, now) < 0:
             return False, bucket.throttle_ms(bound, now)
         bucket.take(count, bound, now)
-        return True, 0 if strict else bucket.throttle_ms(bound, now)
+        wait = bucket.throttle_ms(bound, now)
+        bucket.waits_until = now + wait
+        return True, 0 if strict else wait
 
     def _find(self, kind: str, who: Who) -> tuple[float, Shared] | None:
         for entity, shared in _levels(*who):
@@ -120,9 +124,13 @@ class ClientQuotas:
                 return value, shared
         return None
 
-    def _forget_idle(self) -> None:
-        now = self._now()
-        self._rates = {key: rate for key, rate in self._rates.items() if rate.measure(now)[0] > 0}
+
+def _waits_until(measured: SampledRate | TokenBucket) -> float:
+    return measured.waits_until
+
+
+def _no_waits() -> Recent[Shared, float]:
+    return Recent(_MAX_RATES, lambda until: until)
 
 
 def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, Shared]]:
@@ -144,18 +152,18 @@ class ConnectionQuotas:
         self._now = monotonic_ms
         self._samples, self._window_ms = samples, window_s * 1000
         self._open: dict[str, int] = {}
-        self._rates: dict[str, SampledRate] = {}
+        self._rates: Recent[str, SampledRate] = Recent(_MAX_RATES, _waits_until)
         self._all = SampledRate(samples, self._window_ms)
         self._by_address: Mapping[str | None, float] = {}
         self.most, self.overrides, self.most_new = 2**31 - 1, dict[str, int](), 2**31 - 1
 
     def update(self, quotas: Quotas) -> None:
+        """These are in force from now on; what was measured so far counts on."""
         found = {}
         for entity, values in quotas.items():
             if entity[0][0] == "ip" and CONNECTIONS in values:
                 found[entity[0][1]] = values[CONNECTIONS]
         self._by_address = found
-        self._rates.clear()
 
     def opened(self, address: str) -> tuple[bool, int]:
         """Whether the connection may stay, and for how many milliseconds it is left unread first; one that
@@ -166,13 +174,15 @@ class ConnectionQuotas:
         now = self._now()
         bound = self._by_address.get(address, self._by_address.get(None))
         if bound is not None:
-            if len(self._rates) >= _MAX_RATES:
-                self._rates.clear()
-            rate = self._rates.setdefault(address, SampledRate(self._samples, self._window_ms))
+            rate = self._rates.get(address)
+            if rate is None:
+                rate = SampledRate(self._samples, self._window_ms)
+                self._rates.put(address, rate, now)
             rate.record(1, now)
             throttle = min(rate.throttle_ms(bound, now), self._window_ms)
             if throttle:
                 rate.record(-1, now)  # it was not made
+                rate.waits_until = now + throttle
                 return False, throttle
         if self.most_new == 2**31 - 1:
             return True, 0

@@ -9,14 +9,15 @@ class SampledRate:
     """Of the last `samples` windows of `window_ms`: what was recorded in them, in a second.
 
     A client that is new is measured as if it had been silent in all windows but one before: so its first
-    burst is not taken for its rate.
+    burst is not taken for its rate. `waits_until` is until when those who have this rate are to wait.
     """
 
-    __slots__ = ("_samples", "_values", "_window_ms")
+    __slots__ = ("_samples", "_values", "_window_ms", "waits_until")
 
     def __init__(self, samples: int, window_ms: int) -> None:
         self._samples = samples
         self._window_ms = window_ms
+        self.waits_until = 0.0
         self._values: deque[list[float]] = deque()  # of pairs: when the sample began, and its sum
 
     def record(self, value: float, now_ms: float) -> None:
@@ -48,15 +49,19 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come at a rate, up to a burst. What is taken may exceed what is there, once."""
+    """Tokens that come at a rate, up to a burst. What is taken may exceed what is there, once.
 
-    __slots__ = ("_burst_s", "_last_ms", "_tokens")
+    `waits_until` is until when nothing more may be taken.
+    """
+
+    __slots__ = ("_burst_s", "_last_ms", "_tokens", "waits_until")
 
     def __init__(self, burst_s: float, rate: float, now_ms: float) -> None:
         """`burst_s` is how many seconds' worth of tokens are kept."""
         self._burst_s = burst_s
         self._tokens = burst_s * rate
         self._last_ms = now_ms
+        self.waits_until = 0.0
 
     def tokens(self, rate: float, now_ms: float) -> float:
         earned = max(0.0, now_ms - self._last_ms) / 1000 * rate

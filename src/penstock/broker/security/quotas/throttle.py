@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.broker.security.quotas.quotas import FETCH, PRODUCE, REQUEST, Who
+from penstock.metadata.acls import Operation
 from penstock.wire import schema
 from penstock.wire.api_keys import ApiKey, is_flexible
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.broker.net.context import RequestContext
     from penstock.broker.net.dispatch import Answer
     from penstock.broker.parts import HasQuotas
+    from penstock.broker.security.authorization.authorizer import Authorizer
     from penstock.broker.security.quotas.quotas import ClientQuotas
 
 T = TypeVar("T")
@@ -48,18 +50,30 @@ def is_exempt(context: RequestContext) -> bool:
 
 
 def throttle_ms(
-    quotas: ClientQuotas, context: RequestContext, received: int, answer: Answer, spent_s: float
+    quotas: ClientQuotas,
+    authorizer: Authorizer | None,
+    context: RequestContext,
+    received: int,
+    answer: Answer,
 ) -> int:
     """For how long this client is to wait, with this request and its answer counted."""
-    if context.is_from_follower or is_exempt(context):
+    if (context.is_from_follower or is_exempt(context)) and _may_be_broker(authorizer, context):
         return 0
     client = who(context)
-    throttle = max(context.throttle_ms, quotas.record(REQUEST, client, spent_s * 100))
+    throttle = max(context.throttle_ms, quotas.record(REQUEST, client, context.spent_s * 100))
     if context.api_key == ApiKey.PRODUCE:
         return max(throttle, quotas.record(PRODUCE, client, received))
     if context.api_key in _FETCHES and not context.throttle_ms:
         return max(throttle, quotas.record(FETCH, client, _size(answer)))
     return throttle
+
+
+def _may_be_broker(authorizer: Authorizer | None, context: RequestContext) -> bool:
+    """Anybody can ask what only brokers may: a denied request counts as any other."""
+    host = context.peer.rpartition(":")[0]
+    return authorizer is None or authorizer.allows_on_cluster(
+        str(context.principal), host, Operation.CLUSTER_ACTION
+    )
 
 
 def withholds_records(quotas: ClientQuotas, context: RequestContext) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from penstock.connect.api import Header, SourceOffset, SourcePartition, SourceRecord
+from penstock.connect.api import ConnectError, Header, SourceOffset, SourcePartition, SourceRecord
 from penstock.connect.connectors.cdc.envelope import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from penstock.connect.connectors.cdc.settings import CaptureSettings
 from penstock.connect.connectors.cdc.table_schema import TableSchema
@@ -16,6 +16,20 @@ Row = Sequence[Any]
 
 def source_partition(prefix: str) -> dict[str, str]:
     return {"server": prefix}
+
+
+def check_offsets(
+    prefix: str,
+    offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
+    read: Callable[[Mapping[str, Any]], object],
+) -> None:
+    """ConnectError if new offsets are of another source partition, or `read` cannot read them."""
+    expected = source_partition(prefix)
+    for partition, offset in offsets:
+        if partition != expected:
+            raise ConnectError(f"The source partition {partition} is unknown: this connector has {expected}.")
+        if offset is not None:
+            read(offset)
 
 
 class ChangeRecords(Generic[M]):

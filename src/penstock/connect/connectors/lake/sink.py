@@ -1,15 +1,16 @@
 """Records of topics to files whose names and contents follow from the records alone: exactly once.
 
 The records of a partition are divided into generations. One ends when a directory of it has `flush.size`
-records, when a record is `rotate.interval.ms` later than its first, or when the schema changes; then its
-files are written and its end may be committed. After a crash the generation is read again, and its files
-replaced by the same.
+records, when all of them have `flush.max.records` or `flush.max.bytes`, when a record is `rotate.interval.ms`
+later than its first, or when the schema changes; then its files are written and its end may be committed.
+After a crash the generation is read again, and its files replaced by the same.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import quote
 from zoneinfo import available_timezones
@@ -52,6 +53,20 @@ _FIELDS = (
     ),
     Field("flush.size", ConfigType.INT, 10_000, "The most records of one file.", Range(1)),
     Field(
+        "flush.max.records",
+        ConfigType.INT,
+        200_000,
+        "The most records that wait for the files of one partition of a topic; at least flush.size.",
+        Range(1),
+    ),
+    Field(
+        "flush.max.bytes",
+        ConfigType.LONG,
+        64 << 20,
+        "The most bytes of values that wait for the files of one partition of a topic.",
+        Range(1),
+    ),
+    Field(
         "rotate.interval.ms",
         ConfigType.LONG,
         600_000,
@@ -68,6 +83,7 @@ class _Generation:
     def __init__(self, start: int, time: int, schema: Schema | None) -> None:
         self.start, self.time, self.schema = start, time, schema
         self.next = start
+        self.records = self.bytes = 0
         self.full = False
         self.files: dict[str, _File] = {}
 
@@ -94,6 +110,8 @@ class LakeSinkTask(SinkTask):
         self._directory = directory_of(self._settings)
         self._in_one_directory = is_by_partition(self._settings)
         self._size: int = self._settings["flush.size"]
+        self._most_records: int = max(self._size, self._settings["flush.max.records"])
+        self._most_bytes: int = self._settings["flush.max.bytes"]
         self._interval: int = self._settings["rotate.interval.ms"]
         self._open: dict[TopicPartition, _Generation] = {}
         self._done: dict[TopicPartition, int] = {}
@@ -119,9 +137,9 @@ class LakeSinkTask(SinkTask):
             file = generation.file(directory, record.original_offset)
             file.values.append(record.value)
             generation.next = record.original_offset + 1
-            if len(file.values) >= self._size:
-                generation.full = True
-                self._write(place, generation)
+            generation.records += 1
+            generation.bytes += weight(record.value)
+            self._write_if_full(place, generation, file)
 
     def put_batch(self, batch: SinkBatch) -> None:
         """As `put` for each record; whole stretches of them where all go to one file."""
@@ -142,13 +160,18 @@ class LakeSinkTask(SinkTask):
                 generation = _Generation(batch.offsets[at], time, batch.value_schema)
                 self._open[place] = generation
             file = generation.file(directory, batch.offsets[at])
-            end = self._end(batch, at, generation, self._size - len(file.values))
+            room = min(self._size - len(file.values), self._most_records - generation.records)
+            end = self._end(batch, at, generation, room)
+            weights = list(map(weight, batch.values[at:end]))
+            if sum(weights) >= self._most_bytes - generation.bytes:
+                totals = accumulate(weights, initial=generation.bytes)
+                end = at + next(number for number, total in enumerate(totals) if total >= self._most_bytes)
             file.values += batch.values[at:end]
             generation.next = batch.offsets[end - 1] + 1
+            generation.records += end - at
+            generation.bytes += sum(weights[: end - at])
             at = end
-            if len(file.values) >= self._size:
-                generation.full = True
-                self._write(place, generation)
+            self._write_if_full(place, generation, file)
 
     def _all_have_rows(self, batch: SinkBatch) -> bool:
         """Whether none is to be reported, by what `_place` demands."""
@@ -179,6 +202,15 @@ class LakeSinkTask(SinkTask):
         for place, generation in list(self._open.items()):
             if generation.full:  # its files could not be written before
                 self._write(place, generation)
+
+    def _write_if_full(self, place: TopicPartition, generation: _Generation, file: _File) -> None:
+        if (
+            len(file.values) >= self._size
+            or generation.records >= self._most_records
+            or generation.bytes >= self._most_bytes
+        ):
+            generation.full = True
+            self._write(place, generation)
 
     def _place(self, record: SinkRecord) -> tuple[str, int]:
         if record.value is None:
@@ -218,6 +250,15 @@ class LakeSinkTask(SinkTask):
         for place in partitions:
             self._open.pop(place, None)
             self._done.pop(place, None)
+
+
+def weight(value: Any) -> int:
+    """About its bytes; what ends a generation must follow from its records alone."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(weight, value.values()))
+    return sum(map(weight, value)) if isinstance(value, list) else 8
 
 
 class LakeSink(SinkConnector):

@@ -140,7 +140,7 @@ class MirrorCheckpointTask(SourceTask):
             except ApiError as error:
                 if error.retriable:
                     raise
-                log.warning("the offsets of group %s are not replicated now: %s", group, error)
+                log.warning("Could not replicate offsets of group %s; will retry: %s", group, error)
 
     def stop(self) -> None:
         self._source.close()

@@ -72,7 +72,7 @@ class TopicSync:
         """One topic that the target does not take must not hold up the others."""
         if remote not in self._refused:
             self._refused.add(remote)
-            log.error("topic %s is not replicated, the target refuses it: %s", remote, error)
+            log.error("Could not replicate topic %s; will retry: %s", remote, error)
 
     def _create(self, name: str, remote: str, partitions: int) -> None:
         own = topic_configs(self._source, [name])[name]

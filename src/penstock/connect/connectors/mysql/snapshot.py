@@ -27,6 +27,7 @@ from penstock.connect.connectors.mysql.records import Moment, Records
 from penstock.connect.connectors.mysql.server import BinlogPosition, query, translated_errors
 from penstock.connect.connectors.mysql.settings import SourceSettings
 from penstock.connect.connectors.mysql.table_schema import table_schema
+from penstock.spark.identifiers import quoted
 
 # Kinds whose order is that of the comparison with a literal.
 _ORDERED = {
@@ -135,7 +136,7 @@ class Snapshot(SnapshotChunks[Moment]):
         after: tuple[str, ...] | None,
     ) -> Iterator[tuple[list[Row], bool]]:
         names = [column.name for column in columns]
-        order = ", ".join(map(_quoted, key))
+        order = ", ".join(map(quoted, key))
         while True:
             condition = ""
             if after is not None:
@@ -186,22 +187,18 @@ def tagged(value: Any) -> str:
     return f"s:{value}"
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _select(captured: CapturedTable, columns: Sequence[MySqlColumn]) -> str:
     # The text of a FLOAT has fewer digits than it has; that of a double has all.
     shown = [
-        f"{_quoted(column.name)} + 0e0" if column.kind == "float" else _quoted(column.name)
+        f"{quoted(column.name)} + 0e0" if column.kind == "float" else quoted(column.name)
         for column in columns
     ]
-    return f"SELECT {', '.join(shown)} FROM {_quoted(captured.database)}.{_quoted(captured.table)}"
+    return f"SELECT {', '.join(shown)} FROM {quoted(captured.database)}.{quoted(captured.table)}"
 
 
 def _later(key: Sequence[str], values: Sequence[str]) -> str:
     """Rows after those values in the order of the key; servers use an index for this form only."""
-    name, value = _quoted(key[0]), values[0]
+    name, value = quoted(key[0]), values[0]
     if len(key) == 1:
         return f"{name} > {value}"
     return f"{name} >= {value} AND ({name} > {value} OR {_later(key[1:], values[1:])})"

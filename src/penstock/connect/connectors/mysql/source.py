@@ -20,7 +20,7 @@ from penstock.connect.api import (
     SourceRecord,
     SourceTask,
 )
-from penstock.connect.connectors.cdc.records import source_partition
+from penstock.connect.connectors.cdc.records import check_offsets, source_partition
 from penstock.connect.connectors.cdc.table_schema import TableSchema
 from penstock.connect.connectors.mysql import server
 from penstock.connect.connectors.mysql.catalog import Catalog
@@ -276,12 +276,5 @@ class MySqlConnector(SourceConnector):
     def alter_offsets(
         cls, config: Mapping[str, str], offsets: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
     ) -> bool:
-        expected = source_partition(SourceSettings.of(config).prefix)
-        for partition, offset in offsets:
-            if partition != expected:
-                raise ConnectError(
-                    f"The source partition {partition} is unknown: this connector has {expected}."
-                )
-            if offset is not None:
-                Offset.of(offset)
+        check_offsets(SourceSettings.of(config).prefix, offsets, Offset.of)
         return True

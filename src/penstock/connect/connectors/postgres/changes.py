@@ -121,7 +121,7 @@ class Changes:
                     return self._change(message, lsn, now)
                 return self._message_outside(message, now)
             case _:
-                raise ConnectError(f"The server sent {type(message).__name__}, which was not asked for.")
+                raise ConnectError(f"Unexpected message {type(message).__name__} from the server.")
         return []
 
     def _begin(self, begin: Begin) -> None:

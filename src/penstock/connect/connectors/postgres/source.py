@@ -21,7 +21,7 @@ from penstock.connect.api import (
     SourceRecord,
     SourceTask,
 )
-from penstock.connect.connectors.cdc.records import source_partition
+from penstock.connect.connectors.cdc.records import check_offsets, source_partition
 from penstock.connect.connectors.cdc.snapshot import SnapshotProgress
 from penstock.connect.connectors.cdc.table_schema import TableSchema
 from penstock.connect.connectors.postgres import server
@@ -294,12 +294,5 @@ class PostgresConnector(SourceConnector):
     def alter_offsets(
         cls, config: Mapping[str, str], offsets: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
     ) -> bool:
-        expected = source_partition(SourceSettings.of(config).prefix)
-        for partition, offset in offsets:
-            if partition != expected:
-                raise ConnectError(
-                    f"The source partition {partition} is unknown: this connector has {expected}."
-                )
-            if offset is not None:
-                Offset.of(offset)
+        check_offsets(SourceSettings.of(config).prefix, offsets, Offset.of)
         return True

@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.pool import NullPool
 
 from penstock.connect.api import ConfigType, ConnectError, Field, Importance, RetriableError
+from penstock.connect.connectors.sql.failures import Fault, fault_of
 
 DRIVERS = {
     "postgresql": "postgresql+psycopg2",
@@ -45,10 +46,6 @@ CONNECTION = (
         importance=Importance.HIGH,
     ),
 )
-
-# Error codes of MySQL and MariaDB after which the same statement may succeed: too many connections, shutdown,
-# lock wait, deadlock, read-only, server gone or lost.
-_MYSQL_PASSING = frozenset({1040, 1053, 1205, 1213, 1290, 1927, 2002, 2003, 2006, 2013, 2055})
 
 
 def url_of(config: Mapping[str, str]) -> URL:
@@ -83,7 +80,10 @@ def url_of(config: Mapping[str, str]) -> URL:
 
 
 class Database:
-    """`transaction` is for writing, `reading` for queries; an error that may pass is a RetriableError."""
+    """`transaction` is for writing, `reading` for queries.
+
+    An error that may pass is a RetriableError, one of the login a ConnectError; others are SQLAlchemy's.
+    """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         url = url_of(config)
@@ -151,9 +151,14 @@ class Database:
         try:
             yield
         except exc.DBAPIError as error:
-            if passes(error, self.dialect):
-                raise RetriableError(f"{self.address}: {short(error)}") from error
-            raise
+            fault = fault_of(error, self.dialect)
+            if fault is Fault.RECORD:
+                raise
+            if fault is Fault.LOGIN:
+                raise ConnectError(f"{self.address}: {short(error)}") from error
+            # The server may be another one by then, or write again only in new sessions.
+            self.engine.dispose()
+            raise RetriableError(f"{self.address}: {short(error)}") from error
 
     def now(self, connection: Connection) -> datetime.datetime:
         """The database's clock, in UTC."""
@@ -187,22 +192,6 @@ def _immediate(engine: sqlalchemy.Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
-def passes(error: exc.DBAPIError, dialect: str) -> bool:
-    """Whether the same statement may succeed later: the server is away, a lock, a deadlock."""
-    if error.connection_invalidated:
-        return True
-    original: Any = error.orig
-    text = str(original)
-    if dialect == "sqlite":
-        return any(word in text for word in ("locked", "busy", "unable to open", "disk I/O", "is full"))
-    if dialect == "mysql":
-        code = original.args[0] if getattr(original, "args", None) else None
-        return code in _MYSQL_PASSING
-    if dialect == "duckdb":
-        return type(original).__name__ in ("IOException", "TransactionException")
-    return isinstance(error, (exc.OperationalError, exc.InterfaceError))
-
-
 def short(error: exc.DBAPIError) -> str:
     """The database's own sentence, without the statement and its values."""
     original: Any = error.orig
@@ -228,7 +217,7 @@ def problem_with(config: Mapping[str, str]) -> dict[str, list[str]]:
     try:
         with database.reading() as connection:
             connection.exec_driver_sql("SELECT 1").scalar_one()
-    except RetriableError as error:
+    except ConnectError as error:
         return refused(str(error))
     except exc.DBAPIError as error:
         return refused(short(error))

@@ -116,26 +116,34 @@ class SqlSinkTask(SinkTask):
                 self._write(part)
             except DataError:
                 self._write_each(part)
-            except exc.DBAPIError as error:
+            except exc.DBAPIError:
                 self._tables.forget()
-                if len(part) == 1:
-                    self._refuse(part[0], error)
-                else:
-                    self._write_each(part)
+                self._write_each(part)
 
     def _write_each(self, records: list[SinkRecord]) -> None:
         """One is bad: the others go on, each in a transaction of its own."""
+        refused: dict[TopicPartition, int] = {}
         for record in records:
+            place = (record.original_topic, record.original_partition)
             try:
                 self._write([record])
+                refused.pop(place, None)
+                continue
             except DataError as error:
                 self.report(record, error)
             except exc.DBAPIError as error:
-                self._refuse(record, error)
+                self._tables.forget()
+                self.report(record, DataError(f"{self._database.address}: {short(error)}"))
+            refused[place] = record.original_offset + 1
+        self._pass_over(refused)
 
-    def _refuse(self, record: SinkRecord, error: exc.DBAPIError) -> None:
-        self._tables.forget()
-        self.report(record, DataError(f"{self._database.address}: {short(error)}"))
+    def _pass_over(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Records that were reported, and that none follows, are not read again by another task."""
+        if self._offsets is None or not ends:
+            return
+        with self._database.transaction() as connection:
+            self._store(connection, ends)
+        self._advance(ends)
 
     def _write(self, records: list[SinkRecord]) -> None:
         """All of them and their offsets, or nothing."""
@@ -146,16 +154,25 @@ class SqlSinkTask(SinkTask):
         rows = [(record, *self._row(record)) for record in records]
         with self._database.transaction() as connection:
             if self._offsets is not None:
-                stored = {place: self._stored(connection, place) for place in sorted(ends)}
+                stored = self._store(connection, ends)
                 rows = [
                     each
                     for each in rows
                     if each[0].original_offset >= stored[each[0].original_topic, each[0].original_partition]
                 ]
-                for place, offset in ends.items():
-                    if offset > stored[place]:
-                        self._offsets.store(connection, place, offset)
             self._execute(connection, rows)
+        self._advance(ends)
+
+    def _store(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Store the offsets that are higher; what was stored before."""
+        assert self._offsets is not None
+        stored = {place: self._stored(connection, place) for place in sorted(ends)}
+        for place, offset in ends.items():
+            if offset > stored[place]:
+                self._offsets.store(connection, place, offset)
+        return stored
+
+    def _advance(self, ends: Mapping[TopicPartition, int]) -> None:
         for place, offset in ends.items():
             self._next[place] = max(offset, self._next.get(place, 0))
 

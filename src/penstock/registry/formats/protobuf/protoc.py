@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.errors import MissingExtra
 from penstock.registry.formats.schema import InvalidSchema
 
 TIME_LIMIT = 20.0
@@ -50,7 +51,7 @@ def include_path() -> list[str]:
     found = [str(_BUNDLED)]
     spec = importlib.util.find_spec("grpc_tools")
     if spec is None or spec.origin is None:
-        raise InvalidSchema("Protobuf schemas need grpcio-tools: install penstock[registry]")
+        raise InvalidSchema(str(MissingExtra("a Protobuf schema", "grpcio-tools", "registry")))
     found.append(str(Path(spec.origin).parent / "_proto"))
     try:
         types = importlib.util.find_spec("google.type")

@@ -139,7 +139,7 @@ OPTIONS = {
     "partitions": "partitions of a new topic. Default: as many as the query's first source",
     "replicas": "replicas of a new topic. Default: the broker's",
     "retention": "how long a new topic keeps records, such as `30 days` or in milliseconds; `-1` means"
-    " for ever. Rows of a table are deleted when they have not been written for this long. Default: the"
+    " forever. Rows of a table are deleted when they have not been written for this long. Default: the"
     " cluster's. For CREATE STREAM … AS: that of a source that keeps records longer, and `-1` if a source"
     " has `timestamp`. For a table: `-1`",
     "errors": "what to do with records that do not match the columns: `dead-letter` (default), `skip`"

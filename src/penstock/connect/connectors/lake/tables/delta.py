@@ -11,9 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 
-from penstock.connect.api import RetriableError, TopicPartition
+from penstock.connect.api import ConnectError, RetriableError, TopicPartition
 from penstock.connect.connectors.lake.tables.columns import TypeRules
 from penstock.connect.connectors.lake.tables.table import TRIES, Span, check_spans
 
@@ -55,6 +61,8 @@ class DeltaLakeTable:
                 return
             except CommitFailedError:
                 continue  # another writer was first: see what it wrote
+            except (DeltaProtocolError, SchemaMismatchError) as error:
+                raise ConnectError(f"{self._uri} cannot take these rows: {error}") from error
             except (DeltaError, OSError) as error:
                 if table is None and self._load() is not None:
                     continue  # another task created it

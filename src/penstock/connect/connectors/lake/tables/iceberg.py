@@ -7,21 +7,29 @@ one carries over the offsets of the first and commits after it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     CommitStateUnknownException,
+    ForbiddenError,
     NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    SignError,
     TableAlreadyExistsError,
+    UnauthorizedError,
+    ValidationError,
 )
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from penstock.connect.api import RetriableError, TopicPartition
+from penstock.connect.api import ConnectError, DataError, RetriableError, TopicPartition
 from penstock.connect.connectors.lake.tables.columns import TypeRules, merge
 from penstock.connect.connectors.lake.tables.table import TRIES, Span, check_spans
 
@@ -62,8 +70,11 @@ class IcebergLakeTable:
                 return
             except (CommitFailedException, CommitStateUnknownException):
                 continue  # another writer was first, or nobody knows: see what the table has
+            except DataError as error:
+                # No fault of these records alone: a task that starts again sees the columns of the table.
+                raise ConnectError(f"{self._where} has other columns than before: {error}") from error
             except Exception as error:
-                raise _retriable(self._where, "written", error) from error
+                raise _error(self._where, "written", error) from error
         raise RetriableError(f"{self._where} cannot be written: other writers were first {TRIES} times")
 
     @property
@@ -76,7 +87,7 @@ class IcebergLakeTable:
         except NoSuchTableError:
             return None
         except Exception as error:
-            raise _retriable(self._where, "read", error) from error
+            raise _error(self._where, "read", error) from error
 
     def _create(self, schema: pa.Schema) -> Table:
         identifier = (self._namespace, self._name)
@@ -86,7 +97,7 @@ class IcebergLakeTable:
         except TableAlreadyExistsError:
             return self._catalog.load_table(identifier)
         except Exception as error:
-            raise _retriable(self._where, "created", error) from error
+            raise _error(self._where, "created", error) from error
 
     def _all_offsets(self, table: Table | None) -> dict[TopicPartition, int]:
         """Of the newest snapshot that has them: others, such as compaction, commit in between."""
@@ -109,12 +120,33 @@ def open_catalog(properties: Mapping[str, str]) -> Catalog:
         others = {name: value for name, value in properties.items() if name != "name"}
         return load_catalog(properties.get("name", "penstock"), **others)
     except Exception as error:
-        raise _retriable("the Iceberg catalog", "reached", error) from error
+        raise _error("the Iceberg catalog", "reached", error) from error
 
 
-def _retriable(what: str, done: str, error: Exception) -> RetriableError:
-    """Catalogs raise the errors of their own clients; the status shows the error until the call succeeds."""
-    return RetriableError(f"{what} cannot be {done}: {type(error).__name__}: {error}")
+_LOGIN = (UnauthorizedError, ForbiddenError, OAuthError, SignError, PermissionError)
+_UNFIT = (
+    BadRequestError,
+    NotInstalledError,
+    ValidationError,
+    NotImplementedError,
+    ValueError,  # among them Arrow's, for values that a column does not take
+    TypeError,
+    OverflowError,
+)
+_STORE_REFUSES = re.compile(
+    "ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH"
+)
+"""What pyarrow's S3 client says, in an OSError."""
+
+
+def _error(what: str, done: str, error: Exception) -> ConnectError:
+    """Catalogs raise the errors of their own clients. What is not known to last may pass."""
+    text = f"{what} cannot be {done}: {type(error).__name__}: {error}"
+    if isinstance(error, _LOGIN) or (isinstance(error, OSError) and _STORE_REFUSES.search(str(error))):
+        return ConnectError(f"{text}. Check the login")
+    # An answer that is no JSON, or has not the fields of one, is that of a server in trouble.
+    answer = isinstance(error, (json.JSONDecodeError, OSError)) or "pydantic" in type(error).__module__
+    return ConnectError(text) if isinstance(error, _UNFIT) and not answer else RetriableError(text)
 
 
 def _dump(offsets: Mapping[TopicPartition, int]) -> str:

@@ -33,6 +33,7 @@ from penstock.connect.api import (
 from penstock.connect.connectors.lake.stores import STORE, Store
 from penstock.connect.connectors.lake.tables.catalog import catalog_properties
 from penstock.connect.connectors.lake.tables.table import LakeTable, Moved, Span
+from penstock.errors import MissingExtra
 
 FORMATS = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """The formats, and the package that each needs."""
@@ -298,8 +299,8 @@ class TableSink(SinkConnector):
             return {"url": [f"Invalid value {settings['url']} for configuration url: {error}"]}
         package = FORMATS[settings["format"]]
         if importlib.util.find_spec(package) is None:
-            needed = f"format={settings['format']} needs {package}, which is not installed"
-            return {"format": [f"{needed}: pip install 'penstock[connect-lake]'"]}
+            missing = MissingExtra(f"format={settings['format']}", package, "connect-lake")
+            return {"format": [str(missing)]}
         if settings["format"] == "iceberg":
             try:
                 catalog_properties(config, settings)
