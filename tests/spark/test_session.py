@@ -22,6 +22,7 @@ def test_the_session_has_the_settings_that_streams_want(spark: SparkSession) -> 
         "RocksDBStateStoreProvider"
     )
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.conf.get("spark.sql.streaming.pollingDelay") == "100ms"
     assert spark.range(100).selectExpr("sum(id)").collect()[0][0] == 4950
     assert spark.sparkContext.uiWebUrl is None
 
