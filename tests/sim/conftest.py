@@ -11,7 +11,7 @@ from tests.repetitions import times
 
 SCHEDULES = times(64, 4000)
 BLOCKS = 8
-SCHEDULES_OF_A_CLUSTER = 15
+SCHEDULES_OF_A_CLUSTER = times(15, 4)
 """A schedule of real brokers takes a second or two: one for so many of the small ones."""
 
 

@@ -1,4 +1,4 @@
-"""Many transactions of Apache Kafka's own producer, on one broker and on three.
+"""Many transactions of Apache Kafka's own producer, on three brokers and on one (most of that in long runs).
 
 Java's producer does transactions of version 2 and pipelines: no other client sends the next transaction so
 soon after the last. After each run, what a reader of committed records sees is what was committed, and in the
@@ -14,14 +14,16 @@ import pytest
 from tests.tools.conftest import KafkaTools
 from tests.tools.transaction_load import Outcome, Place, load, place
 
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(1, id="one broker", marks=pytest.mark.long),
-        pytest.param(3, id="three brokers"),
-    ],
+_THREE = pytest.param(3, id="three brokers")
+on_three_and_in_long_runs_on_one = pytest.mark.parametrize(
+    "brokers", [pytest.param(1, id="one broker", marks=pytest.mark.long), _THREE], indirect=True
 )
+on_one_and_on_three = pytest.mark.parametrize(
+    "brokers", [pytest.param(1, id="one broker"), _THREE], indirect=True
+)
+
+
+@pytest.fixture(scope="module")
 def brokers(
     kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Place]:
@@ -47,6 +49,7 @@ def run(tools: KafkaTools, brokers: Place, scenario: str, producers: int, transa
     "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
     "it, also across a new producer id",
 )
+@on_three_and_in_long_runs_on_one
 def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:
@@ -60,6 +63,7 @@ def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
     "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
     "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
 )
+@on_three_and_in_long_runs_on_one
 def test_the_first_batches_of_a_new_producer_keep_their_order(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:
@@ -75,6 +79,7 @@ def test_the_first_batches_of_a_new_producer_keep_their_order(
     "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
     "`add.partitions.to.txn.retry.backoff.max.ms` at most",
 )
+@on_three_and_in_long_runs_on_one
 def test_the_broker_waits_for_the_markers_of_the_last_transaction(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:
@@ -90,6 +95,7 @@ def test_the_broker_waits_for_the_markers_of_the_last_transaction(
     "transactions",
     "A commit that overtakes its own first batch (Java's client does that) is asked to try again, once",
 )
+@on_one_and_on_three
 def test_a_commit_that_overtakes_its_batch_in_the_client_does_not_end_the_producer(
     kafka_tools: KafkaTools, brokers: Place
 ) -> None:

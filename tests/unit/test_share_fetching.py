@@ -10,6 +10,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.share.fetching import fetch
+from penstock.controller import TopicSpec
 from penstock.groups.share.sessions import ShareSession
 from penstock.groups.share.state_records import SharePartitionKey
 from penstock.wire.batches.records import Record, build_batch
@@ -58,5 +59,42 @@ def test_nothing_is_acquired_for_a_session_that_was_closed_while_its_state_was_r
             results = await fetch(broker, REQUEST, session, {})
             acquired = [one.acquired_records for one in results.values()]
             assert bool(acquired) is not closes, acquired
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "share groups",
+    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "partitions together",
+)
+@pytest.mark.parametrize("size", [50, 10, 7])
+def test_max_records_holds_over_all_partitions(size: int, tmp_path: Path) -> None:
+    """50 records in each of two partitions: a fetch gets those of one, the next one those of the other."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            await broker.controller.create_topics([TopicSpec("two", 2, 1)])
+            await broker.caught_up()
+            await broker.share.states.ensure_topic()
+            topic_id = broker.image.topics["two"].id
+            for index in range(2):
+                written = broker.share.stored.initialize(SharePartitionKey("g", topic_id, index), 0, 0)
+                assert not isinstance(written, asyncio.Future)
+                for first in range(0, 50, size):
+                    records = [Record(0, 1, None, b"v")] * min(size, 50 - first)
+                    batch = bytearray(build_batch(records))
+                    broker.partitions["two", index].append(batch, 0, len(batch), -1)
+            session = broker.share.sessions.open("g", "m", "peer")
+            session.update([(topic_id, 0), (topic_id, 1)], [])
+            request = Message(**{**vars(REQUEST), "max_records": 50, "batch_size": 50})
+            seen = set()
+            for _ in range(2):
+                found = await fetch(broker, request, session, {})
+                ((key, one),) = found.items()
+                seen.add(key)
+                assert sum(part.last_offset - part.first_offset + 1 for part in one.acquired_records) == 50
+            assert len(seen) == 2
+            assert await fetch(broker, request, session, {}) == {}
 
     asyncio.run(main())

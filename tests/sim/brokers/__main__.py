@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tests.sim.brokers.loop import CHECK_EVERY
 from tests.sim.brokers.world import LOAD, Schedule, simulate
 
 _TAIL = 120
@@ -24,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="only this one, with its log")
     parser.add_argument("--faults", default=None, help="only these kinds, comma-separated, none if empty")
     parser.add_argument("--load", default=None, help=f"only these, comma-separated: {', '.join(LOAD)}")
+    parser.add_argument(
+        "--check-every", type=int, default=CHECK_EVERY, help="steps between checks of all partitions"
+    )
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--verbose", action="store_true", help="show what happens")
     options = parser.parse_args(arguments)
@@ -32,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seeds = range(options.seed, options.seed + 1)
     if options.only is not None:
         seeds = options.only
-    schedule = Schedule(_names(options.faults), _names(options.load))
+    schedule = Schedule(_names(options.faults), _names(options.load), check_every=options.check_every)
     failed = 0
     for seed in seeds:
         begin = time.process_time()

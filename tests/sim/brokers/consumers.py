@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from penstock.wire.api_keys import ApiKey
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
 OFFSET_OUT_OF_RANGE = 1
+_COPIES_IN_A_BATCH = 16  # it has to fit into the smallest segments
 
 
 class Fetched:
@@ -163,6 +165,48 @@ class Tail(Reader):
             history.saw_end(key, self.isolation, epoch, position)
             history.counts["fetches"] += 1
             await asyncio.sleep(self.rng.random() * 0.2)
+
+
+class StartReader(Reader):
+    """Asks where a log with little retention starts, and reads from there: under one leader the start never
+    goes back, and what is behind it is there, without a gap."""
+
+    def __init__(self, world: World, name: str, key: Key) -> None:
+        super().__init__(world, name)
+        self.key = key
+        self._starts: dict[int, int] = {}  # by leader epoch
+
+    async def main(self) -> None:
+        key, history = self.key, self.world.history
+        while not self.world.stopping:
+            await asyncio.sleep(self.rng.random() * 0.2)
+            await self.leader(key)
+            epoch = self.leader_epochs[key]
+            start = await self.offset(key, EARLIEST)
+            if start is None:
+                continue
+            known = self._starts.get(epoch, 0)
+            if start < known:
+                history.violation(f"EARLIEST of {key} in epoch {epoch} is {start} after {known}")
+            self._starts[epoch] = max(start, known)
+            history.counts["starts that moved"] += start > known
+            found = await self.fetch(key, start, READ_UNCOMMITTED)
+            if isinstance(found, Fetched):
+                self._read(found, start)
+            elif found is not None and found != OFFSET_OUT_OF_RANGE:  # by now it starts further on
+                history.violation(f"{self.name}: {error_name(found)} at {start}")
+
+    def _read(self, found: Fetched, start: int) -> None:
+        history = self.world.history
+        for offset, value in found.values.items():
+            history.read(self.key, READ_UNCOMMITTED, offset, value)
+        if found.batches and found.batches[0].header.base_offset > start:
+            history.violation(
+                f"{self.key} starts at {start}, its first batch at {found.batches[0].header.base_offset}"
+            )
+        for one, other in pairwise(found.batches):
+            if other.header.base_offset != one.header.last_offset + 1:
+                history.violation(f"{self.key}: nothing between {one.header} and {other.header}")
 
 
 class LatestReader(Reader):
@@ -420,7 +464,10 @@ class Chain(TransactionalProducer, Reader):
         ]
         key = self.rng.choice(self.keys)
         transaction.values[key] += values
-        await self.write(key, [(self.batch(key, values), values)])
+        parts = [
+            values[first : first + _COPIES_IN_A_BATCH] for first in range(0, len(values), _COPIES_IN_A_BATCH)
+        ]
+        await self.write(key, [(self.batch(key, part), part) for part in parts])
 
     async def _commit_offset(self, offset: int) -> None:
         topic, index = self.source

@@ -199,7 +199,8 @@ class SimLoop(base_events.BaseEventLoop):
         self._lanes: dict[object, deque[Job]] = {}
         self.workers: list[_Worker] = []  # that are idle
         self.over = False
-        self.check: Callable[[], None] = lambda: None  # called between steps
+        self.check: Callable[[], None] = lambda: None  # called between steps, after so many of them
+        self.check_every = CHECK_EVERY
         self.set_exception_handler(self._failed)
 
     # what BaseEventLoop leaves open
@@ -273,7 +274,7 @@ class SimLoop(base_events.BaseEventLoop):
         if self.steps > _MOST_STEPS:
             raise Stuck(f"no end after {self.steps} steps")
         handle_to_run._run()  # type: ignore[attr-defined]
-        if self.steps % CHECK_EVERY == 0:
+        if self.steps % self.check_every == 0:
             self.check()
 
     def _next_process(self) -> Process | None:

@@ -27,7 +27,7 @@ from penstock.broker.transactions import markers
 from penstock.broker.transactions.append_order import AppendOrder
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.groups.shard import GroupShard
-from penstock.log import manager
+from penstock.log import manager, partition_log
 from penstock.log.cleaning import swap
 from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
@@ -276,6 +276,31 @@ def _lost_wakes() -> list[Patch]:
     return [(DelayedOperations, "watch", late), (DelayedOperation, "look", lambda self: False)]
 
 
+def _one_is_enough() -> list[Patch]:
+    """The high watermark moves while fewer replicas than min.insync.replicas are in sync."""
+    return [(Partition, "is_under_min_isr", PropertyMock(return_value=False))]
+
+
+def _blind_retention() -> list[Patch]:
+    """Retention deletes segments above the high watermark."""
+    decide = partition_log.segments_to_delete
+
+    def blind(segments: Any, config: Any, now_ms: int, start: int, high_watermark: int) -> int:
+        return decide(segments, config, now_ms, start, segments[-1].end_offset)
+
+    return [(partition_log, "segments_to_delete", blind)]
+
+
+def _no_deadlines() -> list[Patch]:
+    """What coordinators decided is not answered before it is replicated, however long that takes."""
+    put = Answers.put
+
+    def patient(self: Answers, outcome: Any, offset: int, timeout_ms: float) -> None:
+        put(self, outcome, offset, float("inf"))  # type: ignore[arg-type]
+
+    return [(Answers, "put", patient)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -308,6 +333,9 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_deleted_here_alone, "trim", "kill doom"),
         _mutant(_lost_wakes, "plain", ""),
         _mutant(_forgotten_watches, "plain new", "slow_zookeeper kill"),
+        _mutant(_one_is_enough, "plain committer", "stop exile"),
+        _mutant(_blind_retention, "short", "doom stop"),
+        _mutant(_no_deadlines, "plain committer", "exile stop no_zookeeper"),
     )
 }
 

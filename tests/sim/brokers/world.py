@@ -33,12 +33,13 @@ from tests.sim.brokers.consumers import (
     FromTheStart,
     LatestReader,
     Reader,
+    StartReader,
     Tail,
     TimeReader,
 )
 from tests.sim.brokers.disk import SyncFailed
 from tests.sim.brokers.history import Batch, End, History
-from tests.sim.brokers.loop import PROCESS, WORLD, SimLoop, in_process
+from tests.sim.brokers.loop import CHECK_EVERY, PROCESS, WORLD, SimLoop, in_process
 from tests.sim.brokers.network import Network
 from tests.sim.brokers.node import START_MS, Node, simulated
 from tests.sim.brokers.producers import (
@@ -50,11 +51,12 @@ from tests.sim.brokers.producers import (
     TransactionalProducer,
 )
 from tests.sim.brokers.topic_owner import TopicOwner
+from tests.sim.brokers.watched import Deadlines, watched
 from tests.sim.brokers.zookeeper import Ensemble
 
 BROKERS = 3
 _PATIENCE_S = 240.0
-_CHECKS_OF_LOGS = 20  # checks of partitions for one of logs: it reads their files
+_CHECKS_OF_LOGS = 20  # checks of partitions for one of a node's logs: it reads their files
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Schedule:
     faults: tuple[str, ...] | None = None  # names of methods of Faults
     load: tuple[str, ...] | None = None  # topics and clients, see LOAD
     synced: bool | None = None  # fsync after each record
+    check_every: int = CHECK_EVERY  # steps between checks of all partitions
 
 
 LOAD = {
@@ -77,10 +80,12 @@ LOAD = {
     "new": 0.5,
     "hasty": 0.2,
     "impatient": 0.1,
+    "short": 0.3,
 }
 """What there may be, and how often: idempotent writers, transactions of version 2 and before it, chains that
 copy them to `out`, a topic with DeleteRecords, a compacted one, offset commits, topics that come and go,
-transactions without a pause, and some that give up batches before they are answered."""
+transactions without a pause, some that give up batches before they are answered, and a topic with little
+retention."""
 
 
 class World:
@@ -112,6 +117,15 @@ class World:
             self.is_synced = self.schedule.synced
         if self.is_synced:
             settings["log.flush.interval.messages"] = "1"
+        self.clients: list[tuple[Client, asyncio.Task[object]]] = []
+        self.chained: list[Key] = []
+        self._generation = 0
+        chosen = self.schedule.load
+        if chosen is None:
+            chosen = tuple(name for name, share in LOAD.items() if self.rng.random() < share)
+        self.load = frozenset(chosen)
+        if "short" in self.load:
+            settings["log.retention.check.interval.ms"] = "300"
         self.node_ids = list(range(1, BROKERS + 1))
         self.nodes = [
             Node(self.loop, self.network, one, os.path.join(directory, str(one)), settings)
@@ -120,19 +134,15 @@ class World:
         self.network.note = self.ensemble.note = self.history.note = self.note
         for node in self.nodes:
             node.note = self.note
-        self.clients: list[tuple[Client, asyncio.Task[object]]] = []
-        self.chained: list[Key] = []
-        self._generation = 0
-        chosen = self.schedule.load
-        if chosen is None:
-            chosen = tuple(name for name, share in LOAD.items() if self.rng.random() < share)
-        self.load = frozenset(chosen)
         self.topics = self._choose_topics()
         self._checks = 0
+        self.deadlines = Deadlines(self.loop)
         self.loop.check = self._check_partitions
+        self.loop.check_every = self.schedule.check_every
 
     def _check_partitions(self) -> None:
         self._checks += 1
+        self.deadlines.check()
         for node in self.nodes:
             for partition in node.partitions():
                 try:
@@ -140,7 +150,8 @@ class World:
                 except InvariantViolated as error:
                     raise AssertionError(f"{node.name}: {error}") from None
         if self._checks % _CHECKS_OF_LOGS == 0:
-            self._check_logs(self.rng.choice(self.nodes))
+            # In turn, not by chance: how often they are checked changes nothing else.
+            self._check_logs(self.nodes[self._checks // _CHECKS_OF_LOGS % len(self.nodes)])
 
     def _check_logs(self, node: Node) -> None:
         """With their files; not while a thread is at work on them."""
@@ -183,6 +194,16 @@ class World:
         self.sources_are_done = True
         await self._finish([one for one in self.clients if isinstance(one[0], Chain)])
         await admin.run(lambda: self._judge(admin))
+        for node in self.nodes:
+            await self._check_at_rest(node)
+
+    async def _check_at_rest(self, node: Node) -> None:
+        """Also one that was doomed, and is started again only now."""
+        end = self.loop.now + _PATIENCE_S
+        while not node.is_settled or node.process is None or node.process.jobs:
+            assert self.loop.now < end, f"{node.name} has no moment without a thread at work"
+            await asyncio.sleep(0.001 if node.is_settled else 0.1)
+        self._check_logs(node)
 
     async def _finish(self, clients: list[tuple[Client, asyncio.Task[object]]]) -> None:
         await self.until(
@@ -210,7 +231,14 @@ class World:
 
     def _choose_topics(self) -> dict[str, int]:
         """With the number of partitions: what nobody writes to only costs time."""
-        topics = {"plain": 1 + (self.rng.random() < 0.5), "txn": 3, "out": 2, "trim": 1, "keyed": 1}
+        topics = {
+            "plain": 1 + (self.rng.random() < 0.5),
+            "txn": 3,
+            "out": 2,
+            "trim": 1,
+            "keyed": 1,
+            "short": 1,
+        }
         has = {
             **dict.fromkeys(self.load, True),
             "txn": not self.load.isdisjoint(("tv0", "tv2", "hasty", "impatient")),
@@ -230,6 +258,8 @@ class World:
                 found["flush.messages"] = "1"
             if small or name == "keyed":
                 found["segment.bytes"] = "2000"
+            if name == "short":
+                found |= {"segment.bytes": "200", "retention.bytes": "200"}
             if name == "keyed":
                 found |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
             return [Message(name=key, value=value) for key, value in found.items()]
@@ -308,6 +338,9 @@ class World:
         for key in self.keys("trim"):
             self.start_client(IdempotentProducer(self, "trimmed", key))
             self.start_client(Deleter(self, "deleter", key))
+        for key in self.keys("short"):
+            self.start_client(IdempotentProducer(self, "short", key))
+            self.start_client(StartReader(self, "start", key))
         for key in self.keys("keyed"):
             self.history.compacted.add(key)
             self.start_client(KeyedProducer(self, "keyed", key))
@@ -457,7 +490,8 @@ def simulate(seed: int, schedule: Schedule | None = None, *, verbose: bool = Fal
         logger.addHandler(lines)
         logger.propagate = False
         logger.setLevel(logging.INFO)
-        with simulated(world.loop, world.network, world.ensemble, seed):
+        with simulated(world.loop, world.network, world.ensemble, seed), watched(world.loop) as deadlines:
+            world.deadlines = deadlines
             try:
                 task = world.loop.create_task(world.run(), context=in_process(WORLD))
                 world.loop.run_until_complete(task)
