@@ -139,6 +139,17 @@ def _requests() -> dict[ApiKey, Message]:
         ApiKey.OFFSET_DELETE: Message(
             group_id=GROUP, topics=[Message(name=TOPIC, partitions=[Message(partition_index=0)])]
         ),
+        ApiKey.OFFSET_COMMIT: Message(
+            group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", topics=[
+                Message(name=TOPIC, partitions=[Message(partition_index=0, committed_offset=1)])]
+        ),
+        ApiKey.LEAVE_GROUP: Message(
+            group_id=GROUP, members=[Message(member_id="", group_instance_id="x", reason=None)]
+        ),
+        ApiKey.WRITE_TXN_MARKERS: Message(markers=[Message(
+            producer_id=7, producer_epoch=0, transaction_result=False, coordinator_epoch=0,
+            topics=[Message(name="missing", partition_indexes=[0])],
+        )]),
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: Message(group_id="g-share", topics=[shared]),
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: Message(
             group_id="g-share", topics=[Message(topic_name=TOPIC)]
@@ -184,6 +195,11 @@ def test_each_administrative_api_is_recorded_with_its_outcome_and_without_secret
         assert outcomes["DeleteTopics", "missing"] == "UNKNOWN_TOPIC_OR_PARTITION"
         assert outcomes["DeleteGroups", "missing"] == "GROUP_ID_NOT_FOUND"
         details = {one["api"]: one.get("detail") for one in found}
+        assert outcomes["OffsetCommit", GROUP] == "UNKNOWN_TOPIC_ID"
+        assert outcomes["LeaveGroup", GROUP] == "UNKNOWN_MEMBER_ID"
+        assert outcomes["WriteTxnMarkers", "kafka-cluster"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert details["LeaveGroup"] == {"members": ["x"]}
+        assert details["WriteTxnMarkers"] == {"producer_id": 7, "result": "abort", "topics": ["missing"]}
         assert details["IncrementalAlterConfigs"] == {"configs": ["ssl.key.password"]}
         assert details["CreateAcls"]["principal"] == "User:bob"
         assert details["AlterUserScramCredentials"] == {"change": "upsert", "mechanism": "SCRAM-SHA-512"}

@@ -208,7 +208,7 @@ class Broker:
         """What limits connections, as it is set now. A server that is not yet made begins with it."""
         if not hasattr(self, "server"):
             return
-        self.server.max_connections = self.most_connections(config)
+        self.server.places.most = self.most_connections(config)
         quotas = self.server.connection_quotas
         quotas.most = config.max_connections_per_ip
         quotas.overrides = overrides(config.max_connections_per_ip_overrides) or {}
@@ -254,6 +254,7 @@ class Broker:
             max_connections=self.most_connections(config),
             max_idle_ms=config.connections_max_idle_ms,
             on_lost=self.share.disconnected,
+            between_brokers=config.inter_broker_listener if len(config.protocols) > 1 else None,
         )
         self.apply_limits(config)
         self.server.connection_quotas.update(self.controller.image.quotas)

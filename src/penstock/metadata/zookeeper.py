@@ -16,6 +16,7 @@ import enum
 import logging
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from kazoo.client import KazooClient, TransactionRequest
@@ -57,6 +58,7 @@ from penstock.metadata.zookeeper_names import (
     directory_of,
     there,
 )
+from penstock.metadata.zookeeper_tls import TlsHandler
 
 _RETRY_SECONDS = 0.2
 _ANYONE_READS = make_acl("world", "anyone", read=True)
@@ -70,6 +72,15 @@ def _quiet_logger() -> logging.Logger:
     quiet = logging.Logger("penstock.zookeeper.client", logging.ERROR)
     quiet.parent = logging.getLogger("penstock")
     return quiet
+
+
+def _is_loopback(server: str) -> bool:
+    """Of host:port, [address]:port or host."""
+    host = server.strip().rpartition(":")[0] or server.strip()
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class SessionState(enum.Enum):
@@ -100,6 +111,16 @@ class ZooKeeperStore:
         The stores are PEM files, for `tls`: the key and certificate to show, and whom to trust.
         """
         self._address = hosts
+        if (
+            auth is not None
+            and not tls
+            and not all(_is_loopback(one) for one in hosts.split("/")[0].split(","))
+        ):
+            log.warning(
+                "penstock.zookeeper.auth: the password crosses the network to %s in plain text; "
+                "set zookeeper.ssl.client.enable=true",
+                hosts,
+            )
         self._acl: list[ACL] = [] if auth is None else [make_digest_acl(*auth.split(":", 1), all=True)]
         self._connection_timeout = connection_timeout_ms / 1000
         self._client = KazooClient(
@@ -108,10 +129,7 @@ class ZooKeeperStore:
             default_acl=self._acl or None,
             auth_data=None if auth is None else [("digest", auth)],
             use_ssl=tls,
-            keyfile=keystore,
-            certfile=keystore,
-            ca=truststore,
-            check_hostname=tls,
+            handler=TlsHandler(keystore, truststore) if tls else None,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=2, max_delay=1, ignore_expire=False
             ),

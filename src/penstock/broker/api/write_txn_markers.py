@@ -17,9 +17,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.api_table import register
-from penstock.broker.cluster.peers import CLIENT_ID_OF_PEERS
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.dispatch import CloseConnection
+from penstock.broker.produce.leader_append import is_of_a_broker
 from penstock.broker.transactions.markers import MARKERS_TIMEOUT_MS, Marker, write_marker
 from penstock.coordinator import Producer
 from penstock.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
@@ -31,15 +31,16 @@ from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.parts import HasServer
+    from penstock.broker.produce.leader_append import LeaderAppendParts
     from penstock.broker.transactions.markers import MarkersParts
 
-    class WriteTxnMarkersParts(MarkersParts, HasServer, Protocol): ...
+    class WriteTxnMarkersParts(LeaderAppendParts, MarkersParts, HasServer, Protocol): ...
 
 
 def handle(
     broker: WriteTxnMarkersParts, context: RequestContext, request: Message
 ) -> Message | asyncio.Future[Message]:
-    if (context.client_id or "").startswith(CLIENT_ID_OF_PEERS) and broker.server.is_replaced(context):
+    if is_of_a_broker(broker, context) and broker.server.is_replaced(context):
         raise CloseConnection("the broker has made another connection since")
     waiting: dict[Key, tuple[Partition, int]] = {}
     codes = [

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.audit.event import title
+from penstock.broker.audit.senders import anybody, leaving, no_broker, no_member, of_other_members
 from penstock.metadata.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -36,6 +37,10 @@ class Administrative(NamedTuple):
     targets: Callable[[Message], Iterable[Target]]
     codes: Callable[[Message], Codes]
     """The error codes of an answer that has none of the whole, by the keys of the targets."""
+    concerns: Callable[[Any, Any, Message], bool] = anybody
+    """Of broker, context and request: whether it is an administrator's, where others use the API, too."""
+    is_frequent: bool = False
+    """Whether programs send it all the time: then repetitions are folded."""
 
 
 def outcomes(api: Administrative, request: Message, answer: Message | int) -> Iterator[tuple[Target, int]]:
@@ -198,13 +203,39 @@ def _altered_token(request: Message) -> Iterator[Target]:
 
 
 def _group_offsets(request: Message) -> Iterator[Target]:
-    names = (getattr(one, "name", "") or getattr(one, "topic_name", "") for one in request.topics)
+    names = (
+        getattr(one, "name", "") or getattr(one, "topic_name", "") or str(one.topic_id)
+        for one in request.topics
+    )
     yield Target("Group", request.group_id, {"topics": _listed(names)})
 
 
 def _group_offset_codes(answer: Message) -> Codes:
     topics = getattr(answer, "topics", None) or getattr(answer, "responses", None) or ()
     return {None: _first([one] if hasattr(one, "error_code") else one.partitions for one in topics)}
+
+
+def _ended_transactions(request: Message) -> Iterator[Target]:
+    for one in request.markers:
+        detail = {
+            "producer_id": one.producer_id,
+            "result": "commit" if one.transaction_result else "abort",
+            "topics": _listed(topic.name for topic in one.topics),
+        }
+        yield _cluster(detail, one.producer_id)
+
+
+def _ended_transaction_codes(answer: Message) -> Codes:
+    return {one.producer_id: _first(topic.partitions for topic in one.topics) for one in answer.markers}
+
+
+def _removed_members(request: Message) -> Iterator[Target]:
+    names = (one.group_instance_id or one.member_id for one in leaving(request))
+    yield Target("Group", request.group_id, {"members": _listed(names)})
+
+
+def _removed_member_codes(answer: Message) -> Codes:
+    return {None: _first([answer.members])}
 
 
 def _by_name(field: str, name: str = "name", parts: str = "") -> Callable[[Message], Codes]:
@@ -253,6 +284,15 @@ ADMINISTRATION: Final[dict[ApiKey, Administrative]] = {
     ApiKey.OFFSET_DELETE: Administrative(Operation.DELETE, _group_offsets, _group_offset_codes),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Administrative(Operation.READ, _group_offsets, _group_offset_codes),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Administrative(Operation.DELETE, _group_offsets, _group_offset_codes),
+    ApiKey.OFFSET_COMMIT: Administrative(
+        Operation.READ, _group_offsets, _group_offset_codes, no_member, is_frequent=True
+    ),
+    ApiKey.LEAVE_GROUP: Administrative(
+        Operation.READ, _removed_members, _removed_member_codes, of_other_members
+    ),
+    ApiKey.WRITE_TXN_MARKERS: Administrative(
+        Operation.ALTER, _ended_transactions, _ended_transaction_codes, no_broker
+    ),
     ApiKey.CREATE_DELEGATION_TOKEN: Administrative(Operation.CREATE_TOKENS, _created_token, lambda _: {}),
     ApiKey.RENEW_DELEGATION_TOKEN: Administrative(Operation.ALTER, _altered_token, lambda _: {}),
     ApiKey.EXPIRE_DELEGATION_TOKEN: Administrative(Operation.ALTER, _altered_token, lambda _: {}),

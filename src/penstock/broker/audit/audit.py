@@ -32,12 +32,12 @@ from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
     from penstock.broker.api_table import Api
+    from penstock.broker.audit.senders import SendersParts
     from penstock.broker.net.context import RequestContext
     from penstock.broker.net.session import Session
     from penstock.broker.parts import CanCreateInternalTopics, HasClock
-    from penstock.broker.produce.leader_append import LeaderAppendParts
 
-    class AuditParts(LeaderAppendParts, CanCreateInternalTopics, HasClock, Protocol): ...
+    class AuditParts(SendersParts, CanCreateInternalTopics, HasClock, Protocol): ...
 
 
 log = logging.getLogger("penstock.audit")
@@ -93,6 +93,8 @@ class Audit:
         inner = handler or api.handle_message or api.handle
 
         def handle(broker: AuditParts, context: RequestContext, request: Message) -> Any:
+            if not administrative.concerns(broker, context, request):
+                return inner(broker, context, request)
             try:
                 answer = inner(broker, context, request)
             except Exception as error:
@@ -124,8 +126,9 @@ class Audit:
                     continue  # recorded as denied
                 error = error_for_code(code).kafka_name if code else None
                 event = Event(
-                    Kind.ADMIN, source, name, operation, target.type, target.name, error, target.detail
-                )
+                    Kind.ADMIN, source, name, operation, target.type, target.name, error, target.detail,
+                    api.is_frequent,
+                )  # fmt: skip
                 if number < _MOST_OF_A_REQUEST:
                     self._add(event)
                 else:  # one request with thousands of topics leaves room for the requests of others

@@ -34,7 +34,8 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`name` is None where the resource has no name, or where it stands for several (see Journal)."""
+    """`name` is None where the resource has no name, or where it stands for several; `is_frequent` is an
+    administrative request that programs repeat (see Journal)."""
 
     kind: Kind
     source: Source
@@ -44,6 +45,7 @@ class Event:
     name: str | None
     error: str | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+    is_frequent: bool = False
 
     @property
     def sender(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Journal:
         return bool(self._waiting or self._dropped)
 
     def add(self, event: Event, now_ms: int) -> None:
-        if event.kind is Kind.ADMIN:
+        if event.kind is Kind.ADMIN and not event.is_frequent:
             self._put(Entry(event, now_ms, now_ms), self._capacity)
             return
         self.close_windows(now_ms)
@@ -89,7 +89,7 @@ class Journal:
             self._waiting.popleft()
 
     def _put_repeatable(self, entry: Entry) -> None:
-        # Denied clients leave room for what administrators do.
+        # Denied clients and programs leave room for what administrators do.
         self._put(entry, self._capacity // 2)
 
     def _put(self, entry: Entry, capacity: int) -> None:

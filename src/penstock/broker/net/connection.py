@@ -112,6 +112,14 @@ class Connection(asyncio.BufferedProtocol):
         return Writer(self._server.loop, descriptor, self._changed, self._lost)
 
     @property
+    def listener_name(self) -> str:
+        return self._listener.name
+
+    @property
+    def address(self) -> str:
+        return self.peer.rpartition(":")[0]
+
+    @property
     def is_authenticated(self) -> bool:
         """Whether all that the listener asks for is done."""
         return self.session.login is None or self.session.login.is_done

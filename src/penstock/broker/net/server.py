@@ -13,6 +13,7 @@ from penstock.broker.net.budget import Budget
 from penstock.broker.net.connection import Connection
 from penstock.broker.net.context import RequestContext
 from penstock.broker.net.dispatch import Answer, Pending
+from penstock.broker.net.places import Places
 from penstock.broker.net.session import Session
 from penstock.broker.net.tls import TlsConnection
 from penstock.broker.security.authentication.listener import ListenerSecurity
@@ -32,6 +33,8 @@ _BACKLOG = 4096
 # What a connection with TLS reads at once.
 _CIPHERTEXT_BUFFER = 256 * 1024
 _HANDSHAKE_THREADS = 1
+# Client ids of brokers that are known; those not seen for longest are forgotten.
+_MAX_BROKERS = 1000
 # Lines about bad clients in a second, past which they are only counted.
 _COMPLAINTS_PER_S = 10
 
@@ -62,13 +65,15 @@ class Server:
         max_connections: int,
         max_idle_ms: int,
         on_lost: Callable[[str], None] | None = None,
+        between_brokers: str | None = None,
     ) -> None:
-        """`on_lost(peer)` is called when a connection has ended."""
+        """`on_lost(peer)` is called when a connection has ended; `between_brokers` is the brokers' listener,
+        where clients have others."""
         self.dispatch = dispatch
         self.loop = loop
         self.monotonic = clock.monotonic
         self.max_frame = max_frame
-        self.max_connections = max_connections
+        self.places = Places(max_connections, between_brokers)
         self.max_idle_ms = max_idle_ms
         self._on_lost = on_lost
         self.connection_quotas = ConnectionQuotas(lambda: clock.monotonic() * 1000)
@@ -124,9 +129,13 @@ class Server:
         self._accepted += 1
         connection.session.connection = self._accepted
         self.connections.add(connection)
-        stays, wait_ms = self.connection_quotas.opened(_address(connection))
-        if len(self.connections) > self.max_connections:
-            connection.close(f"more than max.connections={self.max_connections} connections")
+        if connection.session.login is not None:
+            connection.session.on_login = partial(self.places.authenticated, connection)
+        is_protected = self.places.is_protected(connection)
+        stays, wait_ms = self.connection_quotas.opened(connection.address, is_protected=is_protected)
+        taken, most = len(self.connections), self.places.most
+        if (taken > most and not stays) or (stays and not self.places.admits(connection, taken)):
+            connection.close(f"more than max.connections={most} connections")
         elif stays:
             if wait_ms:
                 connection.mute(wait_ms)
@@ -138,7 +147,9 @@ class Server:
 
     def lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self.connection_quotas.closed(_address(connection))
+        self.places.lost(connection)
+        connection.session.on_login = None
+        self.connection_quotas.closed(connection.address)
         if self._on_lost is not None:
             self._on_lost(connection.peer)
         if not self.connections:
@@ -148,7 +159,10 @@ class Server:
         """Whether its client, another broker, has made a later connection under the same client id, and a
         request of that one was handled: what comes over this one is late."""
         client = context.client_id or ""
-        newest = self._newest[client] = max(self._newest.get(client, 0), context.connection)
+        newest = max(self._newest.pop(client, 0), context.connection)
+        self._newest[client] = newest  # the last of them
+        if len(self._newest) > _MAX_BROKERS:
+            del self._newest[next(iter(self._newest))]
         return context.connection < newest
 
     def lend(self) -> ReceiveBuffer | None:
@@ -192,7 +206,3 @@ class Server:
         self._complaints += 1
         if self._complaints <= _COMPLAINTS_PER_S:
             log.warning("%s: closed: %s", peer, reason)
-
-
-def _address(connection: Connection) -> str:
-    return connection.peer.rpartition(":")[0]

@@ -18,7 +18,9 @@ class Session:
     """`connection` is its number, in the order in which connections were made; `mute_ms` for how long it
     is to be left unread because of a quota."""
 
-    __slots__ = ("connection", "gate", "listener", "login", "max_frame", "mute_ms", "peer", "principal")
+    __slots__ = (
+        "connection", "gate", "listener", "login", "max_frame", "mute_ms", "on_login", "peer", "principal",
+    )  # fmt: skip
 
     def __init__(
         self, peer: str = "?", connection: int = 0, principal: Principal = ANONYMOUS, listener: str = ""
@@ -29,5 +31,6 @@ class Session:
         self.listener = listener
         self.mute_ms = 0
         self.login: Login | None = None  # on a listener with SASL
+        self.on_login: Callable[[], None] | None = None  # called when the first login is done
         self.gate: Gate | None = None  # what requests must pass on their way
         self.max_frame = 0  # the largest request, where it is less than the broker's

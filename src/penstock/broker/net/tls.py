@@ -97,6 +97,8 @@ class TlsConnection(Connection):
                 self.close(f"TLS client not accepted: {error}")
                 return
             self._handshaken = True
+            if self.is_authenticated:
+                self._server.places.authenticated(self)
         self._transport.resume_reading()
         if self._handshaken:
             self._decrypt()

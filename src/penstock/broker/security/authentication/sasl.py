@@ -186,6 +186,9 @@ class Login:
         if expires_ms is not None:
             lifetimes.append(max(expires_ms - listener.now_ms(), 1))
         self.is_done = True
+        if session.on_login is not None:
+            session.on_login()
+            session.on_login = None
         session.principal = principal
         session.max_frame = 0
         if not lifetimes:

@@ -165,9 +165,9 @@ class ConnectionQuotas:
                 found[entity[0][1]] = values[CONNECTIONS]
         self._by_address = found
 
-    def opened(self, address: str) -> tuple[bool, int]:
+    def opened(self, address: str, *, is_protected: bool = False) -> tuple[bool, int]:
         """Whether the connection may stay, and for how many milliseconds it is left unread first; one that
-        may not stay is closed after that time."""
+        may not stay is closed after that time. Where it `is_protected`, it does not wait for others."""
         count = self._open[address] = self._open.get(address, 0) + 1
         if count > self.overrides.get(address, self.most):
             return False, 0
@@ -187,7 +187,7 @@ class ConnectionQuotas:
         if self.most_new == 2**31 - 1:
             return True, 0
         self._all.record(1, now)
-        return True, self._all.throttle_ms(self.most_new, now)
+        return True, 0 if is_protected else self._all.throttle_ms(self.most_new, now)
 
     def closed(self, address: str) -> None:
         left = self._open.get(address, 0) - 1

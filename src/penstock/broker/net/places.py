@@ -1,0 +1,135 @@
+"""Who gets a place where max.connections are taken, and who gives one up.
+
+    not logged in   at most half of all places, and a quarter on the brokers' listener: past that, and where
+                    all places are taken, the oldest one gives way. Addresses that have more than their share
+                    of these give way first, so that a flood from one does not end the logins from others.
+    brokers         a connection on the listener between brokers gets the place of one that has not logged in,
+                    else of an idle one, on another listener (as in Kafka, where there are several listeners)
+    all others      are closed where all places are taken
+
+Each decision takes the same few steps, however many connections there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from typing import Protocol
+
+# How many connections are looked at for one that gives way.
+_CANDIDATES = 64
+
+
+class Placed(Protocol):
+    """What is asked of a connection."""
+
+    last_active: float
+
+    @property
+    def is_authenticated(self) -> bool: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    def close(self, reason: str | None) -> None: ...
+
+
+class _Strangers:
+    """Those who have not logged in, the oldest first, in all and of each address."""
+
+    def __init__(self) -> None:
+        self._all: OrderedDict[Placed, None] = OrderedDict()
+        self._of: dict[str, OrderedDict[Placed, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, connection: Placed) -> None:
+        self._all[connection] = None
+        self._of.setdefault(connection.address, OrderedDict())[connection] = None
+
+    def discard(self, connection: Placed) -> None:
+        if connection not in self._all:
+            return
+        del self._all[connection]
+        of_address = self._of[connection.address]
+        del of_address[connection]
+        if not of_address:
+            del self._of[connection.address]
+
+    def oldest(self) -> Placed | None:
+        return next(iter(self._all), None)
+
+    def giving_way_to(self, connection: Placed) -> Placed | None:
+        """The oldest of its own address if that has more than its share, else of another such address."""
+        share = len(self._all) // len(self._of)
+        own = self._of[connection.address]
+        if len(own) > share:
+            return next(iter(own))
+        oldest = itertools.islice(self._all, _CANDIDATES)
+        found = next((one for one in oldest if len(self._of[one.address]) > share), self.oldest())
+        return None if found is connection else found
+
+
+class Places:
+    def __init__(self, most: int, protected: str | None) -> None:
+        """`protected` is the listener between brokers, None where it is the only one."""
+        self.most = most
+        self._protected = protected
+        self._outside, self._inside = _Strangers(), _Strangers()
+        # Those who are in on other listeners than the brokers', where there are such.
+        self._others: OrderedDict[Placed, None] = OrderedDict()
+
+    def is_protected(self, connection: Placed) -> bool:
+        return connection.listener_name == self._protected
+
+    def admits(self, connection: Placed, taken: int) -> bool:
+        """Whether a new connection may stay, of those that are `taken` now. Another may be closed for it."""
+        is_protected = self.is_protected(connection)
+        is_full = taken > self.most
+        gives_way: Placed | None = None
+        if not connection.is_authenticated:
+            strangers = self._inside if is_protected else self._outside
+            strangers.add(connection)
+            most = max(1, self.most // (4 if is_protected else 2))
+            if len(strangers) > most or (is_full and not is_protected):
+                gives_way = strangers.giving_way_to(connection)
+        elif not is_protected:
+            self._entered(connection)
+        if is_full and is_protected and gives_way is None:
+            gives_way = self._outside.oldest() or self._idlest()
+        if gives_way is None:
+            return not is_full
+        self.lost(gives_way)
+        gives_way.close(f"gives its place to another: max.connections={self.most}")
+        return True
+
+    def authenticated(self, connection: Placed) -> None:
+        self._outside.discard(connection)
+        self._inside.discard(connection)
+        if not self.is_protected(connection):
+            self._entered(connection)
+
+    def lost(self, connection: Placed) -> None:
+        self._outside.discard(connection)
+        self._inside.discard(connection)
+        self._others.pop(connection, None)
+
+    def _entered(self, connection: Placed) -> None:
+        if self._protected is not None:
+            self._others[connection] = None
+
+    def _idlest(self) -> Placed | None:
+        """Of some of the oldest, the one without a request under way that was silent for longest."""
+        seen = []
+        for _ in range(min(_CANDIDATES, len(self._others))):
+            connection, _ = self._others.popitem(last=False)
+            self._others[connection] = None
+            seen.append(connection)
+        return min(seen, key=lambda one: (not one.idle, one.last_active), default=None)
