@@ -38,24 +38,29 @@ CONFIG = {
 class Herder:
     """What the routes ask of a worker's herder."""
 
-    def __init__(self) -> None:
+    def __init__(self, plugin: str) -> None:
         self.configs, self.statuses, self.worker_id = ConfigState(), Statuses(), "w:1"
-        records = [connector_record("pg", CONFIG), *task_records("pg", [{**CONFIG, "slot": "0"}])]
+        config = {**CONFIG, "connector.class": plugin}
+        records = [connector_record("pg", config), *task_records("pg", [{**config, "slot": "0"}])]
         for offset, (key, value) in enumerate(records):
             self.configs.apply(key, value, offset, None)
         self.scout = SimpleNamespace(ask=self.ask)
         self.cluster = SimpleNamespace(leads=True, known=self.known)
 
     async def ask(self, do: str, **given: Any) -> dict[str, Any]:
+        if given.get("name") == "Unknown":
+            return {"unknown_plugin": "Unknown"}
         return {"result": getattr(Scout(None), do)(**given)}
 
     async def known(self, deadline: float) -> bool:
         return True
 
 
-def ask(method: str, path: str, role: Role | None, body: Any = None) -> tuple[int, str]:
+def ask(
+    method: str, path: str, role: Role | None, body: Any = None, plugin: str = "LakeSink"
+) -> tuple[int, str]:
     """Of a worker with a login; of one without, where the role is None."""
-    herder: Any = Herder()
+    herder: Any = Herder(plugin)
     api = Api(herder, None, Resources(herder).routes(), max_body_bytes=1 << 20, leader_wait=1)
     raw, _, query = path.partition("?")
     scope = {
@@ -103,6 +108,14 @@ def test_settings_with_hidden_values_are_not_taken() -> None:
     shown = json.loads(ask("GET", "/connectors/pg/config", Role.READ)[1])
     status, text = ask("PUT", "/connectors/pg/config", Role.ADMIN, shown)
     assert status == 400 and "configuration aws.secret.access.key" in text and "schema.registry.url" in text
+
+
+def test_of_a_plugin_that_is_not_there_nothing_is_known_to_be_no_secret() -> None:
+    shown = json.loads(ask("GET", "/connectors/pg/config", Role.READ, plugin="Unknown")[1])
+    assert {name for name, value in shown.items() if value != HIDDEN} == {
+        "name", "connector.class", "tasks.max", "database.sslpassword",
+    }  # fmt: skip
+    assert shown["database.sslpassword"].startswith("${file:")
 
 
 def test_settings_that_a_plugin_declares_are_secret_by_their_type() -> None:

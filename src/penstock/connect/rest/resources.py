@@ -41,6 +41,7 @@ _ENDING_SECONDS, _LOOK_SECONDS = 10.0, 0.05
 _MASKED = (
     "it stands for a value that was not shown; give the value itself, or a reference such as ${file:PATH}"
 )
+_NEVER_SECRET = {"name", "connector.class", "tasks.max"}
 _INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 
 
@@ -353,7 +354,9 @@ class Resources:
         if call.may_administer:
             return dict(config)
         described = await self._described(known.config.get("connector.class", ""))
-        return hidden(config, described.get("settings", ()), described.get("passwords", ()))
+        if "passwords" not in described:  # which settings are secret cannot be found out: perhaps all
+            return hidden(config, passwords=config.keys() - _NEVER_SECRET)
+        return hidden(config, described["settings"], described["passwords"])
 
     async def _info_of(self, name: str, call: Call) -> dict[str, Any]:
         known = self._configs.connectors.get(name)
