@@ -8,14 +8,16 @@ import json
 import pytest
 
 from penstock.connect.worker.configs import ConfigState, session_key_record
+from penstock.elected.elector import Elector
 from penstock.elected.forwarding import Forwarder
 from penstock.elected.leadership import Leadership
-from penstock.elected.membership import Identity, assign
+from penstock.elected.membership import NO_ERROR, Assignment, Identity, assign
 from penstock.registry.planning import lost_record
 from penstock.registry.records import encode_key, encode_value
 from penstock.registry.state import State
 from penstock.sql.catalog import catalog as plans
 from penstock.sql.catalog.catalog import Catalog
+from penstock.wire.codec import Message
 
 HTTPS, PLAIN = Identity("a", 2, "https"), Identity("a", 1, "http", leader=True)
 
@@ -28,6 +30,20 @@ def test_an_https_server_does_not_choose_a_leader_without_tls():
     assert assign(members, HTTPS.url).leader == HTTPS
     assert assign({"y": PLAIN}, HTTPS.url).leader is None
     assert assign(members, "http://a:3").leader == PLAIN
+
+
+@pytest.mark.parametrize(("mine", "accepted"), [(HTTPS, None), (Identity("a", 3), PLAIN)])
+def test_an_assignment_to_a_leader_without_tls_is_not_accepted_by_an_https_server(mine, accepted):
+    """Whoever the coordinator makes the group's leader assigns, and may be any member."""
+    heard = []
+
+    class Coordinator:
+        def request(self, api_key, request):
+            return Message(error_code=0, assignment=Assignment(NO_ERROR, "y", PLAIN).encode())
+
+    elector = Elector(None, "g", mine, session_timeout_ms=3000, on_leader=heard.append, on_fenced=pytest.fail)
+    elector._sync(Coordinator(), [])
+    assert heard == [accepted]
 
 
 @pytest.mark.promise(

@@ -20,6 +20,15 @@ _REFERENCE = re.compile(r"\$\{(env|file|directory):([^}]+)\}")
 _LARGEST = 1 << 20
 
 
+def references_in(value: str) -> list[str]:
+    return [match[0] for match in _REFERENCE.finditer(value)]
+
+
+def only_references(value: str) -> bool:
+    """Whether a value names its secret and has no other text."""
+    return not _REFERENCE.sub("", value).strip()
+
+
 def resolve_all(settings: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The settings with what their references stand for; ConfigError names the setting and the reference."""
     return {name: resolve(name, value, environ) for name, value in settings.items()}

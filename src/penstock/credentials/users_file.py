@@ -11,15 +11,19 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.credentials import LoginFailed
 from penstock.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 _SCHEME, _PLAIN_SHA = "pbkdf2_sha256", "sha256"
 _MOST_ITERATIONS = 10_000_000
@@ -35,8 +39,10 @@ class TooManyLogins(LoginFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class _User:
-    password: str
+class User:
+    """A line of the file."""
+
+    password: str = field(repr=False)
     roles: frozenset[str]
 
     @property
@@ -68,12 +74,15 @@ class UsersFile:
         self._waiting = 0
         self._good: dict[bytes, frozenset[str]] = {}
         self._stamp: tuple[int, int, int] | None = None
-        self._users: dict[str, _User] = {}
+        self._users: dict[str, User] = {}
+        self._reading = threading.Lock()
         self._work = 0
         self._looked_at = float("-inf")
         self._refresh()
         if roles is not None and not self._users:
             raise ConfigError(f"{setting} {path} has no users: write one `name: password` on each line")
+        if roles is not None:
+            self._warn_of_weak()
 
     async def knows(self, user: str, password: str) -> bool:
         return await self.check(user, password) is not None
@@ -95,17 +104,36 @@ class UsersFile:
             return None
         return self._good.get(self._digest(user, password))
 
+    def user(self, name: str) -> User | None:
+        """What the file says of a user now; costs a look at the file once a second."""
+        if time.monotonic() - self._looked_at > _TRUSTED_SECONDS:
+            self._look()
+        return self._users.get(name)
+
     def close(self) -> None:
         self._thread.shutdown(wait=False)
+
+    def _warn_of_weak(self) -> None:
+        for name, user in self._users.items():
+            if user.iterations == 0:
+                log.warning(
+                    "%s %s: the password of user '%s' is not a salted hash: make one with "
+                    "`penstock users hash %s`",
+                    self._setting, self._path, name, name,
+                )  # fmt: skip
+
+    def _look(self) -> None:
+        try:
+            with self._reading:
+                self._refresh()
+        except ConfigError:
+            pass  # who was known stays so
+        self._looked_at = time.monotonic()
 
     # in the thread
 
     def _check(self, user: str, password: str) -> frozenset[str] | None:
-        try:
-            self._refresh()
-        except ConfigError:
-            pass  # who was known stays so
-        self._looked_at = time.monotonic()
+        self._look()
         digest = self._digest(user, password)
         if digest in self._good:
             return self._good[digest]
@@ -134,7 +162,7 @@ class UsersFile:
                 lines = file.read().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self._setting}={self._path} cannot be read: {error}") from None
-        users: dict[str, _User] = {}
+        users: dict[str, User] = {}
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip()[0] in "#!":
                 continue
@@ -148,7 +176,7 @@ class UsersFile:
                 if role not in (self._known_roles or ()):
                     known = ", ".join(self._known_roles or ())
                     raise ConfigError(f"{self._path}, line {number}: no role '{role}': use one of {known}")
-            users[name] = _User(value, frozenset(named))
+            users[name] = User(value, frozenset(named))
         self._stamp, self._users = stamp, users
         self._work = max((user.iterations for user in users.values()), default=0)
         self._good = {}

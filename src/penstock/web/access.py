@@ -11,6 +11,7 @@ import base64
 import binascii
 import enum
 import hashlib
+import ipaddress
 import logging
 import math
 import time
@@ -21,7 +22,7 @@ from typing import Any
 
 from penstock.credentials import LoginFailed
 from penstock.credentials.tokens import JwksTokens
-from penstock.credentials.users_file import TooManyLogins, UsersFile
+from penstock.credentials.users_file import TooManyLogins, User, UsersFile
 from penstock.web.guard import Headers, Refusal
 from penstock.web.peers import SCHEME, PeerKey, signed_digest
 from penstock.web.rates import RateLimit
@@ -56,9 +57,9 @@ class Principal:
     name: str
     role: Role | None
     """None where a token names no role: it may do nothing."""
-
     body_digest: str | None = None
     """What another server of the group has signed: the digest that the body must have."""
+
 
 ANYONE = Principal("anonymous", Role.ADMIN)
 """Who uses a server that asks for no login."""
@@ -156,11 +157,15 @@ class Access:
             return principal  # where nobody logs in, servers do not, either
         return principal if allows(principal, needed) else forbidden(principal, needed)
 
+    def account(self, name: str) -> User | None:
+        """What the users file says of a user now: another value where the password or the roles differ."""
+        return None if self._users is None else self._users.user(name)
+
     def over_rate(self, principal: Principal | None, address: str) -> Refusal | None:
         """Why a request is one too many; if it is not, it counts. None: of nobody who has logged in."""
         if self._rate is None or (principal is not None and principal.role is Role.PEER):
             return None
-        key = f"address {address}" if principal is None else f"user {principal.name}"
+        key = f"address {_network(address)}" if principal is None else f"user {principal.name}"
         wait = self._rate.wait(key, self._now())
         if wait:
             return _too_often("Too many requests", wait)
@@ -182,7 +187,8 @@ class Access:
             roles = self._users.remembered(*basic)
             if roles is not None:
                 return _user(basic[0], roles)
-        wait = self._failures.wait(address, self._now())
+        network = _network(address)
+        wait = self._failures.wait(network, self._now())
         if wait:
             return _too_often("Too many failed logins", wait)
         try:
@@ -201,7 +207,7 @@ class Access:
         except LoginFailed as error:
             log.info("authentication failed: %s", error)
         if given:
-            self._failures.take(address, self._now())
+            self._failures.take(network, self._now())
         return Refusal(401, "Unauthorized", "Unauthorized", self._challenge)
 
     async def _token(self, token: str) -> Principal:
@@ -248,6 +254,19 @@ def _role(claim: Any) -> Role | None:
     words = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
     found = [ROLES.get(str(word).removeprefix("penstock:")) for word in words]
     return max((role for role in found if role is not None), default=None)
+
+
+def _network(address: str) -> str:
+    """What an address counts as: one machine can have all addresses of an IPv6 network of 64 bits."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(found) >> 64 << 64))
 
 
 def _basic(text: str) -> tuple[str, str] | None:

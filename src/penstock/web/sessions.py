@@ -1,8 +1,9 @@
 """Logins of people with a browser: a form, and a cookie that stands for the login afterwards.
 
-A session is a random token in memory: it ends at logout, after `seconds`, and with the process. The cookie is
-HttpOnly and SameSite=Strict, so no script reads it and no page of another site uses it. Programs log in with
-the Authorization header, as everywhere.
+A session is a random token in memory: it ends at logout, after `seconds`, with the process, and when the
+users file no longer has its user, or has another password or other roles for them. The cookie is HttpOnly and
+SameSite=Strict, so no script reads it and no page of another site uses it. Programs log in with the
+Authorization header, as everywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 
+from penstock.credentials.users_file import User
 from penstock.web.access import Access, Principal, Role, allows, forbidden
 from penstock.web.guard import Headers, Refusal
 
@@ -43,7 +45,7 @@ class Sessions:
         self._public = public | {form}
         self._seconds = seconds
         self._now = now
-        self._open: dict[bytes, tuple[Principal, float]] = {}
+        self._open: dict[bytes, tuple[Principal, User, float]] = {}
 
     async def admit(
         self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
@@ -70,12 +72,15 @@ class Sessions:
         found = await self._access.admit([(b"authorization", b"Basic " + basic)], address, Role.READ)
         if isinstance(found, Refusal):
             return found
+        account = self._access.account(name)
+        if account is None:
+            return Refusal(401, "Unauthorized", "Unauthorized")  # it was deleted a moment ago
         now = self._now()
-        self._open = {key: each for key, each in self._open.items() if each[1] > now}
+        self._open = {key: each for key, each in self._open.items() if each[2] > now}
         while len(self._open) >= _MOST:
             self._open.pop(next(iter(self._open)))
         token = secrets.token_urlsafe(32)
-        self._open[_digest(token)] = (found, now + self._seconds)
+        self._open[_digest(token)] = (found, account, now + self._seconds)
         return token
 
     def log_out(self, headers: Headers) -> None:
@@ -83,8 +88,14 @@ class Sessions:
 
     def principal(self, headers: Headers) -> Principal | None:
         """Whose session the cookie is of, while it lasts."""
-        found = self._open.get(_digest(self._token(headers)))
-        return found[0] if found is not None and self._now() < found[1] else None
+        key = _digest(self._token(headers))
+        principal, account, until = self._open.get(key, (None, None, 0.0))
+        if principal is None:
+            return None
+        if self._now() < until and self._access.account(principal.name) == account:
+            return principal
+        del self._open[key]
+        return None
 
     def _token(self, headers: Headers) -> str:
         for name, value in headers:

@@ -108,6 +108,14 @@ def test_whatever_is_wrong_gets_the_same_answer(access, headers):
     assert admit(access, headers) == expected
 
 
+def test_users_without_a_salted_hash_are_named_at_the_start(users, caplog):
+    Access(AccessSettings(users_file=str(users))).close()
+    found = [each.getMessage() for each in caplog.records]
+    assert [each.partition("user '")[2].partition("'")[0] for each in found] == ["ann", "cid", "dan"]
+    assert "penstock users hash ann" in found[0]
+    assert not any(secret in text for text in found for secret in ("pear", "plum", "sha256", "fig"))
+
+
 def test_a_second_authorization_header_is_refused(access):
     assert admit(access, [*basic("eve", "x"), *basic("ann", "pear")]).status == 400
 
@@ -279,6 +287,47 @@ def test_the_rate_counts_for_sessions_and_for_what_needs_no_login(users):
     assert [asked([], "c", path) for path in ("/health", "/login") * 3] == [200] * 4 + [429] * 2
     now[0] += 0.5
     assert asked(cookie, "a") == 200
+
+
+@pytest.mark.promise("access", "A session ends when its user is deleted or gets another password or role")
+def test_a_session_ends_with_its_user(users, monkeypatch):
+    access = Access(AccessSettings(users_file=str(users)))
+    sessions = Sessions(access, cookie="c")
+    monkeypatch.setattr(users_file, "_TRUSTED_SECONDS", -1.0)  # the file is looked at each time
+
+    def session(user, password):
+        token = asyncio.run(sessions.log_in(user, password, "a"))
+        return [(b"cookie", f"c={token}".encode())]
+
+    ann, bob, dan = session("ann", "pear"), session("bob", "se:cret"), session("dan", "fig")
+    text = users.read_text()
+    users.write_text(text + "eve: new\n")
+    assert [sessions.principal(each).name for each in (ann, bob, dan)] == ["ann", "bob", "dan"]
+    users.write_text(
+        text.replace("ann: pear", "ann: plum").replace("dan: fig, read, admin", "dan: fig, read")
+    )
+    assert sessions.principal(ann) is None and sessions.principal(dan) is None
+    assert sessions.principal(bob).name == "bob"
+    users.write_text(text.replace("bob:", "bobby:"))
+    refused = asyncio.run(sessions.admit(bob, "a", Role.READ))
+    assert refused.status == 401 and sessions.principal(ann) is None, "nor does it come back"
+    access.close()
+
+
+@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+def test_the_addresses_of_an_ipv6_network_share_a_limit(users):
+    access = Access(AccessSettings(users_file=str(users), rate=1), now=lambda: 0.0)
+
+    def statuses(addresses):
+        return [getattr(admit(access, basic("ann", "no"), address=each), "status", 200) for each in addresses]
+
+    assert statuses(f"2001:db8::{n:x}:1" for n in range(51)) == [401] * 50 + [429]
+    assert statuses(["2001:db8:0:1::1", "10.0.0.1", "::ffff:10.0.0.2"]) == [401] * 3
+    assert statuses([*(f"fe80::{n:x}%eth0" for n in range(1, 51)), "fe80::99%eth0"]) == [401] * 50 + [429]
+    assert statuses([*["10.0.0.2"] * 49, "::ffff:10.0.0.2"]) == [401] * 49 + [429]
+    open_to_all = Access(AccessSettings(rate=1), now=lambda: 0.0)
+    found = [admit(open_to_all, [], Role.ADMIN, f"2001:db8::{n}") for n in range(3)]
+    assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
 
 
 def test_a_rate_forgets_who_has_not_come_for_longest():

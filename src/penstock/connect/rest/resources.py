@@ -17,6 +17,7 @@ from penstock.connect.rest.errors import (
     unknown,
     unknown_to_restart,
 )
+from penstock.connect.secrets import HIDDEN, hidden
 from penstock.connect.worker import statuses as states
 from penstock.connect.worker.configs import (
     PAUSED,
@@ -37,6 +38,10 @@ from penstock.connect.worker.processes import ScoutFailed
 from penstock.connect.worker.statuses import Status
 
 _ENDING_SECONDS, _LOOK_SECONDS = 10.0, 0.05
+_MASKED = (
+    "it stands for a value that was not shown; give the value itself, or a reference such as ${file:PATH}"
+)
+_NEVER_SECRET = {"name", "connector.class", "tasks.max"}
 _INITIAL = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}
 
 
@@ -88,20 +93,24 @@ class Resources:
             if "status" in expand:
                 entry["status"] = await self._status_of(name)
             if "info" in expand:
-                entry["info"] = await self._info_of(name)
+                entry["info"] = await self._info_of(name, call)
         return Answer(found)
 
     async def info(self, call: Call) -> Answer:
-        return Answer(await self._info_of(call.path["name"]))
+        return Answer(await self._info_of(call.path["name"], call))
 
     async def config(self, call: Call) -> Answer:
-        return Answer(dict(self._known(call).config))
+        known = self._known(call)
+        return Answer(await self._shown(known, known.config, call))
 
     async def tasks(self, call: Call) -> Answer:
         name, known = call.path["name"], self._known(call)
         return Answer(
             [
-                {"id": {"connector": name, "task": number}, "config": dict(each)}
+                {
+                    "id": {"connector": name, "task": number},
+                    "config": await self._shown(known, each, call),
+                }
                 for number, each in enumerate(known.tasks)
             ]
         )
@@ -157,7 +166,7 @@ class Resources:
             status = Status(states.STOPPED, self._herder.worker_id, version=version)
             self._statuses.put(Unit(name), status)
         location = f"/connectors/{quote(name, safe='')}"
-        return Answer(await self._info_of(name), 201, {"location": location}, offset)
+        return Answer(await self._info_of(name, call), 201, {"location": location}, offset)
 
     async def put_config(self, call: Call) -> Answer:
         name = call.path["name"]
@@ -166,7 +175,7 @@ class Resources:
             raise bad_request("The body must be an object of settings")
         config = texts(body)
         config.setdefault("name", name)
-        return await self._put(name, config)
+        return await self._put(name, config, call)
 
     async def patch_config(self, call: Call) -> Answer:
         name, known = call.path["name"], self._known(call)
@@ -177,15 +186,15 @@ class Resources:
         for key, value in body.items():
             if value is None:
                 merged.pop(key, None)
-        return await self._put(name, merged)
+        return await self._put(name, merged, call)
 
-    async def _put(self, name: str, config: dict[str, str]) -> Answer:
+    async def _put(self, name: str, config: dict[str, str], call: Call) -> Answer:
         _check_name(name, config)
         await self._validate(name, config)
         new = name not in self._configs.connectors
         offset = await self._herder.change(lambda: [connector_record(name, config)])
         headers = {"location": f"/connectors/{quote(name, safe='')}"} if new else {}
-        return Answer(await self._info_of(name), 201 if new else 200, headers, offset)
+        return Answer(await self._info_of(name, call), 201 if new else 200, headers, offset)
 
     async def delete(self, call: Call) -> Answer:
         name = call.path["name"]
@@ -344,14 +353,23 @@ class Resources:
             self._types[plugin] = answer["result"]
         return self._types[plugin]
 
-    async def _info_of(self, name: str) -> dict[str, Any]:
+    async def _shown(self, known: ConnectorState, config: Mapping[str, str], call: Call) -> dict[str, str]:
+        """Settings as the caller may see them: who may change them may also see passwords."""
+        if call.may_administer:
+            return dict(config)
+        described = await self._described(known.config.get("connector.class", ""))
+        if "passwords" not in described:  # which settings are secret cannot be found out: perhaps all
+            return hidden(config, passwords=config.keys() - _NEVER_SECRET)
+        return hidden(config, described["settings"], described["passwords"])
+
+    async def _info_of(self, name: str, call: Call) -> dict[str, Any]:
         known = self._configs.connectors.get(name)
         if known is None:
             raise not_found(name)
         described = await self._described(known.config.get("connector.class", ""))
         return {
             "name": name,
-            "config": dict(known.config),
+            "config": await self._shown(known, known.config, call),
             "tasks": [{"connector": name, "task": number} for number in range(len(known.tasks))],
             "type": described["type"],
         }
@@ -372,8 +390,11 @@ class Resources:
     async def _validate(self, name: str, config: Mapping[str, str]) -> None:
         plugin = config.get("connector.class")
         if not plugin:
-            shown = ", ".join(f"{key}={value}" for key, value in config.items() if "password" not in key)
+            shown = ", ".join(f"{key}={value}" for key, value in hidden(config).items())
             raise bad_request(f"Connector config {{{shown}}} contains no connector type")
+        masked = sorted(key for key, value in config.items() if HIDDEN in value)
+        if masked:
+            raise invalid([f"Invalid value {HIDDEN} for configuration {key}: {_MASKED}" for key in masked])
         answer = await self._herder.scout.ask("validate", name=plugin, config=dict(config))
         result = result_of(answer)
         errors = [text for each in result["configs"] for text in each["value"]["errors"]]

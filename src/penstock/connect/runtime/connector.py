@@ -10,6 +10,7 @@ from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
 from penstock.connect.runtime.definitions import COMMON
 from penstock.connect.runtime.task import TaskSpec
+from penstock.connect.secrets import with_references
 from penstock.connect.settings import parse
 
 
@@ -44,12 +45,5 @@ def _send_tasks(
             f"{max_tasks}, the maximum number of tasks it is configured to create."
         )
     # What a config provider gave is not stored: the reference is.
-    stored = [
-        {
-            name: given[name] if name in given and config.get(name) == value else str(value)
-            for name, value in each.items()
-            if value is not None
-        }
-        for each in configs
-    ]
+    stored = [with_references(given, config, each) for each in configs]
     spec.channel.send("task_configs", configs=stored)

@@ -22,6 +22,7 @@ from penstock.connect.runtime.definitions import definitions, fields_for, valida
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.sink import group_of
 from penstock.connect.runtime.transactions import transactional_id
+from penstock.connect.settings import ConfigType
 from penstock.connect.transforms import PREDICATES, TRANSFORMS
 
 _WAIT_SECONDS = 30
@@ -94,7 +95,14 @@ class Scout:
         """What the worker must know of a connector's class."""
         found = plugins.connector(name)
         once = issubclass(found, SourceConnector) and found.exactly_once
-        return {"type": plugins.kind(found), "version": found.version, "exactly_once": once}
+        fields = fields_for(found)
+        return {
+            "type": plugins.kind(found),
+            "version": found.version,
+            "exactly_once": once,
+            "settings": [each.name for each in fields],
+            "passwords": [each.name for each in fields if each.type is ConfigType.PASSWORD],
+        }
 
     # Offsets
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from penstock.admin.connect_worker import ConnectWorker
 from penstock.admin.failure import CommandFailed
+from penstock.connect.secrets import hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Connector:
     trace: str
     tasks: tuple[Task, ...]
     config: dict[str, str]
+    """Without secrets: the console may log in to the worker as its administrator."""
 
     @property
     def failed(self) -> bool:
@@ -75,10 +77,20 @@ def failed_connectors(worker: ConnectWorker | None) -> list[str]:
 def find_connector(worker: ConnectWorker | None, name: str) -> Connector:
     status = worker_of(worker).ask("GET", _path(name, "status"))
     info = worker_of(worker).ask("GET", _path(name))
-    return _connector(name, {"status": status, "info": info})
+    types = _types(worker_of(worker), (info.get("config") or {}).get("connector.class", ""))
+    return _connector(name, {"status": status, "info": info}, types)
 
 
-def _connector(name: str, found: Mapping[str, Any]) -> Connector:
+def _types(worker: ConnectWorker, plugin: str) -> dict[str, str]:
+    """Of the settings that a plugin declares; none where the worker cannot tell (before Kafka 3.2)."""
+    try:
+        found = worker.ask("GET", f"/connector-plugins/{quote(plugin, safe='')}/config")
+        return {each["name"]: each["type"] for each in found}
+    except CommandFailed:
+        return {}
+
+
+def _connector(name: str, found: Mapping[str, Any], types: Mapping[str, str] | None = None) -> Connector:
     status, info = found.get("status") or {}, found.get("info") or {}
     state = status.get("connector") or {}
     tasks = tuple(
@@ -94,7 +106,7 @@ def _connector(name: str, found: Mapping[str, Any]) -> Connector:
         state.get("worker_id") or "",
         state.get("trace") or "",
         tasks,
-        config,
+        hidden(config, types or (), [each for each, kind in (types or {}).items() if kind == "PASSWORD"]),
     )
 
 

@@ -1,0 +1,83 @@
+"""What of a connector's settings is not shown, and what of its tasks' settings is not stored.
+
+Settings that a plugin declares as PASSWORD are secret, and those that it does not declare (of converters,
+transforms, clients) by their names. A reference (`${file:…}`) to a secret may be shown and stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Collection, Mapping
+from urllib.parse import quote, quote_plus
+
+from penstock.connect.errors import ConnectError
+from penstock.connect.providers import resolve
+from penstock.credentials.references import only_references, references_in
+
+HIDDEN = "[hidden]"
+
+_NAMES = re.compile(
+    r"passw|passphrase|secret|token|credential|user\.?info|jaas|private\.?key|access\.?key|api\.?key|ssl\.key\b",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(://[^/\s:@]*:)(?!\$\{)[^/\s@]+(?=@)")
+_LEAST = 4
+"""The length of a secret that is looked for in other values: shorter ones are there by chance."""
+
+
+def is_secret(name: str, declared: Collection[str], passwords: Collection[str]) -> bool:
+    """`declared` are the settings that the plugin knows, `passwords` those that it calls secret."""
+    return name in passwords or (name not in declared and _NAMES.search(name) is not None)
+
+
+def hidden(
+    config: Mapping[str, str], declared: Collection[str] = (), passwords: Collection[str] = ()
+) -> dict[str, str]:
+    """The settings as they are shown: without secrets, but with references to them."""
+    return {
+        name: HIDDEN
+        if value and is_secret(name, declared, passwords) and not only_references(value)
+        else _IN_URL.sub(rf"\1{HIDDEN}", value)
+        for name, value in config.items()
+    }
+
+
+def with_references(
+    given: Mapping[str, str], resolved: Mapping[str, str], task: Mapping[str, object]
+) -> dict[str, str]:
+    """A task's settings with the references of the connector's settings instead of what they stand for.
+
+    ConnectError names a setting that has a secret in a form which no reference gives.
+    """
+    values = resolve({reference: reference for text in given.values() for reference in references_in(text)})
+    secrets = {value: reference for reference, value in values.items() if len(value) >= _LEAST}
+    longest_first = sorted(secrets, key=len, reverse=True)
+    found = re.compile("|".join(map(re.escape, longest_first))) if secrets else None
+    stored = {}
+    for name, value in task.items():
+        if value is None:
+            continue
+        text = str(value)
+        if name in given and resolved.get(name) == text:
+            stored[name] = given[name]
+            continue
+        if found is not None:
+            text = found.sub(lambda match: secrets[match[0]], text)
+            for secret, reference in secrets.items():
+                if any(form in text for form in _other_forms(secret)):
+                    raise ConnectError(
+                        f"The setting {name} of a task has the value of {reference} in an encoded form, "
+                        "and would be stored with it: use a secret without special characters, or have the "
+                        "connector give its tasks its own settings and encode there"
+                    )
+        stored[name] = text
+    return stored
+
+
+def _other_forms(secret: str) -> set[str]:
+    encoded = base64.b64encode(secret.encode()).decode()
+    forms = {quote(secret), quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], encoded}
+    forms.add(secret.strip())
+    return {form for form in forms if form != secret and len(form) >= _LEAST}
