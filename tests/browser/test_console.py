@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,7 +205,7 @@ def test_hostile_content_is_shown_as_text(page: Page, platform: Platform) -> Non
     page.get_by_role("link", name=HOSTILE).click()
     expect(page.get_by_text("2 records behind")).to_be_visible()
     page.goto(f"{platform.url}/")
-    expect(page.get_by_text("Slowest groups")).to_be_visible()
+    expect(page.get_by_text("Slowest groups", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
     assert page.locator("img[src=x]").count() == 0
     assert page.title() == "Overview - Penstock"
@@ -228,3 +229,26 @@ def test_a_phone_in_the_dark(browser: Browser, platform: Platform) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/groups**")
     context.close()
+
+
+@pytest.mark.promise("console", "Lists, searches and messages are reached by the keyboard alone")
+def test_a_message_is_found_and_opened_by_keys(page: Page, platform: Platform) -> None:
+    producer = Producer({"bootstrap.servers": platform.bootstrap})
+    producer.produce("by-keys", b"a letter", b"the key")
+    producer.produce("another", b"x")
+    assert producer.flush(60) == 0
+    page.goto(f"{platform.url}/")
+    expect(page.get_by_text("Slowest groups", exact=True)).to_be_visible()
+    page.keyboard.type("gt")
+    page.wait_for_url("**/topics**")
+    expect(page.get_by_role("link", name="by-keys")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter by name")).to_be_focused()
+    page.keyboard.type("by-k")
+    expect(page.get_by_label("Filter by name")).to_have_value("by-k")
+    expect(page).to_have_url(re.compile("q=by-k"))
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="by-keys").press("Enter")
+    page.wait_for_url("**/topics/by-keys**")
+    page.get_by_role("button", name="Open message 0-0").press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("a letter")

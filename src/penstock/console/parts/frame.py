@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from nicegui import ui
 from starlette.requests import Request
 
+from penstock.console.parts.keys import keyboard
 from penstock.console.parts.style import CSS
 from penstock.console.site import Site
 from penstock.console.viewer import Viewer
@@ -33,6 +34,7 @@ def frame(
     viewer = Viewer.of(request, site)
     ui.page_title(f"{title} - Penstock")
     ui.add_css(CSS)
+    keyboard()
     ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed", dark="#0b1220", dark_page="#0b1220")
     theme = request.cookies.get(_THEME_COOKIE)
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))
