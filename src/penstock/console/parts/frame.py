@@ -19,6 +19,7 @@ NAVIGATION = (
     ("Groups", "/groups", "groups"),
     ("Schemas", "/schemas", "schema"),
     ("Connectors", "/connectors", "cable"),
+    ("Transactions", "/transactions", "swap_horiz"),
 )
 CHECK_SECONDS = 2.0
 """How often an open page looks whether its session lasts."""

@@ -6,7 +6,7 @@ from nicegui import ui
 
 SEARCH = "app-search"
 """The class of the field that `/` goes to."""
-_PAGES = {"o": "/", "t": "/topics", "g": "/groups", "s": "/schemas", "c": "/connectors"}
+_PAGES = {"o": "/", "t": "/topics", "g": "/groups", "s": "/schemas", "c": "/connectors", "x": "/transactions"}
 # In the browser: a key that went to the server and back would come late. Not while somebody types.
 _SCRIPT = """<script>(function () {
   const pages = PAGES;
