@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from penstock.testing import PenstockBroker
 from tests.console.conftest import ConsoleProcess
+from tests.console.stuck import UNVERIFIED, leave_hanging
 from tests.registry.conftest import RegistryProcess
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -27,6 +29,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 
 class Platform:
     def __init__(self, broker: PenstockBroker, console: ConsoleProcess) -> None:
+        self.broker = broker
         self.bootstrap = broker.bootstrap
         self.url = console.url
 
@@ -34,7 +37,7 @@ class Platform:
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     directory: Path = tmp_path_factory.mktemp("platform")
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
+    with PenstockBroker({"group.initial.rebalance.delay.ms": 0, **UNVERIFIED}) as broker:
         registry = RegistryProcess(broker.bootstrap, directory)
         try:
             registry.wait()
@@ -204,7 +207,7 @@ def test_hostile_content_is_shown_as_text(page: Page, platform: Platform) -> Non
     page.get_by_role("link", name=HOSTILE).click()
     expect(page.get_by_text("2 records behind")).to_be_visible()
     page.goto(f"{platform.url}/")
-    expect(page.get_by_text("Slowest groups")).to_be_visible()
+    expect(page.get_by_text("Slowest groups", exact=True)).to_be_visible()
     expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
     assert page.locator("img[src=x]").count() == 0
     assert page.title() == "Overview - Penstock"
@@ -228,3 +231,62 @@ def test_a_phone_in_the_dark(browser: Browser, platform: Platform) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/groups**")
     context.close()
+
+
+@pytest.mark.promise("console", "Lists, searches and messages are reached by the keyboard alone")
+def test_a_message_is_found_and_opened_by_keys(page: Page, platform: Platform) -> None:
+    producer = Producer({"bootstrap.servers": platform.bootstrap})
+    producer.produce("by-keys", b"a letter", b"the key")
+    producer.produce("another", b"x")
+    assert producer.flush(60) == 0
+    page.goto(f"{platform.url}/")
+    expect(page.get_by_text("Slowest groups", exact=True)).to_be_visible()
+    page.keyboard.type("gt")
+    page.wait_for_url("**/topics**")
+    expect(page.get_by_role("link", name="by-keys")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter by name")).to_be_focused()
+    page.keyboard.type("by-k")
+    expect(page.get_by_label("Filter by name")).to_have_value("by-k")
+    expect(page).to_have_url(re.compile("q=by-k"))
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="by-keys").press("Enter")
+    page.wait_for_url("**/topics/by-keys**")
+    page.get_by_role("button", name="Open message 0-0").press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("a letter")
+
+
+@pytest.mark.promise(
+    "console", "Transactions are shown, hanging ones first, and aborted only after their name was typed"
+)
+def test_transactions_are_shown_and_aborted(page: Page, platform: Platform) -> None:
+    platform.broker.create_topic("ledger", 2)
+    leave_hanging(platform.broker, "ledger", 4711)
+    producer = Producer({"bootstrap.servers": platform.bootstrap, "transactional.id": "booking"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("ledger", b"x", partition=1)
+    producer.flush()
+    page.goto(f"{platform.url}/")
+    page.get_by_role("link", name="Transactions").click()
+    expect(page.get_by_text("No transaction hangs.")).to_be_visible()  # not for 15 minutes
+    page.get_by_label("Last record before").click()
+    page.get_by_role("option", name="any time").click()
+    expect(page.get_by_text("from offset 0, producer 4711 epoch 3")).to_be_visible()
+    page.get_by_role("button", name="Abort").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("ledger-0")
+    dialog.get_by_role("button", name="Abort").click()
+    expect(page.get_by_text("No transaction hangs.")).to_be_visible()
+    page.get_by_role("link", name="booking").click()
+    expect(page.get_by_role("link", name="ledger-1")).to_be_visible()
+    page.get_by_role("button", name="Abort").click()
+    dialog.get_by_label("Name").fill("ledger-1")
+    dialog.get_by_role("button", name="Abort").click()
+    expect(page.get_by_text("The name does not match.")).to_be_visible()
+    dialog.get_by_label("Name").fill("booking")
+    dialog.get_by_role("button", name="Abort").click()
+    expect(page.get_by_text("None.")).to_be_visible()
+    expect(page.get_by_role("button", name="Abort")).to_have_count(0)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction()

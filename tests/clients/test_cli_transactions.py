@@ -1,7 +1,6 @@
 """`penstock transactions` against a real broker: what is open is shown, what hangs is found and ended."""
 
 import json
-import time
 import uuid
 
 import pytest
@@ -9,18 +8,15 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaException, Producer
 
 from penstock.cli.main import cli
-from penstock.testing import PenstockBroker, WireClient
-from penstock.wire.api_keys import ApiKey
-from penstock.wire.batches.records import Record, build_batch
-from penstock.wire.codec import Message
+from penstock.testing import PenstockBroker
+from tests.console.stuck import UNVERIFIED, leave_hanging
 
 
 @pytest.fixture(scope="module")
 def broker():
     settings = {
         "transaction.state.log.num.partitions": 2,
-        # So that a test can write what only a broken client would leave behind.
-        "transaction.partition.verification.enable": "false",
+        **UNVERIFIED,
     }
     with PenstockBroker(settings) as process:
         yield process
@@ -65,19 +61,7 @@ def producer(broker, topic):
 def hanging(broker, topic):
     """Opens a transaction in partition 0 that no coordinator knows; gives its producer id."""
     producer_id = 4000 + int(uuid.uuid4().hex[:4], 16)
-    now = int(time.time() * 1000)
-    batch = build_batch(
-        [Record(0, now, None, b"stuck")],
-        producer_id=producer_id,
-        producer_epoch=3,
-        base_sequence=0,
-        transactional=True,
-    )
-    data = [Message(name=topic, partition_data=[Message(index=0, records=batch)])]
-    request = Message(transactional_id=f"{topic}-lost", acks=-1, timeout_ms=5000, topic_data=data)
-    with WireClient(broker.port) as wire:
-        answer = wire.request(ApiKey.PRODUCE, 9, request)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    leave_hanging(broker, topic, producer_id)
     return producer_id
 
 

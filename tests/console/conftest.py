@@ -15,6 +15,7 @@ import pytest
 
 from penstock.admin.cluster import Cluster
 from penstock.testing import PenstockBroker
+from tests.console.stuck import UNVERIFIED
 
 START_SECONDS = 110.0
 
@@ -57,7 +58,7 @@ class ConsoleProcess:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PenstockBroker]:
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
+    with PenstockBroker({"group.initial.rebalance.delay.ms": 0, **UNVERIFIED}) as broker:
         yield broker
 
 

@@ -78,6 +78,15 @@ def test_pages_and_websockets_need_a_login(console: ConsoleProcess) -> None:
     assert socket_status(console, origin=own, cookie=cookie) == 403
 
 
+def test_administrators_change_levels_of_loggers(console: ConsoleProcess) -> None:
+    with console.client() as client:
+        for user, status in ((("ray", "secret-2"), 403), (("ann", "secret-1"), 200)):
+            done = client.put("/admin/loggers/root", json={"level": "DEBUG"}, auth=user)
+            assert done.status_code == status, done.text
+        assert client.get("/admin/loggers", auth=("ray", "secret-2")).json()["root"]["level"] == "DEBUG"
+        assert client.get("/admin/loggers").status_code == 401
+
+
 @pytest.mark.promise("console", "A page of another site can use neither a console's pages nor its websocket")
 def test_other_sites_are_refused(console: ConsoleProcess) -> None:
     cookie = log_in(console, "ann", "secret-1")

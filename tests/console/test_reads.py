@@ -10,12 +10,12 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from penstock.admin.cluster import Cluster, PartitionInfo, TopicInfo
 from penstock.admin.failure import CommandFailed, UnknownTopic
 from penstock.admin.reader import StopRequest
-from penstock.console.reads import groups, messages, topics
+from penstock.console.reads import groups, messages, topics, transactions
 from penstock.console.reads.messages import (
     Message,
     Progress,
@@ -29,6 +29,7 @@ from penstock.console.reads.messages import (
 from penstock.console.reads.samples import Sample, Sampler, between, take_sample
 from penstock.console.searching import MOST_AT_ONCE, Result, Search
 from penstock.testing import PenstockBroker
+from tests.console.stuck import leave_hanging
 
 pytestmark = pytest.mark.timeout(300)
 NOW_MS = int(time.time() * 1000)
@@ -311,6 +312,50 @@ def test_a_group_with_members_is_not_reset(cluster: Cluster, orders: str) -> Non
     with pytest.raises(CommandFailed, match="stop every member first"):
         groups.apply_reset(cluster, "busy", preview.moves)
     consumer.close()
+
+
+@pytest.mark.promise(
+    "console", "Transactions are shown, hanging ones first, and aborted only after their name was typed"
+)
+def test_transactions_are_listed_by_age_and_ended(broker: PenstockBroker, cluster: Cluster) -> None:
+    topics.create_topic(cluster, "ledger", 2, 1, {})
+    producers = {}
+    for name in ("first", "second", "done"):
+        producers[name] = made = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+        made.init_transactions()
+        made.begin_transaction()
+        made.produce("ledger", b"x", partition=1)
+        made.flush()
+    producers["done"].commit_transaction()
+    leave_hanging(broker, "ledger", 4711)
+
+    def open_ids(**asked: Any) -> list[str]:
+        return [each.id for each in transactions.page_of_transactions(cluster, **asked).rows if each.seconds]
+
+    assert open_ids() == ["first", "second"]
+    assert open_ids(descending=False) == ["second", "first"]
+    assert open_ids(text="SEC") == ["second"]
+    found = transactions.page_of_transactions(cluster, sort="id", descending=False, first=1, count=1)
+    assert ([each.id for each in found.rows], found.total) == (["first"], 3)
+    assert found.rows[0].partitions == 1 and found.rows[0].state == "Ongoing"
+
+    assert transactions.hanging(cluster, 3600.0) == []
+    (stuck,) = transactions.hanging(cluster, 0.0, now=lambda: time.time() + 60)
+    assert (stuck.topic, stuck.partition, stuck.start_offset, stuck.producer_id) == ("ledger", 0, 0, 4711)
+    transactions.abort_hanging(cluster, stuck)
+    assert transactions.hanging(cluster, 0.0, now=lambda: time.time() + 60) == []
+    with pytest.raises(CommandFailed, match="no open transaction of offset 0 in ledger-0"):
+        transactions.abort_hanging(cluster, stuck)
+
+    transactions.abort(cluster, "first")
+    assert not transactions.transaction_of(cluster, "first").under_way
+    with pytest.raises(CommandFailed, match="'first' has no open transaction"):
+        transactions.abort(cluster, "first")
+    with pytest.raises(CommandFailed, match="no transactional id 'nobody'"):
+        transactions.transaction_of(cluster, "nobody")
+    producers["second"].commit_transaction()
+    with pytest.raises(KafkaException):
+        producers["first"].commit_transaction()
 
 
 def test_rates_count_what_grew_between_two_samples() -> None:

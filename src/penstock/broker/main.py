@@ -10,7 +10,6 @@ import asyncio
 import errno
 import gc
 import json
-import logging
 import os
 import resource
 import signal
@@ -23,6 +22,7 @@ from penstock.broker.broker import Broker
 from penstock.config import BrokerConfig
 from penstock.credentials.references import resolve_all
 from penstock.errors import ConfigError, PenstockError
+from penstock.web.log_output import set_up_logging
 
 Announce = Callable[[dict[str, Any]], object]
 Alongside = Callable[[dict[str, Any], asyncio.Event], AbstractAsyncContextManager[object]]
@@ -40,9 +40,7 @@ def run(
 ) -> int:
     """Run a broker until SIGTERM or SIGINT; the exit code. `announce` gets what the ready file has."""
     _raise_descriptor_limit()
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    set_up_logging()
     # What computes in a thread (replay, searches) holds the loop up for as long each time that it comes back
     # from the kernel; with Python's 5 ms, a produce would wait several times for it.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

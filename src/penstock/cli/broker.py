@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli.options.properties import key_values, read_properties, resolved
+from penstock.cli.options.serving import log_format_option
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
 from penstock.cli.up.commands import run_broker
@@ -33,6 +34,7 @@ from penstock.cli.up.commands import run_broker
     type=click.Path(dir_okay=False),
     help="Written as JSON (bootstrap, brokers) when it listens.",
 )
+@log_format_option
 @json_option
 def broker(path: str | None, settings: tuple[str, ...], ready_file: str | None, as_json: bool) -> None:
     """Run one broker with Kafka-named settings.

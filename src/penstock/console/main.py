@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from penstock.console.site import Site
 from penstock.elected.process import guard, identify, listen, loop_factory, write_ready
 from penstock.web.access import Access, Role
 from penstock.web.guard import SECURE_HEADERS, Headers
+from penstock.web.log_output import set_up_logging
 from penstock.web.server import Server
 from penstock.web.sessions import Sessions
 
@@ -36,7 +36,7 @@ _POLICY = (
     "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'self'; "
     "frame-ancestors 'none'"
 )
-_FORM = ("application/x-www-form-urlencoded",)
+_BODIES = ("application/x-www-form-urlencoded", "application/json")
 # Only websockets: socket.io's other way sends requests with bodies of any type.
 _TRANSPORT: Literal["websocket"] = "websocket"
 _ICON = (
@@ -53,11 +53,7 @@ def run(
     parent: int | None = None,
 ) -> int:
     """Run a console until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for noisy in ("httpx", "nicegui", "socketio", "engineio", "uvicorn"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_up_logging("httpx", "nicegui", "socketio", "engineio", "uvicorn")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, ready_file, announce or (lambda ready: None), parent))
 
@@ -74,7 +70,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         scheme = "https" if settings.tls_certificate else "http"
         identity = identify(listener, settings.host, settings.advertised_url, scheme=scheme)
         allowed = guard(
-            identity, settings.host, settings.allowed_hosts, settings.allowed_origins, types=_FORM
+            identity, settings.host, settings.allowed_hosts, settings.allowed_origins, types=_BODIES
         )
         sessions = None
         if access is not None:

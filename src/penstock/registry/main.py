@@ -32,6 +32,7 @@ from penstock.registry.http.call import TAKEN_TYPES
 from penstock.registry.service import Service
 from penstock.registry.state import DEFAULT_LEVEL, State
 from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Principal
+from penstock.web.log_output import set_up_logging
 from penstock.web.operator import Operator
 from penstock.web.server import Server
 
@@ -79,10 +80,7 @@ def run(
     parent: int | None = None,
 ) -> int:
     """Run a registry until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    set_up_logging("httpx")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, ready_file, announce or (lambda ready: None), parent))
 

@@ -3,6 +3,7 @@ resources of DescribeConfigs and IncrementalAlterConfigs show and change."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from typing import TypedDict
@@ -42,6 +43,18 @@ def checked_level(level: str) -> str:
     if level.upper() not in _LEVELS:
         raise UnknownLevel(level)
     return level.upper()
+
+
+def level_in(body: bytes) -> str:
+    """The level that a request to change one names; ValueError where the body is not {"level": …}."""
+    try:
+        found = json.loads(body or b"null")
+    except RecursionError:
+        raise ValueError("the body has too many brackets inside each other") from None
+    level = found.get("level") if isinstance(found, dict) else None
+    if not isinstance(level, str):
+        raise ValueError('the body must be {"level": "DEBUG"}, or another level')
+    return level
 
 
 class Loggers:

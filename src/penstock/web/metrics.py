@@ -28,7 +28,7 @@ from penstock.errors import ConfigError
 from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Role
 from penstock.web.certificates import LOOK_SECONDS, Certificate
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
-from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
+from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger, level_in
 
 log = logging.getLogger(__name__)
 
@@ -198,14 +198,7 @@ def _level(environ: dict[str, Any]) -> str:
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isdigit() or int(length) > _MOST_BODY:
         raise ValueError(f"the body may have {_MOST_BODY} bytes, not {length}")
-    try:
-        body = json.loads(environ["wsgi.input"].read(int(length)) or b"null")
-    except RecursionError:
-        raise ValueError("the body has too many brackets inside each other") from None
-    level = body.get("level") if isinstance(body, dict) else None
-    if not isinstance(level, str):
-        raise ValueError('the body must be {"level": "DEBUG"}, or another level')
-    return level
+    return level_in(environ["wsgi.input"].read(int(length)))
 
 
 class _Logins:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from penstock.cli.failure import FAILED, CommandFailed, needs_extra
-from penstock.cli.options.serving import access_of, access_options
+from penstock.cli.options.serving import access_of, access_options, log_format_option
 from penstock.cli.options.shared import FILE, address_options, client_of, json_option
 from penstock.cli.output import emit_json
 from penstock.errors import PenstockError
@@ -93,6 +93,7 @@ from penstock.errors import PenstockError
     "--from-parent", is_flag=True, hidden=True, help="Of `penstock up`: the addresses come on stdin."
 )
 @click.option("--listener", type=int, hidden=True, help="Of `penstock up`: the socket that listens.")
+@log_format_option
 @json_option
 def console(
     bootstrap: str,

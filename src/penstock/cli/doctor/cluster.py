@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from penstock.admin.cluster import MAX_TIMESTAMP, Cluster, TopicInfo
 from penstock.admin.groups.model import Group, TopicPartitionKey
 from penstock.admin.groups.state import describe_groups, list_groups
+from penstock.admin.transactions import open_transactions, owners
 from penstock.admin.wire_client import WireCluster
 from penstock.admin.words import plural
 from penstock.cli.doctor.findings import Finding
-from penstock.cli.transactions.state import open_transactions, owners
 from penstock.errors import ApiError
 
 CHECKS = ("listeners", "replicas", "clocks", "transactions", "groups")

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from penstock.cli.options.shared import FILE, Options, options
+from penstock.web.log_output import FORMS, VARIABLE
+
+
+def _log_as(context: click.Context, parameter: click.Parameter, form: str | None) -> None:
+    if form is not None:
+        os.environ[VARIABLE] = form  # the processes that this one starts log alike
+
+
+def log_format_option(command: Callable[..., None]) -> Callable[..., None]:
+    """`--log-format`, of commands that keep running."""
+    return click.option(
+        "--log-format",
+        type=click.Choice(FORMS),
+        envvar=VARIABLE,
+        show_envvar=True,
+        expose_value=False,
+        callback=_log_as,
+        help="How to log: lines of text, or a JSON object in each line.  [default: text]",
+    )(command)
 
 
 def access_options(what: str, others: str) -> Options:
@@ -101,6 +122,7 @@ def serving_options(
             help=f"Where the {what} listens; 0 takes any free port.",
         ),
         click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on."),
+        log_format_option,
         click.option(
             "--group",
             default=group,

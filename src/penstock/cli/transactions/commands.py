@@ -11,22 +11,19 @@ import click
 
 from penstock.admin.cluster import Cluster
 from penstock.admin.positions import iso_time
-from penstock.admin.wire_client import WireCluster, failure
-from penstock.cli.failure import CommandFailed
-from penstock.cli.options.shared import cluster_options, complete_topics, json_option
-from penstock.cli.output import emit_json, note, table
-from penstock.cli.transactions.state import (
+from penstock.admin.transactions import (
     STATES,
     DescribedTransaction,
-    OpenTransaction,
-    describe_transaction,
-    fence,
+    abort_hanging,
+    abort_transaction,
+    find_hanging,
+    find_transaction,
     list_transactions,
-    open_transactions,
-    owners,
-    write_abort_marker,
 )
-from penstock.errors import ApiError, TransactionalIdNotFound
+from penstock.admin.wire_client import WireCluster, failure
+from penstock.cli.options.shared import cluster_options, complete_topics, json_option
+from penstock.cli.output import emit_json, note, table
+from penstock.errors import ApiError
 
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -130,14 +127,7 @@ def list_command(
 
 
 def _list_hanging(wire: WireCluster, topics: tuple[str, ...], older_than: int, as_json: bool) -> None:
-    oldest = int(time.time() * 1000) - older_than
-    try:
-        candidates = [
-            each for each in open_transactions(wire, topics or None) if each.last_timestamp <= oldest
-        ]
-        found = [each for each, owner in owners(wire, candidates).items() if owner is None]
-    except ApiError as error:
-        raise failure(error, "cannot look for hanging transactions") from error
+    found = find_hanging(wire, topics or None, int(time.time() * 1000) - older_than)
     if as_json:
         emit_json([asdict(each) for each in found])
     elif found:
@@ -166,7 +156,7 @@ def _list_hanging(wire: WireCluster, topics: tuple[str, ...], older_than: int, a
 def describe(transactional_ids: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
     """Describe transactional ids: state, producer, age, partitions."""
     with WireCluster(cluster) as wire:
-        found = [_describe(wire, each) for each in dict.fromkeys(transactional_ids)]
+        found = [find_transaction(wire, each) for each in dict.fromkeys(transactional_ids)]
     now = int(time.time() * 1000)
     if as_json:
         emit_json([_description(each, now) for each in found])
@@ -185,17 +175,6 @@ def describe(transactional_ids: tuple[str, ...], as_json: bool, cluster: Cluster
             table(("topic", "partition"), each.partitions, title=title)
         else:
             click.echo(title)
-
-
-def _describe(wire: WireCluster, transactional_id: str) -> DescribedTransaction:
-    try:
-        return describe_transaction(wire, transactional_id)
-    except TransactionalIdNotFound as error:
-        raise CommandFailed(
-            f"no transactional id '{transactional_id}' in this cluster: see `penstock transactions list`."
-        ) from error
-    except ApiError as error:
-        raise failure(error, f"cannot describe '{transactional_id}'") from error
 
 
 def _description(transaction: DescribedTransaction, now_ms: int) -> dict[str, Any]:
@@ -241,59 +220,19 @@ def abort(
     if transactional_id is not None:
         if any(each is not None for each in by_partition):
             raise click.UsageError("give a TRANSACTIONAL-ID, or --topic and --partition, not both")
-        result = _abort_by_id(cluster, transactional_id)
+        with WireCluster(cluster) as wire:
+            found = abort_transaction(wire, transactional_id)
+        result: dict[str, Any] = {"transactional_id": transactional_id, "producer_id": found.producer_id}
     elif topic is not None and partition is not None and (start_offset is None) != (producer_id is None):
-        result = _abort_in_partition(cluster, topic, partition, start_offset, producer_id)
+        with WireCluster(cluster) as wire:
+            result = asdict(abort_hanging(wire, topic, partition, start_offset, producer_id))
     else:
         raise click.UsageError(
             "give a TRANSACTIONAL-ID, or --topic, --partition and one of --start-offset and --producer-id"
         )
     if as_json:
-        emit_json(result)
+        emit_json({**result, "result": "aborted"})
     elif transactional_id is not None:
         click.echo(f"{transactional_id}: aborted")
     else:
         click.echo(f"{topic}-{partition}: aborted at offset {result['start_offset']}")
-
-
-def _abort_by_id(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
-    with WireCluster(cluster) as wire:
-        found = _describe(wire, transactional_id)
-        if not found.under_way:
-            raise CommandFailed(f"'{transactional_id}' has no open transaction: its state is {found.state}.")
-        try:
-            fence(wire, found)
-        except ApiError as error:
-            raise failure(error, f"cannot abort the transaction of '{transactional_id}'") from error
-    return {"transactional_id": transactional_id, "producer_id": found.producer_id, "result": "aborted"}
-
-
-def _abort_in_partition(
-    cluster: Cluster, topic: str, partition: int, start_offset: int | None, producer_id: int | None
-) -> dict[str, Any]:
-    with WireCluster(cluster) as wire:
-        try:
-            held = open_transactions(wire, [topic], partition)
-            chosen = _choose(held, f"{topic}-{partition}", start_offset, producer_id)
-            owner = owners(wire, [chosen])[chosen]
-            if owner is not None:
-                # A marker behind the coordinator's back could leave half of the transaction committed.
-                raise CommandFailed(
-                    f"this transaction does not hang: it belongs to '{owner}', whose coordinator "
-                    f"will end it. To abort it now: `penstock transactions abort {owner}`."
-                )
-            write_abort_marker(wire, chosen)
-        except ApiError as error:
-            raise failure(error, f"cannot abort in {topic}-{partition}") from error
-    return {**asdict(chosen), "result": "aborted"}
-
-
-def _choose(
-    held: list[OpenTransaction], where: str, start_offset: int | None, producer_id: int | None
-) -> OpenTransaction:
-    for each in held:
-        if each.start_offset == start_offset or each.producer_id == producer_id:
-            return each
-    there = ", ".join(f"offset {each.start_offset} (producer {each.producer_id})" for each in held[:4])
-    wanted = f"offset {start_offset}" if start_offset is not None else f"producer {producer_id}"
-    raise CommandFailed(f"no open transaction of {wanted} in {where}: it holds {there or 'none'} open.")

@@ -370,10 +370,9 @@ def run_cluster(
 ) -> None:
     """Until a signal stops it; what prevents it is one line."""
     from penstock.config import BrokerConfig
+    from penstock.web.log_output import set_up_logging
 
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    set_up_logging()
     try:
         BrokerConfig.parse(dict(settings))  # a mistake is reported once, not by each of them
 

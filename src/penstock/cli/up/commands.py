@@ -17,6 +17,7 @@ import click
 
 from penstock.cli.failure import FAILED, CommandFailed
 from penstock.cli.options.properties import key_values, resolved
+from penstock.cli.options.serving import log_format_option
 from penstock.cli.options.shared import json_option
 from penstock.cli.output import emit_json
 from penstock.errors import MissingExtra, PenstockError
@@ -109,6 +110,7 @@ _DEFAULTS = {"group.initial.rebalance.delay.ms": "0", "penstock.metrics.listener
     multiple=True,
     help="A broker setting by Kafka's name (repeatable).",
 )
+@log_format_option
 @json_option
 def up(
     data: str,

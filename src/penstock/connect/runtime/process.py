@@ -17,13 +17,14 @@ from typing import Any
 from penstock.connect.runtime.channel import Channel
 from penstock.connect.runtime.clients import WorkerSettings
 from penstock.connect.runtime.task import TaskSpec
+from penstock.web.log_output import set_up_logging
 
 
 def main() -> None:
     # Ctrl-C reaches the worker, which stops its processes in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
+    set_up_logging()
     message = channel.receive()
     sys.path[:0] = [each for each in message.get("plugin_path", ()) if each not in sys.path]
     _set_log_levels(message.get("log_levels", {}))
@@ -41,9 +42,6 @@ def main() -> None:
 def _set_log_levels(levels: dict[str, str]) -> None:
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-
-
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def _run(message: dict[str, Any], channel: Channel) -> int:

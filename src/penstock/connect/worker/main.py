@@ -43,7 +43,8 @@ from penstock.elected.process import (
 )
 from penstock.elected.store import Store
 from penstock.web.access import Access
-from penstock.web.operator import Operator
+from penstock.web.log_output import set_up_logging
+from penstock.web.operator import LOGGERS, Operator
 from penstock.web.peers import authorization
 from penstock.web.server import Server
 
@@ -61,10 +62,7 @@ def run(
     parent: int | None = None,
 ) -> int:
     """Run a worker until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    set_up_logging("httpx")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_Worker(options).serve(ready_file, announce or (lambda ready: None), parent))
 
@@ -117,7 +115,9 @@ class _Worker:
                 needs=needed_role,
                 certificate=options.tls_certificate,
                 key=options.tls_key,
-                operator=Operator(herder.is_member, WorkerMetrics(herder).text, frozenset(("/health",))),
+                operator=Operator(
+                    herder.is_member, WorkerMetrics(herder).text, frozenset(("/health", LOGGERS))
+                ),
             )
             try:
                 await self._start(herder)

@@ -13,6 +13,7 @@ from penstock.console.parts import format as f
 from penstock.console.parts.acting import attempt, read, show_failure, soon
 from penstock.console.parts.dialogs import confirm_by_name
 from penstock.console.parts.frame import frame
+from penstock.console.parts.live import Redrawn
 from penstock.console.parts.paged_table import Column, PagedTable, Wanted
 from penstock.console.reads import connectors as reads
 from penstock.console.site import Site
@@ -61,19 +62,16 @@ def register(site: Site) -> None:
         with frame(site, request, name or "Connector", command, section="/connectors") as viewer:
             if viewer.may(Role.WRITE):
                 _actions(site, viewer, name)
-            area = ui.column().classes("w-full gap-3")
+            area = Redrawn(ui.column().classes("w-full gap-3"))
 
             async def refresh() -> None:
                 try:
                     found = await read(reads.find_connector, site.worker, name)
                 except Exception as error:  # noqa: BLE001 - shown on the page
-                    area.clear()
-                    with area:
-                        show_failure(error)
+                    failure = error
+                    area.show(str(failure), lambda: show_failure(failure))
                     return
-                area.clear()
-                with area:
-                    _detail(site, viewer, found)
+                area.show(found, lambda: _detail(site, viewer, found))
 
             soon(refresh)
             ui.timer(_LIVE_SECONDS, refresh, immediate=False)

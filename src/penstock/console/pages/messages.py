@@ -14,6 +14,7 @@ from penstock.console.pages.produce import produce_dialog
 from penstock.console.parts import format as f
 from penstock.console.parts.acting import complain, read, soon
 from penstock.console.parts.frame import command_line
+from penstock.console.parts.keys import SEARCH
 from penstock.console.reads.decoding import Part, Registered
 from penstock.console.reads.matching import KINDS, matcher
 from penstock.console.reads.messages import (
@@ -47,6 +48,9 @@ _COLUMNS = (
     ("key", "Key", False),
     ("value", "Value", False),
 )
+# A row is no button for a keyboard or a screen reader.
+_OPEN = """<q-td :props="props" auto-width><q-btn flat dense round size="sm" icon="open_in_full"
+  :aria-label="'Open message ' + props.value" @click.stop="$parent.$emit('open', props.value)" /></q-td>"""
 
 
 def messages_tab(site: Site, viewer: Viewer, topic: str, query: Query) -> None:
@@ -74,22 +78,27 @@ class MessagesTab:
         self._notes.set_visibility(False)
         self._table = ui.table(
             columns=[
-                {
-                    "name": name,
-                    "label": label,
-                    "field": name,
-                    "align": "right" if number else "left",
-                    "sortable": True,
-                    "classes": "cell mono",
-                }
-                for name, label, number in _COLUMNS
+                {"name": "open", "label": "", "field": "id", "align": "left"},
+                *(
+                    {
+                        "name": name,
+                        "label": label,
+                        "field": name,
+                        "align": "right" if number else "left",
+                        "sortable": True,
+                        "classes": "cell mono",
+                    }
+                    for name, label, number in _COLUMNS
+                ),
             ],
             rows=[],
             row_key="id",
             pagination=50,
         ).classes("w-full")
         self._table.props('flat dense no-data-label="No messages."')
-        self._table.on("row-click", self._opened, [[], ["id"], None])
+        self._table.on("row-click", lambda event: self._open(event.args[1]["id"]), [[], ["id"], None])
+        self._table.add_slot("body-cell-open", _OPEN)
+        self._table.on("open", lambda event: self._open(event.args))
         self._command = ui.element("div").classes("w-full")
         ui.context.client.on_delete(self._left)
         soon(self.load)
@@ -114,7 +123,9 @@ class MessagesTab:
             self._kind = ui.select(
                 {kind: _KINDS[kind] for kind in KINDS}, value=query.kind, label="Search by"
             ).classes("w-44")
-            self._text_box = ui.input("Search", value=query.search).classes("grow").props("clearable")
+            self._text_box = (
+                ui.input("Search", value=query.search).classes(f"grow {SEARCH}").props("clearable")
+            )
             for each in (self._start, self._partition, self._limit, self._kind, self._text_box):
                 each.props("outlined dense")
             self._text_box.on("keydown.enter", self.load)
@@ -324,8 +335,7 @@ class MessagesTab:
         with self._command:
             command_line(self._site.command(*query.as_command(self._topic)))
 
-    def _opened(self, event: events.GenericEventArguments) -> None:
-        wanted = event.args[1]["id"]
+    def _open(self, wanted: str) -> None:
         found = next((each for each in self._shown if f"{each.partition}-{each.offset}" == wanted), None)
         if found is not None:
             _detail(self._topic, found)

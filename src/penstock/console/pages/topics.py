@@ -11,7 +11,7 @@ from penstock.console.parts import format as f
 from penstock.console.parts.acting import attempt, read, soon
 from penstock.console.parts.frame import frame
 from penstock.console.parts.paged_table import Column, PagedTable, Wanted
-from penstock.console.reads.topics import create_topic, list_topics, parse_settings
+from penstock.console.reads.topics import HEALTHS, create_topic, list_topics, parse_settings
 from penstock.console.site import Site
 from penstock.console.viewer import Viewer
 from penstock.web.access import Role
@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("size", "Size", number=True),
     Column("rate", "Rate", number=True),
 )
+_HEALTHS = {"": "Any", **{each: each for each in HEALTHS}}
 
 
 def register(site: Site) -> None:
@@ -37,7 +38,12 @@ def register(site: Site) -> None:
             async def load(wanted: Wanted) -> tuple[list[dict[str, Any]], int]:
                 site.sampler.watch()
                 ui.navigate.history.replace(
-                    f.link("/topics", q=wanted.text, internal="1" if switch.value else "")
+                    f.link(
+                        "/topics",
+                        q=wanted.text,
+                        internal="1" if switch.value else "",
+                        health=health.value,
+                    )
                 )
                 found = await read(
                     list_topics,
@@ -45,6 +51,7 @@ def register(site: Site) -> None:
                     site.sampler,
                     text=wanted.text,
                     internal=switch.value,
+                    health=health.value,
                     sort=wanted.sort,
                     descending=wanted.descending,
                     first=wanted.first,
@@ -66,6 +73,12 @@ def register(site: Site) -> None:
 
             with ui.row().classes("w-full items-center gap-2"):
                 holder = ui.row().classes("grow items-center")
+                asked = request.query_params.get("health", "")
+                health = (
+                    ui.select(_HEALTHS, value=asked if asked in _HEALTHS else "", label="Health")
+                    .props("outlined dense")
+                    .classes("w-40")
+                )
                 switch = ui.switch("Internal", value=internal)
                 if viewer.may(Role.WRITE):
                     dialog = _creation(site, viewer)
@@ -74,7 +87,8 @@ def register(site: Site) -> None:
                 _COLUMNS, load, key="name", sort="name", text=request.query_params.get("q", "")
             )
             table.filter.move(holder)
-            switch.on_value_change(table.refresh)
+            for each in (switch, health):
+                each.on_value_change(table.refresh)
             soon(table.refresh)
 
 

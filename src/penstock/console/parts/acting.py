@@ -37,11 +37,17 @@ async def read(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     return await in_pool(function, *arguments, **named)
 
 
-def show_failure(error: BaseException) -> None:
+def sentence_of(error: BaseException) -> str:
+    """What a page shows instead of what it could not read. A fault of the console is logged."""
     text = message_of(error)
     if text is None:
         log.exception("a page failed", exc_info=error)
         text = "The console failed to show this; its log has the reason."
+    return text
+
+
+def show_failure(error: BaseException) -> None:
+    text = sentence_of(error)
     with ui.row().classes("card w-full items-center no-wrap").props('role="alert"'):
         ui.icon("error_outline").classes("bad")
         ui.label(text).classes("break-words")

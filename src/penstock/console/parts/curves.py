@@ -40,7 +40,7 @@ class Curves:
 
 
 def _options() -> dict[str, Any]:
-    axis = {
+    axis: dict[str, Any] = {
         "axisLabel": {"color": "#94a3b8", "hideOverlap": True},
         "splitLine": {"lineStyle": {"color": "#94a3b833"}},
     }
@@ -49,7 +49,12 @@ def _options() -> dict[str, Any]:
         "grid": {"left": 8, "right": 12, "top": 26, "bottom": 4, "containLabel": True},
         "legend": {"show": False, "textStyle": {"color": "#94a3b8"}, "top": 0, "type": "scroll"},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "xAxis": {"type": "time", **axis, "splitLine": {"show": False}},
+        "xAxis": {
+            "type": "time",
+            "splitNumber": 4,
+            "axisLabel": {**axis["axisLabel"], "formatter": "{HH}:{mm}:{ss}"},
+            "splitLine": {"show": False},
+        },
         "yAxis": {"type": "value", "min": 0, **axis},
         "series": [],
     }

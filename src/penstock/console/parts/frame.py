@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from nicegui import ui
 from starlette.requests import Request
 
+from penstock.console.parts.keys import keyboard
 from penstock.console.parts.style import CSS
 from penstock.console.site import Site
 from penstock.console.viewer import Viewer
@@ -18,6 +19,7 @@ NAVIGATION = (
     ("Groups", "/groups", "groups"),
     ("Schemas", "/schemas", "schema"),
     ("Connectors", "/connectors", "cable"),
+    ("Transactions", "/transactions", "swap_horiz"),
 )
 CHECK_SECONDS = 2.0
 """How often an open page looks whether its session lasts."""
@@ -33,6 +35,7 @@ def frame(
     viewer = Viewer.of(request, site)
     ui.page_title(f"{title} - Penstock")
     ui.add_css(CSS)
+    keyboard()
     ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed", dark="#0b1220", dark_page="#0b1220")
     theme = request.cookies.get(_THEME_COOKIE)
     dark = ui.dark_mode({"dark": True, "light": False}.get(theme or ""))

@@ -8,9 +8,11 @@ from typing import Any
 
 from nicegui import events, ui
 
-from penstock.console.parts.acting import message_of
+from penstock.console.parts.acting import sentence_of
+from penstock.console.parts.keys import SEARCH
 
 ROWS = (25, 50, 100, 200)
+_NOTHING = "Nothing found."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
 # Vue escapes what stands in {{ }} and in bound attributes.
 _LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
 _STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
-  offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey'
+  offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey',
+  CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8'
   })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
 
 
@@ -71,7 +74,7 @@ class PagedTable:
         self.filter = (
             ui.input(placeholder="Filter by name", value=text, on_change=self._filtered)
             .props('outlined dense clearable debounce=300 aria-label="Filter by name"')
-            .classes("grow")
+            .classes(f"grow {SEARCH}")
         )
         self._table = ui.table(
             columns=[
@@ -90,6 +93,7 @@ class PagedTable:
             pagination=dict(self._pagination),
             on_pagination_change=self._keep_total,
         ).classes("w-full")
+        self._table.props["no-data-label"] = "Loading…"
         self._table.props(f"flat :rows-per-page-options={list(ROWS)} binary-state-sort dense")
         for each in columns:
             if each.link:
@@ -124,18 +128,12 @@ class PagedTable:
         )
         try:
             rows, total = await self._load(wanted)
-        except Exception as error:
-            text = message_of(error)
-            if text is None:
-                raise
-            self._table.props(f'no-data-label="{_plain(text)}"')
+            label = _NOTHING
+        except Exception as error:  # noqa: BLE001 - shown instead of the rows
+            label = sentence_of(error)
             rows, total = [], 0
+        self._table.props["no-data-label"] = label
         self._total = total
         self._table.rows = rows
         self._table.pagination = {**state, "rowsNumber": total}
         self._table.update()
-
-
-def _plain(text: str) -> str:
-    """For a prop in NiceGUI's syntax."""
-    return text.replace("\\", "/").replace('"', "'")

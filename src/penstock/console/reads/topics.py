@@ -52,11 +52,21 @@ class DocumentedSetting:
     doc: str
 
 
+HEALTHS = ("ok", "under-replicated", "offline")
+
+
 def health_of(info: TopicInfo) -> str:
     """`offline` before `under-replicated` before `ok`."""
     if any(each.leader < 0 for each in info.partitions):
         return "offline"
     return "under-replicated" if any(len(p.isr) < len(p.replicas) for p in info.partitions) else "ok"
+
+
+def _has_health(info: TopicInfo, wanted: str) -> bool:
+    """A topic may be offline and under-replicated."""
+    if wanted == "under-replicated":
+        return any(len(each.isr) < len(each.replicas) for each in info.partitions)
+    return not wanted or health_of(info) == wanted
 
 
 def list_topics(
@@ -65,6 +75,7 @@ def list_topics(
     *,
     text: str = "",
     internal: bool = False,
+    health: str = "",
     sort: str = "name",
     descending: bool = False,
     first: int = 0,
@@ -77,7 +88,9 @@ def list_topics(
     found = [
         info
         for info in cluster.topics().values()
-        if text.lower() in info.name.lower() and (internal or not info.name.startswith("__"))
+        if text.lower() in info.name.lower()
+        and (internal or not info.name.startswith("__"))
+        and _has_health(info, health)
     ]
     found.sort(key=lambda info: info.name)
     found.sort(key=lambda info: _sort_key(info, sort, sampler), reverse=descending)

@@ -27,6 +27,7 @@ from penstock.sql.server import http
 from penstock.sql.server.http import Api
 from penstock.sql.settings import EngineSettings
 from penstock.web.access import NOTHING_ASKED, Access, AccessSettings
+from penstock.web.log_output import set_up_logging
 from penstock.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -90,11 +91,7 @@ def serve(
     engine: EngineFactory = spark_engine,
 ) -> int:
     """Run until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for noisy in ("httpx", "py4j"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_up_logging("httpx", "py4j")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, ready_file, announce or (lambda ready: None), parent, engine))
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.admin.wire_client import TRANSACTION, Connection, WireCluster, check
-from penstock.cli.failure import CommandFailed, UnknownTopic
-from penstock.errors import TransactionalIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
+from penstock.admin.failure import CommandFailed, UnknownTopic
+from penstock.admin.wire_client import TRANSACTION, Connection, WireCluster, check, failure
+from penstock.errors import ApiError, TransactionalIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
@@ -26,7 +26,7 @@ STATES = (
     "PrepareEpochFence",
     "Dead",
 )
-_UNDER_WAY = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"))
+UNDER_WAY = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class DescribedTransaction:
 
     @property
     def under_way(self) -> bool:
-        return self.state in _UNDER_WAY
+        return self.state in UNDER_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +229,73 @@ def write_abort_marker(wire: WireCluster, transaction: OpenTransaction) -> None:
                     check(partition.error_code)
 
     wire.retry(ask)
+
+
+# As commands and pages use it: what fails is a CommandFailed that says what to do
+
+
+def find_transaction(wire: WireCluster, transactional_id: str) -> DescribedTransaction:
+    try:
+        return describe_transaction(wire, transactional_id)
+    except TransactionalIdNotFound as error:
+        raise CommandFailed(
+            f"no transactional id '{transactional_id}' in this cluster: see `penstock transactions list`."
+        ) from error
+    except ApiError as error:
+        raise failure(error, f"cannot describe '{transactional_id}'") from error
+
+
+def find_hanging(wire: WireCluster, topics: Collection[str] | None, oldest_ms: int) -> list[OpenTransaction]:
+    """Those in `topics` (None: in all) whose last record is from `oldest_ms` or before."""
+    try:
+        candidates = [each for each in open_transactions(wire, topics) if each.last_timestamp <= oldest_ms]
+        return [each for each, owner in owners(wire, candidates).items() if owner is None]
+    except ApiError as error:
+        raise failure(error, "cannot look for hanging transactions") from error
+
+
+def abort_transaction(wire: WireCluster, transactional_id: str) -> DescribedTransaction:
+    """The transaction as it was."""
+    found = find_transaction(wire, transactional_id)
+    if not found.under_way:
+        raise CommandFailed(f"'{transactional_id}' has no open transaction: its state is {found.state}.")
+    try:
+        fence(wire, found)
+    except ApiError as error:
+        raise failure(error, f"cannot abort the transaction of '{transactional_id}'") from error
+    return found
+
+
+def abort_hanging(
+    wire: WireCluster,
+    topic: str,
+    partition: int,
+    start_offset: int | None = None,
+    producer_id: int | None = None,
+) -> OpenTransaction:
+    """Named by its first offset in the partition, or by its producer; the transaction as it was."""
+    try:
+        held = open_transactions(wire, [topic], partition)
+        chosen = _choose(held, f"{topic}-{partition}", start_offset, producer_id)
+        owner = owners(wire, [chosen])[chosen]
+        if owner is not None:
+            # A marker behind the coordinator's back could leave half of the transaction committed.
+            raise CommandFailed(
+                f"this transaction does not hang: it belongs to '{owner}', whose coordinator "
+                f"will end it. To abort it now: `penstock transactions abort {owner}`."
+            )
+        write_abort_marker(wire, chosen)
+    except ApiError as error:
+        raise failure(error, f"cannot abort in {topic}-{partition}") from error
+    return chosen
+
+
+def _choose(
+    held: list[OpenTransaction], where: str, start_offset: int | None, producer_id: int | None
+) -> OpenTransaction:
+    for each in held:
+        if each.start_offset == start_offset or each.producer_id == producer_id:
+            return each
+    there = ", ".join(f"offset {each.start_offset} (producer {each.producer_id})" for each in held[:4])
+    wanted = f"offset {start_offset}" if start_offset is not None else f"producer {producer_id}"
+    raise CommandFailed(f"no open transaction of {wanted} in {where}: it holds {there or 'none'} open.")
