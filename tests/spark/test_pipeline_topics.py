@@ -118,6 +118,62 @@ def offsets():
 
 
 @pytest.mark.promise(
+    "pipelines",
+    "A flow that is rebuilt with another topic keeps no offsets of the topic before in its consumer group, "
+    "and the plan names the group of a flow that was removed",
+)
+def test_the_group_of_a_flow_has_only_the_topics_that_it_reads(spark, penstock, tmp_path: Path):
+    for topic in ("before", "after"):
+        penstock.create_topic(topic)
+        penstock.produce(topic, [order(1, 5)])
+    run = PipelineRun(spark, tmp_path / "shop")
+
+    def read(topic: str) -> None:
+        run.write(
+            "flows.py",
+            f"""
+from pyspark import pipelines as dp
+
+@dp.table
+def offsets():
+    rows = spark.readStream.format("penstock").option("kafka.bootstrap.servers", "{penstock.bootstrap}")
+    rows = rows.option("subscribe", "{topic}").option("startingOffsets", "earliest")
+    return rows.load().select("topic")
+""",
+        )
+
+    try:
+        read("before")
+        with run.running() as runner:
+            run.until(lambda: _committed(penstock, "penstock-shop.offsets") == {"before": 1})
+            read("after")
+            run.until(lambda: runner.status()["pending"])
+            runner.apply_pending(["offsets"])
+            run.until(lambda: run.rows("offsets") == [("after",)])
+            run.until(lambda: _committed(penstock, "penstock-shop.offsets") == {"after": 1})
+            (run.directory / "transformations" / "flows.py").unlink()
+            run.write("other.py", "from pyspark import pipelines as dp\n")
+            run.until(lambda: "offsets" not in runner.flows)
+            plan = run.event("plan")
+            assert plan is not None
+            said = "its consumer group 'penstock-shop.offsets' stays, until it is deleted"
+            assert said in plan["changes"][0]["reasons"]
+    finally:
+        run.drop()
+
+
+def _committed(penstock: Any, group: str) -> dict[str, int]:
+    """The offsets of partition 0 that a group has, by topic."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": penstock.bootstrap})
+    futures = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = futures[group].result(30).topic_partitions
+    return {each.topic: each.offset for each in found if each.offset >= 0}
+
+
+@pytest.mark.promise(
     "pipelines", "A failed flow restarts from its checkpoint and shows the cause, while others continue"
 )
 def test_a_broker_that_cannot_be_reached_fails_its_flow_and_its_progress_and_nothing_else(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -662,6 +663,72 @@ def test_queries_that_end_leave_no_groups_behind(
     assert isinstance(pushed, Rows)
     pushed.close()
     assert [each["commits"] for each in read] == [False]
+
+
+@pytest.mark.promise(
+    "sql",
+    "A query whose Python function uses a module that has changed does not continue with its state: it fails "
+    "with what to write",
+)
+def test_a_changed_module_is_not_put_beneath_state(
+    engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "penstock_test_rates"
+    source = tmp_path / "modules" / f"{name}.py"
+    source.parent.mkdir()
+    source.write_text("RATE = 2\n")
+    monkeypatch.syspath_prepend(source.parent)
+    sql = engines.start()
+    sql.run("CREATE STREAM rated_in (k STRING, n INT) WITH (format = 'json')")
+    body = f"import {name}\n\ndef rated(n):\n    return n * {name}.RATE\n"
+    sql.run(f"CREATE FUNCTION rated(n INT) RETURNS INT LANGUAGE PYTHON AS $$\n{body}$$")
+    table = "AS SELECT k, SUM(rated(n)) AS n FROM rated_in GROUP BY k"
+    sql.run(f"CREATE TABLE rated_sums {table}; CREATE STREAM rated_out AS SELECT rated(n) AS n FROM rated_in")
+
+    def states() -> dict[str, str]:
+        return {each["id"]: each["state"] for each in sql.engine.describe_queries()}
+
+    table_id, stream_id = "ctas_rated_sums_1", "csas_rated_out_1"
+    wait_until(lambda: set(states().values()) == {"RUNNING"})
+    engines.stop()
+    sql = engines.start()  # nothing has changed
+    wait_until(lambda: set(states().values()) == {"RUNNING"})
+    engines.stop()
+    source.write_text("RATE = 3\n")
+    sys.modules.pop(name)
+    sql = engines.start()
+    wait_until(lambda: states() == {table_id: "FAILED", stream_id: "RUNNING"})
+    shown = sql.engine.describe_query(table_id)
+    assert shown is not None and "CREATE OR REPLACE TABLE rated_sums" in shown["error"]
+    with pytest.raises(StateLost, match="an aggregate changed"):
+        sql.run(f"CREATE OR REPLACE TABLE rated_sums {table}")
+    sql.run(f"CREATE OR REPLACE TABLE rated_sums WITH (state = 'keep') {table}")
+    wait_until(lambda: set(states().values()) == {"RUNNING"})
+    assert "is as it was" in str(sql.run(f"CREATE OR REPLACE TABLE rated_sums {table}"))
+
+
+@pytest.mark.promise(
+    "sql",
+    "A query that is replaced by one over other topics keeps no offsets of the topics before in its group",
+)
+def test_a_replaced_query_leaves_no_offsets_of_topics_that_it_no_longer_reads(
+    engines: Engines, sql_broker: PenstockBroker
+) -> None:
+    sql = engines.start()
+    for name in ("moved_from", "moved_to"):
+        sql.run(f"CREATE STREAM {name} (n INT) WITH (format = 'json')")
+    sql.run("CREATE STREAM moved AS SELECT n FROM moved_from; PAUSE csas_moved_1")
+    with Cluster(ClientSettings.from_kafka({"bootstrap.servers": sql_broker.bootstrap})) as cluster:
+        group, place = "penstock-csas_moved_1", ("moved_from", 0)
+        cluster.commit_offsets(group, {place: 0})
+        # What counts only for a topic that is made is not left out without a word.
+        kept = sql.run("CREATE OR REPLACE STREAM moved WITH (partitions = 3) AS SELECT n FROM moved_from")
+        assert "is as it was. Note: the topic `moved` already exists, so partitions had no effect" in str(
+            kept
+        )
+        assert cluster.committed(group, [place]) == {place: 0}
+        sql.run("CREATE OR REPLACE STREAM moved WITH (state = 'rebuild') AS SELECT n FROM moved_to")
+        assert cluster.committed(group, [place]) == {place: None}
 
 
 @pytest.mark.promise(

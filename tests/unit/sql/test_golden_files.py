@@ -105,7 +105,7 @@ def test_every_statement_and_each_of_its_kinds_is_in_a_golden_file() -> None:
     assert {each.query_id is None for each in seen if isinstance(each, Explain)} == {True, False}
     queries = [query for each in seen if isinstance(query := getattr(each, "query", None), Query)]
     assert {query.emit for query in queries} == {None, "changes", "final"}
-    windows = [query.window for query in queries if query.window is not None]
+    windows = [query.first.window for query in queries if query.first.window is not None]
     assert {window.kind for window in windows} == {"tumbling", "hopping", "session"}
     assert {window.grace is None for window in windows} == {True, False}
     assert any(query.withins for query in queries)

@@ -99,9 +99,9 @@ def test_sources_are_what_a_query_reads(text: str, sources: str) -> None:
 )
 def test_items_of_the_select_list_have_the_name_that_spark_gives_them(item: str, name: str | None) -> None:
     found = query(f"SELECT first_one, {item} FROM t")
-    assert [each for each, _ in found.projections] == ["first_one", name]
-    assert at(found, found.projections[1][1]) == item
-    assert found.text[: found.projection_end].endswith(item)
+    assert [each for each, _ in found.first.projections] == ["first_one", name]
+    assert at(found, found.first.projections[1][1]) == item
+    assert found.text[: found.first.projection_end].endswith(item)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_the_clauses_of_the_outermost_select_have_their_places() -> None:
         "SELECT a, max(b) m FROM t WHERE c IN (SELECT c FROM u GROUP BY c HAVING count(*) > 9)\n"
         "GROUP BY a, f(b, c) HAVING max(b) > 3 AND a < 9 ORDER BY a LIMIT 10"
     )
-    assert [at(found, each) for each in found.group_by] == ["a", "f(b, c)"]
-    assert found.text[: found.group_end].endswith("f(b, c)")
-    assert at(found, found.having) == "max(b) > 3 AND a < 9"
-    assert at(found, found.having_clause) == "HAVING max(b) > 3 AND a < 9"
+    assert [at(found, each) for each in found.first.group_by] == ["a", "f(b, c)"]
+    assert found.text[: found.first.group_end].endswith("f(b, c)")
+    assert at(found, found.first.having) == "max(b) > 3 AND a < 9"
+    assert at(found, found.first.having_clause) == "HAVING max(b) > 3 AND a < 9"
     assert (found.limit, at(found, found.limit_clause)) == (10, "LIMIT 10")
     assert not found.union
     assert {"a", "m", "t", "u", "max"} <= found.columns
@@ -144,7 +144,7 @@ def test_the_clauses_of_the_outermost_select_have_their_places() -> None:
 
 def test_a_group_by_with_rollup_ends_before_it() -> None:
     found = query("SELECT a, b, count(*) FROM t GROUP BY a, b WITH ROLLUP")
-    assert [at(found, each) for each in found.group_by] == ["a", "b"]
+    assert [at(found, each) for each in found.first.group_by] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_windows(
     clause: str, kind: str, size: str, advance: str | None, grace: str | None, rest: str
 ) -> None:
     found = query(f"SELECT count(*) FROM s AS x JOIN u ON x.a = u.a {clause}{rest}")
-    assert found.window is not None
-    window = found.window
+    assert found.first.window is not None
+    window = found.first.window
     assert (window.kind, window.size, window.advance, window.grace) == (kind, size, advance, grace)
     assert at(found, window.span) == clause
     assert found.selects[0].source == "x"
@@ -175,13 +175,13 @@ def test_windows(
 
 def test_a_named_window_is_sparks_own() -> None:
     found = query("SELECT sum(a) OVER w, window FROM t WINDOW w AS (PARTITION BY b), v AS (ORDER BY c)")
-    assert found.window is None
-    assert [name for name, _ in found.projections] == [None, "window"]
+    assert found.first.window is None
+    assert [name for name, _ in found.first.projections] == [None, "window"]
 
 
 def test_a_window_inside_belongs_to_the_select_inside() -> None:
     found = query("SELECT max(n) FROM (SELECT count(*) n FROM s WINDOW TUMBLING (SIZE 1 DAY)) q GROUP BY n")
-    assert found.window is None
+    assert found.first.window is None
     assert [(part.outermost, part.window is not None, part.source) for part in found.selects] == [
         (True, False, "q"),
         (False, True, "s"),
@@ -228,7 +228,7 @@ def test_partition_by_at_the_end_is_ours_and_inside_over_is_not() -> None:
     assert at(found, found.partition_clause) == "PARTITION BY a, f(b, c)"
     assert query("SELECT sum(b) OVER (PARTITION BY c) FROM t").partition_by is None
     before = query("SELECT a, count(*) FROM t GROUP BY a PARTITION BY a HAVING count(*) > 1")
-    assert (at(before, before.partition_by), at(before, before.having)) == ("a", "count(*) > 1")
+    assert (at(before, before.partition_by), at(before, before.first.having)) == ("a", "count(*) > 1")
 
 
 @pytest.mark.parametrize("end", ["EMIT CHANGES LIMIT 5", "LIMIT 5 EMIT CHANGES"])
@@ -262,7 +262,7 @@ def test_names_of_the_windows_bounds_are_found_where_they_stand() -> None:
         ("start", False, "WINDOWSTART"),
         ("start", False, "windowstart"),
     ]
-    assert [name for name, _ in found.projections] == [
+    assert [name for name, _ in found.first.projections] == [
         "window_start",
         "e",
         None,

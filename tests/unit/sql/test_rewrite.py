@@ -126,8 +126,8 @@ def test_having_becomes_a_column() -> None:
         "SELECT a, count(*) n FROM s WINDOW TUMBLING (SIZE 1 DAY) GROUP BY a"
         " HAVING n > 1 AND WINDOWEND < now()"
     )
-    assert found.having is not None
-    rewritten = to_spark(found, extra=[("__keep", found.having)], drop_having=True)
+    assert found.first.having is not None
+    rewritten = to_spark(found, extra=[("__keep", found.first.having)], drop_having=True)
     assert plain(rewritten) == (
         "SELECT a, count(*) n, (n > 1 AND window.end < now()) AS `__keep` FROM s"
         " GROUP BY a, window(`s`.`__timestamp`, '1 DAY')"

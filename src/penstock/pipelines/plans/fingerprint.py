@@ -102,6 +102,10 @@ class FlowPrint:
     by_cluster: tuple[str, ...] = ()
     """`sources` again, by the cluster's id in place of the brokers' address; an empty text where there is no
     cluster, or it could not be asked."""
+    groups: tuple[str, ...] = ()
+    """The consumer groups that show its progress."""
+    functions: tuple[tuple[str, str], ...] = ()
+    """Python functions of SQL by name, each with a digest of its code and of the modules that it uses."""
 
     @classmethod
     def unknown(cls) -> FlowPrint:
@@ -116,6 +120,8 @@ class FlowPrint:
         pairs = tuple((str(key), str(value)) for key, value in data["conf"])
         lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
         by_cluster = tuple(data.get("by_cluster", ()))  # older versions went by the address alone
+        lists["groups"] = tuple(data.get("groups", ()))
+        lists["functions"] = tuple((str(name), str(each)) for name, each in data.get("functions", ()))
         recorded = data.get("lineage")
         lineage = None if recorded is None else tuple(Kept.from_json(each) for each in recorded)
         return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster, "lineage": lineage})

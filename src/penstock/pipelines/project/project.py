@@ -60,6 +60,10 @@ class Project:
     def under_storage(self, *parts: str) -> str:
         return "/".join((self.storage.rstrip("/"), *parts))
 
+    def query_name(self, flow: str) -> str:
+        """Stable over restarts: it names the consumer group whose lag is the flow's."""
+        return f"{self.name}.{flow}"
+
     def files(self) -> list[Path]:
         """The definition files, each once, in the order of the globs and then of their names."""
         found: dict[Path, None] = {}

@@ -53,6 +53,7 @@ class Recorded:
         if then.kind != Kind.MATERIALIZED_VIEW:
             target = split_name(then.target) if then.kind == Kind.SINK else graph.qualify(then.target)
             said.append(f"its checkpoint stays in {self._writer.checkpoint_of(target, name)}")
+        said += [f"its consumer group '{group}' stays, until it is deleted" for group in then.groups]
         return said
 
     def apply(self, name: str, now: FlowPrint) -> None:

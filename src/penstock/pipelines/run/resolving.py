@@ -29,6 +29,7 @@ from penstock.pipelines.project.graph import TABLES, VIEWS, FlowDefinition, Grap
 from penstock.pipelines.project.loading import place_of
 from penstock.pipelines.project.project import Project
 from penstock.pipelines.run.clusters import Clusters
+from penstock.pipelines.run.groups import FlowGroup, groups_of
 from penstock.pipelines.run.tables import PipelineTables
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class ResolvedFlow:
     definition: FlowDefinition
     kind: Kind
     print: FlowPrint
+    groups: tuple[FlowGroup, ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,6 +134,7 @@ class Resolver:
         if problem:
             return BadDefinition(problem, flow.where)
         short = [graph.short(split_name(name)) for name in reads]
+        groups = () if dataset.kind in VIEWS else groups_of(plan, self.project.query_name(flow.name))
         return ResolvedFlow(
             flow,
             dataset.kind,
@@ -155,7 +158,9 @@ class Resolver:
                 reads=tuple(short),
                 looks_up=tuple(graph.short(split_name(name)) for name in looks_up),
                 shared=dataset.kind is Kind.STREAMING_TABLE and len(graph.flows_into(dataset.name)) > 1,
+                groups=tuple(dict.fromkeys(each.name for each in groups)),
             ),
+            groups,
         )
 
     def _settle(self, resolution: Resolution, flow: FlowDefinition, settled: set[tuple[str, ...]]) -> None:

@@ -22,6 +22,7 @@ from penstock.pipelines.project.graph import Kind
 from penstock.pipelines.project.loading import load_graph
 from penstock.pipelines.project.project import Project, load_project
 from penstock.pipelines.run.flow_state import FlowState, RunOptions
+from penstock.pipelines.run.groups import delete_groups
 from penstock.pipelines.run.recorded import Recorded
 from penstock.pipelines.run.resolving import Resolution, Resolver
 from penstock.pipelines.run.state import StateDirectory
@@ -440,6 +441,9 @@ class Runner:
         for change in rebuilds:
             resolved = resolution.flows[change.flow]
             definition, dataset = resolved.definition, graph.target_of(resolved.definition)
+            then, running = self.recorded.applied.get(change.flow), self.flows.get(change.flow)
+            if then is not None and then.sources != resolved.print.sources:
+                delete_groups((running.resolved if running is not None else resolved).groups)
             self.writer.forget(definition)
             if dataset.kind is not Kind.STREAMING_TABLE or dataset.name in emptied:
                 continue

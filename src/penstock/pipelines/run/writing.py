@@ -36,10 +36,6 @@ class Writer:
         self.storage = storage
         self.trigger = trigger
 
-    def query_name(self, flow: FlowDefinition) -> str:
-        """Stable over restarts: it names the consumer group whose lag is the flow's."""
-        return f"{self.project.name}.{flow.name}"
-
     def checkpoint_root(self, flow: FlowDefinition) -> str:
         return self.checkpoint_of(flow.target, flow.name)
 
@@ -63,7 +59,7 @@ class Writer:
         with self.resolver.settings(flow):
             frame = self.resolver.evaluate(flow)
             stream = frame.writeStream
-            stream = stream.queryName(self.query_name(flow)).outputMode("append")
+            stream = stream.queryName(self.project.query_name(flow.name)).outputMode("append")
             stream = stream.option("checkpointLocation", self.checkpoint(flow))
             if self.trigger:
                 stream = stream.trigger(processingTime=self.trigger)

@@ -177,7 +177,7 @@ def declared(
         columns = (Column("value", "STRING" if form == "string" else "BINARY"),)
     values = [each for each in columns if not each.key]
     check_one_column(form, [each.name for each in values], options.place("format") or name_place)
-    check_plain_columns(form, values, options.place("format") or name_place)
+    check_column_types(form, values, options.place("format") or name_place)
     if not values:
         raise Clash(f"`{statement.name}` has no column outside of its key", name_place)
     key_format, key_version = _key_format(options, topic, outside)
@@ -224,6 +224,23 @@ def check_plain_columns(form: str, columns: Iterable[Column], place: Place | Non
                 f"Use to_json({column.name}) or another format.",
                 place,
             )
+
+
+def check_column_types(form: str, columns: Iterable[Column], place: Place | None) -> None:
+    """Clash for a type that the format has no place for. Of a format of the registry its schema says that."""
+    from penstock.spark.errors import NotTyped
+    from penstock.spark.typed.text_values import check_types
+
+    check_plain_columns(form, columns := tuple(columns), place)
+    for column in columns:
+        missing = re.search(r"\b(VARIANT|TIME(?!STAMP)|INTERVAL)\b", column.type) if form == "delta" else None
+        if missing is not None:
+            raise Clash(f"format='delta' has no type {missing[0]}, which `{column.name}` has", place)
+        if form in ("json", "csv") and not column.key:
+            try:
+                check_types(from_words(column.type), nested=form == "json", place=f"`{column.name}`")
+            except NotTyped as error:
+                raise Clash(f"format='{form}' has no such type: {error}", place) from error
 
 
 def check_topic_name(topic: str, place: Place | None, option: str = "topic") -> None:

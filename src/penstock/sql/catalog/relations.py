@@ -261,6 +261,16 @@ def _files(session: SparkSession, relation: Relation) -> DataFrame:
 # Writing
 
 
+def json_options() -> dict[str, str]:
+    """How `to_json` writes keys and values: nulls are there, and times have microseconds, as columns have.
+    With fewer two keys could be one, and two rows the same."""
+    return {
+        "ignoreNullFields": "false",
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    }
+
+
 def key_text(columns: Sequence[str]) -> Column:
     """The key of a record: the text of one column, a JSON object of several."""
     from pyspark.sql import functions as F
@@ -270,7 +280,7 @@ def key_text(columns: Sequence[str]) -> Column:
     if len(columns) == 1:
         return F.col(quoted(columns[0])).cast("string")
     fields = F.struct(*(F.col(quoted(each)).alias(each) for each in columns))
-    return F.to_json(fields, {"ignoreNullFields": "false"})
+    return F.to_json(fields, json_options())
 
 
 def value_column(relation: Relation, columns: Sequence[str]) -> Column:
@@ -281,7 +291,7 @@ def value_column(relation: Relation, columns: Sequence[str]) -> Column:
     if relation.format in REGISTRY_FORMATS:
         return F.struct(*chosen)
     if relation.format == "json":
-        return F.to_json(F.struct(*chosen), {"ignoreNullFields": "false"})
+        return F.to_json(F.struct(*chosen), json_options())
     if relation.format == "csv":
         return F.to_csv(
             F.struct(*chosen),

@@ -6,11 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.spark.identifiers import quoted
+from penstock.sql.language.column_types import NAMES, SAME, TIME_PRECISION
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD_OF = {spark: word for word, spark in NAMES.items()} | {"NullType": "VOID"}
 _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
@@ -29,9 +31,13 @@ def words(kind: DataType) -> str:
         return f"ARRAY<{words(kind.elementType)}>"
     if isinstance(kind, T.MapType):
         return f"MAP<{words(kind.keyType)}, {words(kind.valueType)}>"
-    if isinstance(kind, T.NullType):
-        return "VOID"
-    return kind.simpleString().upper()
+    if isinstance(kind, T.DecimalType):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    name = _WORD_OF.get(type(kind).__name__)
+    if name == "TIME":
+        precision = getattr(kind, "precision", TIME_PRECISION)
+        return name if precision == TIME_PRECISION else f"TIME({precision})"
+    return name or kind.simpleString().upper()
 
 
 def fits(given: DataType, wanted: DataType) -> bool:
@@ -113,30 +119,40 @@ def _from_words(tokens: _Tokens) -> tuple[DataType, _Tokens]:
         end = next(at for at, token in enumerate(rest) if token[2] == ")")
         sizes = [int(token[1]) for token in rest[1:end] if token[1]]
         rest = rest[end + 1 :]
-    if word in ("DECIMAL", "DEC", "NUMERIC"):
+    word = SAME.get(word, word)
+    if word == "DECIMAL":
         return T.DecimalType(*sizes) if sizes else T.DecimalType(10, 0), rest
-    if word in ("STRING", "VARCHAR", "CHAR"):
+    if word in ("VARCHAR", "CHAR"):
         return T.StringType(), rest
-    simple: dict[str, DataType] = {
-        "BOOLEAN": T.BooleanType(),
-        "TINYINT": T.ByteType(),
-        "SMALLINT": T.ShortType(),
-        "INT": T.IntegerType(),
-        "INTEGER": T.IntegerType(),
-        "BIGINT": T.LongType(),
-        "LONG": T.LongType(),
-        "FLOAT": T.FloatType(),
-        "DOUBLE": T.DoubleType(),
-        "BINARY": T.BinaryType(),
-        "DATE": T.DateType(),
-        "TIMESTAMP": T.TimestampType(),
-        "TIMESTAMP_LTZ": T.TimestampType(),
-        "TIMESTAMP_NTZ": T.TimestampNTZType(),
-        "VOID": T.NullType(),
-    }
-    if word not in simple:
+    if word == "VOID":
+        return T.NullType(), rest
+    if word == "INTERVAL":
+        return _interval(rest)
+    spark = getattr(T, NAMES.get(word, ""), None)
+    if spark is None:
         raise ValueError(f"{word} is not a type")
-    return simple[word], rest
+    return spark(*sizes) if word == "TIME" else spark(), rest
+
+
+def _interval(tokens: _Tokens) -> tuple[DataType, _Tokens]:
+    """`INTERVAL DAY TO SECOND`, which no column is declared as, but a query gives."""
+    from pyspark.sql import types as T
+
+    found: list[str] = []
+    while tokens and tokens[0][1] and (not found or tokens[0][1].upper() == "TO"):
+        step = 1 if not found else 2
+        if len(tokens) < step:
+            raise ValueError("an interval has no end")
+        found.append(tokens[step - 1][1].upper())
+        tokens = tokens[step:]
+    if not found:
+        return T.CalendarIntervalType(), tokens
+    for kind in (T.DayTimeIntervalType, T.YearMonthIntervalType):
+        names = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+        fields = {name: getattr(kind, name) for name in names if hasattr(kind, name)}
+        if set(found) <= fields.keys():
+            return kind(*(fields[each] for each in found)), tokens
+    raise ValueError(f"INTERVAL {' TO '.join(found)} is not a type")
 
 
 def _past(tokens: _Tokens, mark: str) -> _Tokens:

@@ -19,8 +19,8 @@ from penstock.sql.catalog.catalog import Catalog, QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import Outside
 from penstock.sql.catalog.declare import (
     Options,
+    check_column_types,
     check_one_column,
-    check_plain_columns,
     check_target,
     check_times,
     check_topic_name,
@@ -140,7 +140,7 @@ class Maker:
         form = options.storage if topic is None else target_format(options, found.sources, found.columns)
         check_one_column(form, found.columns, options.place("format") or place)
         columns = tuple(Column(each, words(found.rows.schema[each].dataType)) for each in found.columns)
-        check_plain_columns(form, columns, options.place("format") or place)
+        check_column_types(form, columns, options.place("format") or place)
         text = statement.text[statement.span[0] : statement.span[1]]
         target = Relation(
             name=statement.name,
@@ -297,8 +297,13 @@ class Maker:
 
     def print_of(self, definition: QueryDef) -> FlowPrint | None:
         """The print of an existing query, made now from its definition: what an earlier Penstock or Spark
-        recorded may have less in it, or be said otherwise. None if the query cannot be analysed any more."""
+        recorded may have less in it, or be said otherwise. None if the query cannot be analysed any more.
+
+        Where a module has changed that its functions use, it is the recorded one: state is from before."""
         try:
+            if python_functions.changed(definition.functions, definition.fingerprint):
+                assert definition.fingerprint is not None
+                return FlowPrint.from_json(definition.fingerprint)
             return self._print(definition)
         except SqlError:
             return None
@@ -337,9 +342,9 @@ def _text(query: Query) -> str:
 
 def _item(query: Query, at: int) -> Place | None:
     """Where the item of the SELECT list is that gives a column, if it can be determined."""
-    if any(name == "*" for name, _ in query.projections) or at >= len(query.projections):
+    if any(name == "*" for name, _ in query.first.projections) or at >= len(query.first.projections):
         return None
-    return Place.of(query.text, query.projections[at][1][0])
+    return Place.of(query.text, query.first.projections[at][1][0])
 
 
 def _key_format(found: Analysed, keys: tuple[str, ...]) -> str:
@@ -404,4 +409,5 @@ def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> Fl
         lineage=read.lineage,
         code=hashlib.sha256(code.encode()).hexdigest()[:16] if code else "",
         conf=tuple(sorted(definition.properties.items())),
+        functions=python_functions.digests(definition.functions),
     )

@@ -13,6 +13,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipelines.plans import python_code
+from penstock.pipelines.plans.python_modules import Opaque
 from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function
 from penstock.sql.continuous.sender_code import check_functions
@@ -71,6 +73,25 @@ def _check_parameters(function: Function, found: Callable[..., Any]) -> None:
         ) from None
     except ValueError:
         pass  # a builtin without a signature
+
+
+def digests(functions: Iterable[Function]) -> tuple[tuple[str, str], ...]:
+    """Of each its name, and a digest of its code and of all modules that it uses."""
+    return tuple(sorted((each.name, _digest(each)) for each in functions))
+
+
+def _digest(function: Function) -> str:
+    try:
+        return python_code.described(compiled(function)).digest
+    except Opaque:
+        return "unknown"
+
+
+def changed(functions: Iterable[Function], recorded: Mapping[str, Any] | None) -> list[str]:
+    """The names of those that are not what they were when a print of their query was recorded, because a
+    module has changed. None of a print of earlier versions, which says nothing of modules."""
+    then: dict[str, str] = dict((recorded or {}).get("functions", ()))
+    return [name for name, digest in digests(functions) if then.get(name, digest) != digest] if then else []
 
 
 def mentioned(text: str, functions: Mapping[str, Function]) -> tuple[Function, ...]:

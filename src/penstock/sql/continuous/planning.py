@@ -70,16 +70,16 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
                 _start(query),
             )
     _check_patterns(query, sources, streams)
-    windowed = query.window is not None or _calls_window(query)
+    windowed = query.first.window is not None or _calls_window(query)
     if kind != "table" and not push and query.aggregates and not windowed:
         what = "an aggregate without a window has no last value"
         raise Clash(f"{what}: CREATE TABLE … AS keeps the newest one, or add a WINDOW", _start(query))
     mode = _mode(query, kind, push)
     extra: list[tuple[str, str | Span]] = []
-    drop_having = kind == "table" and mode == "update" and query.having is not None and not query.union
+    drop_having = kind == "table" and mode == "update" and query.first.having is not None and not query.union
     if drop_having:
-        assert query.having is not None
-        extra.append((KEEP, query.having))
+        assert query.first.having is not None
+        extra.append((KEEP, query.first.having))
     # The key of a table is among its columns; that of a stream may be anything.
     key = () if push or kind == "table" else _key(query, sources)
     if not push and kind != "table":
@@ -142,7 +142,7 @@ def _mode(query: Query, kind: Kind | None, push: bool) -> Mode:
     if not aggregates or query.emit == "final" or (kind != "table" and not push):
         return "append"
     session = any(each.window is not None and each.window.kind == "session" for each in query.selects) or (
-        query.window is not None and query.window.kind == "session"
+        query.first.window is not None and query.first.window.kind == "session"
     )
     # Spark has no update mode for sessions: they can grow together, and it does not say which have gone.
     return "complete" if session else "update"
@@ -200,8 +200,8 @@ def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
     """The expressions that make the key: PARTITION BY, or GROUP BY, or the key of what is read."""
     if query.partition_by is not None:
         return tuple(split_list(text_of(query, query.partition_by)))
-    if query.group_by:
-        return tuple(_grouped(query, span) for span in query.group_by)
+    if query.first.group_by:
+        return tuple(_grouped(query, span) for span in query.first.group_by)
     if (pattern := one_row_pattern(query)) is not None:
         return tuple(f"{{source}}.{quoted(name)}" for name, _ in pattern.partition_by)
     return () if query.aggregates or not _from_topics(query, sources) else ("{source}.`__key`",)
@@ -210,7 +210,7 @@ def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
 def _written_key(query: Query) -> list[Span]:
     """Where the expressions of the key stand, without their names: what is wrong there is reported there."""
     if query.partition_by is None:
-        return [_without_alias(query, _item_of(query, span)) for span in query.group_by]
+        return [_without_alias(query, _item_of(query, span)) for span in query.first.group_by]
     spans, at = [], query.partition_by[0]
     for each in split_list(text_of(query, query.partition_by)):
         at = query.text.index(each, at)
@@ -225,7 +225,7 @@ def _without_alias(query: Query, span: Span) -> Span:
 
 def _time(query: Query, sources: Mapping[str, Relation]) -> str | None:
     """The time of the records that are written: of what is read, or the last moment of a window."""
-    if query.window is not None:
+    if query.first.window is not None:
         return "WINDOWEND - INTERVAL '1' MILLISECOND"
     return None if query.aggregates or not _from_topics(query, sources) else "{source}.`__timestamp`"
 
@@ -252,8 +252,8 @@ def _grouped(query: Query, span: Span) -> str:
 def _item_of(query: Query, span: Span) -> Span:
     """The place of a GROUP BY item's expression; `GROUP BY 1` is the first of the SELECT list."""
     text = text_of(query, span).strip()
-    if text.isdecimal() and 1 <= int(text) <= len(query.projections):
-        return query.projections[int(text) - 1][1]
+    if text.isdecimal() and 1 <= int(text) <= len(query.first.projections):
+        return query.first.projections[int(text) - 1][1]
     return span
 
 
@@ -265,15 +265,15 @@ def key_columns(query: Query, sources: Mapping[str, Relation], columns: list[str
     wanted: list[str] = []
     if query.partition_by is not None:
         wanted = split_list(text_of(query, query.partition_by))
-    elif query.group_by:
-        wanted = [_grouped(query, span) for span in query.group_by]
+    elif query.first.group_by:
+        wanted = [_grouped(query, span) for span in query.first.group_by]
     elif not query.aggregates:
         pattern = one_row_pattern(query)
         wanted = [n for n, _ in pattern.partition_by] if pattern else _key_of_source(query, sources)
         if not wanted:
             raise Clash("A table needs a key. Add PARTITION BY at the end.", _start(query))
     found = [_selected(query, expression, columns) for expression in wanted]
-    if query.window is not None:
+    if query.first.window is not None:
         found += [name for name in columns if name.casefold() in WINDOW_COLUMNS and name not in found]
     return tuple(found)
 
@@ -287,23 +287,23 @@ def _key_of_source(query: Query, sources: Mapping[str, Relation]) -> list[str]:
 
 def _selected(query: Query, expression: str, columns: list[str]) -> str:
     """The output column that has this expression or this name."""
-    star = any(name == "*" for name, _ in query.projections)
+    star = any(name == "*" for name, _ in query.first.projections)
     wanted = normal(expression)
     for same in (_same, _same_column):
-        for at, (name, span) in enumerate(query.projections):
+        for at, (name, span) in enumerate(query.first.projections):
             if name == "*" or not same(without_alias(text_of(query, span)), name, wanted):
                 continue
             if not star and at < len(columns):
                 return columns[at]
             if name is not None:
                 return next((each for each in columns if each.casefold() == name.casefold()), name)
-    if star or not query.projections:
+    if star or not query.first.projections:
         for name in columns:
             if normal(name) == wanted.rpartition(".")[2]:
                 return name
     raise Clash(
         f"`{expression}` is part of the table's key, and must be selected: add it to the SELECT list",
-        place_of(query, query.projections[0][1][0]) if query.projections else _start(query),
+        place_of(query, query.first.projections[0][1][0]) if query.first.projections else _start(query),
     )
 
 
@@ -343,7 +343,7 @@ def split_list(text: str) -> list[str]:
 
 def _unnamed(query: Query, count: int) -> set[int]:
     """The places of expressions without a name. What stars bring has the names of columns."""
-    given = [name for name, _ in query.projections]
+    given = [name for name, _ in query.first.projections]
     if "*" not in given:
         return {at for at in range(count) if at >= len(given) or given[at] is None}
     first = given.index("*")

@@ -193,7 +193,7 @@ def visible(query: Query, columns: Sequence[str]) -> tuple[int, ...]:
     Without what was added, and without the `__` columns that a star has brought: only one that is an item of
     the SELECT list itself is shown. It may be there twice then; an item behind the star is the last of them.
     """
-    items = [(name or "").casefold() for name, _ in query.projections]
+    items = [(name or "").casefold() for name, _ in query.first.projections]
     star = items.index("*") if "*" in items else None
     shown = []
     for at, name in enumerate(columns):

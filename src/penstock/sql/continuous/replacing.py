@@ -15,6 +15,8 @@ from typing import Any
 from penstock.pipelines.plans.changes import Action, Change, plan_changes, state_can_be_kept
 from penstock.pipelines.plans.fingerprint import FlowPrint
 from penstock.sql.catalog.catalog import QueryDef
+from penstock.sql.catalog.relations import value_names
+from penstock.sql.continuous.running import record_key
 from penstock.sql.errors import Clash, Place, StateLost
 
 
@@ -39,16 +41,67 @@ def _print(query: QueryDef) -> FlowPrint:
 
 
 def check_format(old: QueryDef, new: QueryDef, place: Place | None) -> None:
-    """Clash if records of two formats would be in one topic: no reader could decode both."""
-    if old.target.topic is None or old.target.topic != new.target.topic:
+    """Clash if records of two encodings would be in one topic: no reader could decode both."""
+    if not _one_topic(old, new):
         return
     before, now = old.target.format, new.target.format
     if before != now:
-        raise Clash(
-            f"the records of `{old.target.name}` in the topic `{old.target.topic}` are {before}, those of "
-            f"this query would be {now}: write format='{before}', or name another topic with topic='…'",
-            place,
+        raise _two_encodings(old, before, now, f"write format='{before}'", place)
+    for option, default in (("delimiter", ","), ("message", "")):
+        # A record of a stream names its Protobuf message itself; a table is read as one of them.
+        if option == "message" and new.target.kind != "table":
+            continue
+        was, is_now = (each.target.options.get(option, default) for each in (old, new))
+        if was != is_now:
+            hint = f"write {option}='{was}'" if was else f"leave {option} out"
+            raise _two_encodings(old, f"{before} with {option} '{was}'", f"with '{is_now}'", hint, place)
+    if before == "csv":
+        names = [value_names(each.target) for each in (old, new)]
+        folded = [[name.casefold() for name in each] for each in names]
+        if folded[1][: len(folded[0])] != folded[0]:
+            was, is_now = (", ".join(each) for each in names)
+            hint = f"begin with the columns {was}, in this order"
+            raise _two_encodings(old, f"csv of the columns {was}", f"of {is_now}", hint, place)
+
+
+def _one_topic(old: QueryDef, new: QueryDef) -> bool:
+    return old.target.topic is not None and old.target.topic == new.target.topic
+
+
+def _two_encodings(old: QueryDef, before: str, now: str, hint: str, place: Place | None) -> Clash:
+    return Clash(
+        f"the records of `{old.target.name}` in the topic `{old.target.topic}` are {before}, those of "
+        f"this query would be {now}: {hint}, or name another topic with topic='…'",
+        place,
+    )
+
+
+def notes(change: Change, old: QueryDef, new: QueryDef) -> list[str]:
+    """What readers of the topic see of the change, where nothing refuses it."""
+    if change.action is Action.KEEP or not _one_topic(old, new):
+        return []
+    emptied = change.action is Action.REBUILD and new.target.kind == "table"
+    topic, found = old.target.topic, []
+    if not emptied and new.target.format in ("json", "csv"):
+        types = {each.name.casefold(): each.type for each in old.target.columns}
+        for each in new.target.columns:
+            was = types.get(each.name.casefold(), each.type)
+            if was != each.type:
+                found.append(
+                    f"Note: `{each.name}` is {was} in the records that `{topic}` has, and {each.type} in "
+                    "new ones"
+                )
+    before, now = record_key(old), record_key(new)
+    if new.target.kind == "stream" and before != now:
+        found.append(
+            f"Note: the key of new records is {_key_said(now)}, and of those that `{topic}` has "
+            f"{_key_said(before)}: records of one key may be in two partitions"
         )
+    return found
+
+
+def _key_said(key: Sequence[str]) -> str:
+    return f"({', '.join(key)})" if key else "empty"
 
 
 def check(
@@ -117,3 +170,14 @@ def replaced(old: QueryDef, new: QueryDef, change: Change) -> QueryDef:
 def _without_history(old: QueryDef) -> dict[str, Any]:
     """What is needed of the old one to delete its rows."""
     return replace(old, fingerprint=None, empties=None).to_json()
+
+
+def topics_left(old: QueryDef, new: QueryDef) -> frozenset[str]:
+    """Topics that the consumer group of the query has offsets of and that it no longer reads."""
+    return _read(old) - _read(new)
+
+
+def _read(query: QueryDef) -> frozenset[str]:
+    if query.mode == "refresh":
+        return frozenset()
+    return frozenset(each.topic for each in query.sources.values() if each.topic is not None)

@@ -20,7 +20,8 @@ from penstock.spark.sink.forgotten_marks import forget_marks
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import Outside
 from penstock.sql.catalog.relations import sink_options
-from penstock.sql.continuous.planning import Shape, shape
+from penstock.sql.continuous import functions as python_functions
+from penstock.sql.continuous.planning import KEY_PREFIX, Shape, shape, text_of
 from penstock.sql.continuous.preparing import Prepared, new_session, prepare
 from penstock.sql.continuous.table_versions import Versions
 from penstock.sql.continuous.writing import (
@@ -34,6 +35,7 @@ from penstock.sql.continuous.writing import (
     stream_records,
     table_records,
 )
+from penstock.sql.errors import Clash
 from penstock.sql.language.parser import parse
 from penstock.sql.language.statements import CreateRelation, InsertQuery, Query
 from penstock.sql.settings import EngineSettings
@@ -83,6 +85,14 @@ def query_of(definition: QueryDef) -> Query:
 
 def shape_of(definition: QueryDef, query: Query) -> Shape:
     return shape(query, definition.sources, "table" if definition.kind == "ctas" else None)
+
+
+def record_key(definition: QueryDef) -> tuple[str, ...]:
+    """What the key of the records that a query writes into a stream is made of, as text."""
+    query = query_of(definition)
+    added = (each for name, each in shape_of(definition, query).extra if name.startswith(KEY_PREFIX))
+    texts = (each if isinstance(each, str) else text_of(query, each) for each in added)
+    return tuple(" ".join(each.replace("{source}.", "").split()) for each in texts)
 
 
 class Watching(Protocol):
@@ -136,10 +146,28 @@ class Launcher:
         return bool(path.getFileSystem(self._spark._jsc.hadoopConfiguration()).exists(path))
 
     def launch(self, definition: QueryDef) -> Running:
+        self._check_functions(definition)
         self.empty(definition)
         if definition.mode == "refresh":
             return Refreshing(self, definition)
         return self._stream(definition)
+
+    def _check_functions(self, definition: QueryDef) -> None:
+        """Clash if a module has changed that functions of the query use, and what it has kept or written is
+        of the one before. Rows of a stream are what they were when they came, as after CREATE OR REPLACE."""
+        kept = (definition.fingerprint or {}).get("state") or definition.target.kind == "table"
+        if definition.mode == "refresh" or not kept or not self._exists(self.checkpoint(definition)):
+            return
+        names = python_functions.changed(definition.functions, definition.fingerprint)
+        if names:
+            kind = f"CREATE OR REPLACE {definition.target.kind.upper()} {definition.target.name}"
+            raise Clash(
+                f"a module that {', '.join(names)} uses has changed since the query was created: write its "
+                f"{kind} again WITH (state = 'rebuild'), or with 'keep' to continue with what it has"
+                if definition.kind != "insert"
+                else f"a module that {', '.join(names)} uses has changed since the query was created: "
+                f"TERMINATE {definition.id}, and write its INSERT again"
+            )
 
     def checkpoint(self, definition: QueryDef) -> str:
         return f"{self._settings.storage.rstrip('/')}/{definition.directory}"

@@ -11,6 +11,7 @@ from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.relations import (
     frame,
+    json_options,
     key_text,
     only_looked_at,
     sink_options,
@@ -69,12 +70,12 @@ def _stream_key(rows: DataFrame, shape: Shape) -> Column:
     if len(shape.key) > 1:
         pairs = zip(shape.key, shape.key_names, strict=True)
         fields = F.struct(*(F.col(key).alias(name) for key, name in pairs))
-        return F.to_json(fields, {"ignoreNullFields": "false"})
+        return F.to_json(fields, json_options())
     kind = rows.schema[shape.key[0]].dataType
     column = F.col(shape.key[0])
     if isinstance(kind, BinaryType):
         return column
-    return F.to_json(column) if isinstance(kind, StructType) else column.cast("string")
+    return F.to_json(column, json_options()) if isinstance(kind, StructType) else column.cast("string")
 
 
 def table_records(rows: DataFrame, target: Relation) -> DataFrame:
@@ -274,7 +275,7 @@ def _text(target: Relation) -> Column:
     from pyspark.sql import functions as F
 
     fields = F.struct(*(F.col(quoted(each.name)).alias(each.name) for each in target.columns))
-    return F.to_json(fields, {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}).alias(_TEXT)
+    return F.to_json(fields, json_options()).alias(_TEXT)
 
 
 def _schema(target: Relation) -> StructType:

@@ -9,7 +9,25 @@ from __future__ import annotations
 from penstock.spark.identifiers import quoted
 from penstock.sql.language.lexer.cursor import Cursor
 
-_SAME = {
+NAMES = {
+    "BOOLEAN": "BooleanType",
+    "TINYINT": "ByteType",
+    "SMALLINT": "ShortType",
+    "INT": "IntegerType",
+    "BIGINT": "LongType",
+    "FLOAT": "FloatType",
+    "DOUBLE": "DoubleType",
+    "DECIMAL": "DecimalType",
+    "STRING": "StringType",
+    "BINARY": "BinaryType",
+    "DATE": "DateType",
+    "TIMESTAMP": "TimestampType",
+    "TIMESTAMP_NTZ": "TimestampNTZType",
+    "TIME": "TimeType",
+    "VARIANT": "VariantType",
+}
+"""The types that a column can have beside ARRAY, MAP and STRUCT, and Spark's classes for them."""
+SAME = {
     "INTEGER": "INT",
     "LONG": "BIGINT",
     "SHORT": "SMALLINT",
@@ -20,38 +38,27 @@ _SAME = {
     "BOOL": "BOOLEAN",
     "DEC": "DECIMAL",
     "NUMERIC": "DECIMAL",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
 }
-_PLAIN = frozenset(
-    (
-        "BOOLEAN",
-        "TINYINT",
-        "SMALLINT",
-        "INT",
-        "BIGINT",
-        "FLOAT",
-        "DOUBLE",
-        "STRING",
-        "BINARY",
-        "DATE",
-        "TIMESTAMP",
-    )
-) | {"TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "VARIANT", "TIME"}
-_SIZED = {"DECIMAL": (0, 2), "VARCHAR": (0, 1), "CHAR": (1, 1)}
-TYPES = tuple(sorted(_PLAIN | _SIZED.keys() | {"ARRAY", "MAP", "STRUCT"}))
+"""Other words for them."""
+TIME_PRECISION = 6
+"""Digits of the second of a TIME of which nobody says how many it has."""
+_SIZED = {"DECIMAL": (0, 2), "VARCHAR": (0, 1), "CHAR": (1, 1), "TIME": (0, 1)}
+TYPES = tuple(sorted(NAMES.keys() | _SIZED.keys() | {"ARRAY", "MAP", "STRUCT"}))
 
 
 def column_type(cursor: Cursor, depth: int = 0) -> str:
     """Reads a type, and gives it in Spark's words: `STRUCT<a: INT, b: ARRAY<STRING>>`."""
     token = cursor.peek()
-    word = _SAME.get(token.upper, token.upper)
+    word = SAME.get(token.upper, token.upper)
     if depth > 40:
         cursor.fail("a type that is less deep")
-    if word in _PLAIN:
-        cursor.next()
-        return word
     if word in _SIZED:
         cursor.next()
         return _sized(cursor, word)
+    if word in NAMES:
+        cursor.next()
+        return word
     if word == "ARRAY":
         cursor.next()
         cursor.expect_symbol("<", "< and the type of the elements")
@@ -69,7 +76,7 @@ def column_type(cursor: Cursor, depth: int = 0) -> str:
     if word == "STRUCT":
         cursor.next()
         return _struct(cursor, depth)
-    cursor.fail("a type", (*TYPES, *_SAME))
+    cursor.fail("a type", (*TYPES, *SAME))
 
 
 def _sized(cursor: Cursor, word: str) -> str:

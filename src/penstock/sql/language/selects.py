@@ -44,13 +44,11 @@ class _Reader(Froms):
         self._refuse_inner_emit(end)
         self.query(self.start, end, frozenset(), outermost=True)
         limit, limit_clause = self._limit(limit_after)
-        outer = next((each for each in self.selects if each.outermost), SelectDraft(True))
         partition = self.partition
         return Query(
             text=self.text,
             span=self.span(self.start, end),
             sources=tuple(self.sources),
-            window=outer.window,
             withins=tuple(self.withins),
             patterns=tuple(self.patterns),
             partition_by=self.span(partition.content, partition.end) if partition else None,
@@ -58,15 +56,8 @@ class _Reader(Froms):
             emit=emit,
             limit=limit,
             limit_clause=limit_clause,
-            projection_end=outer.projection_end,
-            having=outer.having,
-            having_clause=outer.having_clause,
-            group_by=tuple(outer.group_by),
-            group_end=outer.group_end,
-            aggregates=any(each.aggregates for each in self.selects if each.outermost),
             union=self.union,
             columns=frozenset(t.text.casefold() for t in self.tokens[self.start : end] if t.names),
-            projections=tuple(outer.projections),
             selects=tuple(each.done() for each in self.selects),
             cte_names=frozenset(self.cte_names),
         )

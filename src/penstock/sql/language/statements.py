@@ -115,12 +115,23 @@ class SelectPart:
     window: Window | None
     marks: tuple[WindowMark, ...]
     projections: tuple[tuple[str | None, Span], ...]
+    """The SELECT list: output name where it has one (alias or column; `*` for a star), and the place of the
+    whole item, alias included."""
     projection_end: int
+    """The offset after the last of them, where columns can be added."""
     group_by: tuple[Span, ...]
+    """Its expressions, one by one."""
     group_end: int
+    """The offset after the last of them, or after the last clause before where GROUP BY would stand."""
     having: Span | None
+    """Of its condition."""
     having_clause: Span | None
     aggregates: bool
+    """It has a GROUP BY or an aggregate function, or DISTINCT."""
+
+
+NO_SELECT = SelectPart(True, None, None, (), (), 0, (), 0, None, None, False)
+"""Of a query such as `VALUES (1)` or `TABLE t`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,6 @@ class Query:
     span: Span
     """Of the query in it, without a trailing EMIT, LIMIT included."""
     sources: tuple[Source, ...]
-    window: Window | None = None
     withins: tuple[Within, ...] = ()
     partition_by: Span | None = None
     """Of the expressions after PARTITION BY at the end (not those of OVER)."""
@@ -142,29 +152,25 @@ class Query:
     limit: int | None = None
     """The LIMIT of the whole. Of a query with EMIT, where the push ends: taken out of what Spark sees."""
     limit_clause: Span | None = None
-    projection_end: int = 0
-    """The offset after the last item of the outermost SELECT list, where columns can be added."""
-    having: Span | None = None
-    """Of the condition of the outermost HAVING."""
-    having_clause: Span | None = None
-    group_by: tuple[Span, ...] = ()
-    """The expressions of the outermost GROUP BY, one by one."""
-    group_end: int | None = None
-    """The offset after the last of them, or after the last clause before where GROUP BY would stand."""
-    aggregates: bool = False
-    """The outermost SELECT has a GROUP BY or an aggregate function, or DISTINCT."""
     union: bool = False
     columns: frozenset[str] = frozenset()
     """Every identifier that the query mentions, casefolded: says whether `__headers` must be read."""
-    projections: tuple[tuple[str | None, Span], ...] = ()
-    """The outermost SELECT list: output name where it has one (alias or column; `*` for a star), and the
-    place of the whole item, alias included."""
     selects: tuple[SelectPart, ...] = ()
-    """Every SELECT of it; what is said above is that of the first outermost one."""
+    """Every SELECT of it."""
     cte_names: frozenset[str] = frozenset()
     """Names that its WITH gives, casefolded."""
     patterns: tuple[Pattern, ...] = ()
     """Its MATCH_RECOGNIZE clauses."""
+
+    @property
+    def first(self) -> SelectPart:
+        """The first outermost SELECT, which names the columns of all."""
+        return next((each for each in self.selects if each.outermost), NO_SELECT)
+
+    @property
+    def aggregates(self) -> bool:
+        """An outermost SELECT has a GROUP BY or an aggregate function, or DISTINCT."""
+        return any(each.aggregates for each in self.selects if each.outermost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,9 @@ class _Known:
 
 def plan(query: Query, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> Pull | None:
     """The pull that a query is over a table with these columns (name, type) and key; None: none."""
-    if query.emit is not None or query.window is not None or query.withins or query.partition_by is not None:
+    if query.emit is not None or query.withins or query.partition_by is not None:
+        return None
+    if query.first.window is not None:
         return None
     if query.patterns:
         return None

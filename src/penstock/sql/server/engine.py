@@ -24,6 +24,7 @@ from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Record, Re
 from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
 from penstock.sql.catalog.declare import Options, check_target, declared
 from penstock.sql.catalog.naming import Names
+from penstock.sql.catalog.target_topic import ignored
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous import inserting, replacing
 from penstock.sql.continuous.define import Maker
@@ -329,7 +330,10 @@ class Engine:
         replacing.check(change, fresh, then, allowed=wanted == "rebuild", place=place)
         notes = self._check_appends(change, old, fresh, options, place)
         if change.action is Action.KEEP:
-            return Done(f"query {old.id} is as it was", {**_details(old), "action": "keep"})
+            done = Done(f"query {old.id} is as it was", {**_details(old), "action": "keep"})
+            note = None if old.target.topic is None else ignored(old.target.topic, options.given)
+            return _with_notes(done, [note] if note is not None else [])
+        notes += replacing.notes(change, old, fresh)
         if fresh.target.topic != old.target.topic:
             self._maker.check_topic(fresh, options, place)
         definition, more = self._maker.settle(found, replacing.replaced(old, fresh, change), options)
@@ -339,6 +343,9 @@ class Engine:
         if change.action is Action.REBUILD:
             self._empty(definition)
             self._launcher.forget_generation(old)
+        if replacing.topics_left(old, definition):
+            # Their offsets would stay, with a lag that grows. Those of the others are committed again.
+            self._outside.delete_group(group_of(old))
         self._tables.forget(statement.name)
         if definition.state == "RUNNING":
             self._queries.start(definition)

@@ -118,6 +118,7 @@ def _create(
             plan.append(("appends again", topic))
             downstream = [each for each in catalog.downstream(topic) if each != there.id]
             plan += [("downstream", downstream)] if downstream else []
+        plan += [("note", each.removeprefix("Note: ")) for each in replacing.notes(change, there, definition)]
         details = [*plan, *details]
     return details
 
