@@ -1,4 +1,4 @@
-"""`request_percentage`: what of the work of a request counts, on a clock that moves only where that moves it."""
+"""`request_percentage`: what of a request counts, on a clock that moves only where the work moves it."""
 
 from __future__ import annotations
 
