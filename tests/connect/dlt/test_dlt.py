@@ -18,8 +18,6 @@ from tests.connect.capture import Kept
 from tests.connect.plugins import dlt_resources as resources
 
 PLACE = ("items", 0)
-SOURCE = "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated"
-SINK = "dlt: records are rows of any destination; with write_disposition=merge each is there once"
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +59,10 @@ def rows(first: int, last: int, updated: int) -> None:
     resources.ROWS[:0] = [{"id": n, "updated": updated + n % 3} for n in range(first, last)]
 
 
-@pytest.mark.promise("connect", SOURCE)
+@pytest.mark.promise(
+    "connect",
+    "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated",
+)
 def test_the_cursor_of_a_resource_is_the_offset() -> None:
     kept = Kept()
     rows(1, 26, 100)
@@ -79,7 +80,10 @@ def test_the_cursor_of_a_resource_is_the_offset() -> None:
     assert sorted(ids(polled(again, kept, 3))) == [40, 41]
 
 
-@pytest.mark.promise("connect", SOURCE)
+@pytest.mark.promise(
+    "connect",
+    "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated",
+)
 @pytest.mark.parametrize("polls", [1, 2, 3])
 def test_a_run_that_is_interrupted_is_repeated(polls: int) -> None:
     kept = Kept()
@@ -89,7 +93,10 @@ def test_a_run_that_is_interrupted_is_repeated(polls: int) -> None:
     assert sorted(ids(polled(started("changed", kept), kept, 5))) == list(range(1, 26))
 
 
-@pytest.mark.promise("connect", SOURCE)
+@pytest.mark.promise(
+    "connect",
+    "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated",
+)
 def test_an_api_that_is_away_is_asked_again_and_others_errors_fail() -> None:
     kept = Kept()
     rows(1, 26, 100)
@@ -169,7 +176,9 @@ def items(first: int, last: int) -> list[SinkRecord]:
     return [record(n, {"id": n, "name": f"n{n}"}) for n in range(first, last)]
 
 
-@pytest.mark.promise("connect", SINK)
+@pytest.mark.promise(
+    "connect", "dlt: records are rows of any destination; with write_disposition=merge each is there once"
+)
 def test_records_that_come_again_are_there_once(target: Target) -> None:
     task = target.task()
     task.put(items(0, 5))
@@ -187,7 +196,9 @@ def test_records_that_come_again_are_there_once(target: Target) -> None:
     assert found == [(n, f"n{n}", "items", 0, n) for n in range(9)]
 
 
-@pytest.mark.promise("connect", SINK)
+@pytest.mark.promise(
+    "connect", "dlt: records are rows of any destination; with write_disposition=merge each is there once"
+)
 def test_a_load_that_failed_is_repeated(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     task = target.task(**{"flush.size": "4"})
     with monkeypatch.context() as patch:
