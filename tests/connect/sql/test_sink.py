@@ -239,6 +239,9 @@ def test_a_missing_table_or_column_is_named(target: Target) -> None:
     "connect",
     "SQL: a record that the database refuses goes to the dead letter topic, the others to the table",
 )
+@pytest.mark.promise(
+    "connect", "DirectorySink and SqlSink report a refused record once, also if it is the last"
+)
 def test_a_bad_record_is_reported_and_the_others_are_written(target: Target) -> None:
     target.execute("CREATE TABLE items (id INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)")
     task = opened(target)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.client.errors import AuthenticationFailed, ClientError
 from penstock.connect.api import (
     ConnectError,
     Field,
@@ -211,6 +212,30 @@ def test_a_cluster_that_is_away_does_not_fail_the_task(where: str, monkeypatch: 
     assert run.log[start : start + 3] == ["init", "offsets", "start"]
     assert run.log.count("start") == run.log.count("stop") == (1 if where == "init" else 2)
     assert ("committed", [3]) in run.log[start:]
+
+
+@pytest.mark.promise(
+    "connect", "An exactly-once source continues after an outage of the cluster, however long it is"
+)
+def test_offsets_that_cannot_be_read_are_read_when_the_cluster_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(ONCE, {}, monkeypatch)
+    errors: list[Exception] = [KafkaException(KafkaError(KafkaError._TRANSPORT)), ClientError("no answer")]
+
+    def read_offsets(*_: Any) -> StoredOffsets:
+        if errors:
+            raise errors.pop()
+        return StoredOffsets("n", {})
+
+    monkeypatch.setattr(source, "read_offsets", read_offsets)
+    run.run(1)
+    assert run.told.kinds.count("retrying") == 2 and ("committed", [1]) in run.log
+    errors.append(AuthenticationFailed("who are you"))
+    again = Run(ONCE, {}, monkeypatch)
+    monkeypatch.setattr(source, "read_offsets", read_offsets)
+    with pytest.raises(ConnectError, match="who are you"):
+        again.run(1)
 
 
 @pytest.mark.parametrize("where", ["init", "commit"])
