@@ -22,7 +22,7 @@ def settings(master: str) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # How long a query without new records waits before it asks again. Each has a process of its own to ask:
+        # How long a query without new records waits before it asks again. Each has a process to ask:
         # with Spark's 10 ms, an idle query keeps a seventh of a core busy.
         "spark.sql.streaming.pollingDelay": "100ms",
         # toPandas() and createDataFrame() by columns instead of by pickled rows.

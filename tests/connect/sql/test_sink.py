@@ -39,7 +39,6 @@ from penstock.connect.connectors.sql.sink import SqlSinkTask
 from tests.connect.postgres.server import PostgresServer
 from tests.connect.sql.conftest import Target
 
-SERVERS_FAULT = "SQL: a record is not blamed for an error of the server or of the login"
 ITEM = struct_schema({"id": INT32_SCHEMA, "name": STRING_SCHEMA.as_optional()})
 KEY = struct_schema({"id": INT32_SCHEMA})
 KEYED = {"insert.mode": "upsert", "pk.mode": "record_key", "auto.create": "true"}
@@ -241,6 +240,9 @@ def test_a_missing_table_or_column_is_named(target: Target) -> None:
     "connect",
     "SQL: a record that the database refuses goes to the dead letter topic, the others to the table",
 )
+@pytest.mark.promise(
+    "connect", "DirectorySink and SqlSink report a refused record once, also if it is the last"
+)
 def test_a_bad_record_is_reported_and_the_others_are_written(target: Target) -> None:
     target.execute("CREATE TABLE items (id INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)")
     task = opened(target)
@@ -257,7 +259,7 @@ def test_a_bad_record_is_reported_and_the_others_are_written(target: Target) -> 
     assert target.query("SELECT id, name FROM items ORDER BY id") == [(1, "a"), (3, "c")]
 
 
-@pytest.mark.promise("connect", SERVERS_FAULT)
+@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
 def test_records_wait_while_the_server_takes_no_writes(shared_postgres: PostgresServer) -> None:
     database = shared_postgres.create_database("sql_read_only")
     target = Target("postgresql", f"postgresql://penstock@127.0.0.1:{shared_postgres.port}/sql_read_only")

@@ -14,7 +14,6 @@ from penstock.connect.api import ConnectError, DataError, RetriableError, SinkRe
 from penstock.connect.connectors.directories import DirectorySinkTask
 
 PLACE, OTHER = ("t", 0), ("t", 1)
-ONCE = "DirectorySink: two tasks that both believe a partition theirs leave each record once"
 
 
 def records(first: int, last: int, partition: int = 0) -> list[SinkRecord]:
@@ -37,7 +36,9 @@ def numbers(root: Path, partition: int = 0) -> list[int]:
     return [json.loads(line)["n"] for path in files for line in path.read_text().splitlines()]
 
 
-@pytest.mark.promise("connect", ONCE)
+@pytest.mark.promise(
+    "connect", "DirectorySink: two tasks that both believe a partition theirs leave each record once"
+)
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_task_that_lost_its_partition_without_noticing_writes_nothing(
     tmp_path: Path, flushed: bool
@@ -60,7 +61,9 @@ def test_a_task_that_lost_its_partition_without_noticing_writes_nothing(
     assert begun(tmp_path)[1] == {PLACE: 160}
 
 
-@pytest.mark.promise("connect", ONCE)
+@pytest.mark.promise(
+    "connect", "DirectorySink: two tasks that both believe a partition theirs leave each record once"
+)
 def test_a_task_that_hung_in_the_middle_of_a_file_does_not_make_it_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +88,9 @@ def test_a_task_that_hung_in_the_middle_of_a_file_does_not_make_it_visible(
     assert (tmp_path / "moved by a reader").read_text().count("\n") == 10
 
 
-@pytest.mark.promise("connect", ONCE)
+@pytest.mark.promise(
+    "connect", "DirectorySink: two tasks that both believe a partition theirs leave each record once"
+)
 def test_a_task_waits_while_another_one_makes_a_file_visible(tmp_path: Path) -> None:
     begun(tmp_path)
     (claim,) = tmp_path.glob(".t+0+*")

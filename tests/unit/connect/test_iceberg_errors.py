@@ -18,10 +18,6 @@ from penstock.connect.api import ConnectError, RetriableError
 from penstock.connect.connectors.lake.tables.iceberg import IcebergLakeTable, open_catalog
 from penstock.connect.connectors.lake.tables.table import Span
 
-PROMISE = (
-    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task"
-)
-
 
 class Answering(ThreadingHTTPServer):
     """A REST catalog that answers all calls but the first one with this status and body."""
@@ -53,7 +49,10 @@ def server() -> Iterator[Answering]:
         thread.join()
 
 
-@pytest.mark.promise("connect", PROMISE)
+@pytest.mark.promise(
+    "connect",
+    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task",
+)
 @pytest.mark.parametrize(
     ("status", "body", "retried"),
     [
@@ -77,7 +76,10 @@ def test_a_rest_catalog(server: Answering, status: int, body: str, retried: bool
     assert isinstance(caught.value, RetriableError) is retried
 
 
-@pytest.mark.promise("connect", PROMISE)
+@pytest.mark.promise(
+    "connect",
+    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task",
+)
 def test_rows_that_the_table_cannot_take(tmp_path: Path) -> None:
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
@@ -92,7 +94,10 @@ def test_rows_that_the_table_cannot_take(tmp_path: Path) -> None:
         assert type(caught.value) is ConnectError
 
 
-@pytest.mark.promise("connect", PROMISE)
+@pytest.mark.promise(
+    "connect",
+    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task",
+)
 def test_errors_of_the_store() -> None:
     denied = "When reading information for key 'x': AWS Error ACCESS_DENIED during HeadObject operation"
     slow = "When reading information for key 'x': AWS Error SLOW_DOWN during HeadObject operation"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.client.errors import AuthenticationFailed, ClientError
 from penstock.connect.api import (
     ConnectError,
     Field,
@@ -29,11 +30,6 @@ from penstock.connect.runtime.task import TaskSpec
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 ONCE = WorkerSettings(NOWHERE, exactly_once=True)
-AWAY = (
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
-    "back"
-)
-LONG = "A transaction of a source is committed before the cluster gives it up, whatever the interval is"
 
 
 class StepsTask(SourceTask):
@@ -152,7 +148,11 @@ class Run:
         SourceRunner(self.spec).run()
 
 
-@pytest.mark.promise("connect", AWAY)
+@pytest.mark.promise(
+    "connect",
+    "A source or sink that is away is retried and shown in the status; a sink gets each record when it "
+    "is back",
+)
 def test_what_was_read_is_committed_before_the_task_waits_for_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +164,11 @@ def test_what_was_read_is_committed_before_the_task_waits_for_its_source(
     assert ("committed", [3]) in run.log and "retrying" in run.told.kinds
 
 
-@pytest.mark.promise("connect", AWAY)
+@pytest.mark.promise(
+    "connect",
+    "A source or sink that is away is retried and shown in the status; a sink gets each record when it "
+    "is back",
+)
 def test_a_transaction_is_not_left_open_while_the_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(ONCE, {"transaction.boundary": "interval"}, monkeypatch)
     seen: list[Any] = []
@@ -210,6 +214,30 @@ def test_a_cluster_that_is_away_does_not_fail_the_task(where: str, monkeypatch: 
     assert ("committed", [3]) in run.log[start:]
 
 
+@pytest.mark.promise(
+    "connect", "An exactly-once source continues after an outage of the cluster, however long it is"
+)
+def test_offsets_that_cannot_be_read_are_read_when_the_cluster_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(ONCE, {}, monkeypatch)
+    errors: list[Exception] = [KafkaException(KafkaError(KafkaError._TRANSPORT)), ClientError("no answer")]
+
+    def read_offsets(*_: Any) -> StoredOffsets:
+        if errors:
+            raise errors.pop()
+        return StoredOffsets("n", {})
+
+    monkeypatch.setattr(source, "read_offsets", read_offsets)
+    run.run(1)
+    assert run.told.kinds.count("retrying") == 2 and ("committed", [1]) in run.log
+    errors.append(AuthenticationFailed("who are you"))
+    again = Run(ONCE, {}, monkeypatch)
+    monkeypatch.setattr(source, "read_offsets", read_offsets)
+    with pytest.raises(ConnectError, match="who are you"):
+        again.run(1)
+
+
 @pytest.mark.parametrize("where", ["init", "commit"])
 def test_a_task_that_was_fenced_fails(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(ONCE, {}, monkeypatch)
@@ -236,7 +264,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.promise("connect", LONG)
+@pytest.mark.promise(
+    "connect",
+    "A transaction of a source is committed before the cluster gives it up, whatever the interval is",
+)
 @pytest.mark.parametrize(
     ("properties", "config", "timeout", "message", "interval"),
     [
@@ -264,7 +295,10 @@ def test_a_transaction_is_committed_before_it_times_out(
     assert SourceRunner(run.spec)._interval == interval
 
 
-@pytest.mark.promise("connect", LONG)
+@pytest.mark.promise(
+    "connect",
+    "A transaction of a source is committed before the cluster gives it up, whatever the interval is",
+)
 def test_replication_takes_the_transaction_timeout_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
     monkeypatch.setattr(batch_source, "BatchProducer", lambda *_, **named: found.append(named))
@@ -274,7 +308,10 @@ def test_replication_takes_the_transaction_timeout_of_its_settings(monkeypatch: 
     assert found == [{"transaction_timeout_ms": 7000}]
 
 
-@pytest.mark.promise("connect", LONG)
+@pytest.mark.promise(
+    "connect",
+    "A transaction of a source is committed before the cluster gives it up, whatever the interval is",
+)
 def test_an_interval_that_no_transaction_lasts_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "transaction.boundary.interval.ms"
     config = {"name": "n", "connector.class": f"{__name__}:StepsSource", "transaction.boundary": "interval"}

@@ -13,8 +13,6 @@ from sqlalchemy import exc
 
 from penstock.connect.connectors.sql.failures import Fault, fault_of
 
-PROMISE = "SQL: a record is not blamed for an error of the server or of the login"
-
 
 def wrapped(error: Exception, base: type[Exception]) -> exc.DBAPIError:
     """As SQLAlchemy does it."""
@@ -22,7 +20,7 @@ def wrapped(error: Exception, base: type[Exception]) -> exc.DBAPIError:
     return found
 
 
-@pytest.mark.promise("connect", PROMISE)
+@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
 @pytest.mark.parametrize(
     ("fault", "codes"),
     [
@@ -38,7 +36,7 @@ def test_postgresql(fault: Fault, codes: str) -> None:
         assert (code, fault_of(wrapped(error, psycopg2.Error), "postgresql")) == (code, fault)
 
 
-@pytest.mark.promise("connect", PROMISE)
+@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
 @pytest.mark.parametrize(
     ("fault", "codes"),
     [
@@ -54,7 +52,7 @@ def test_mysql(fault: Fault, codes: list[int]) -> None:
             assert (code, fault_of(wrapped(kind(code, "x"), pymysql.Error), "mysql")) == (code, fault)
 
 
-@pytest.mark.promise("connect", PROMISE)
+@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
 def test_databases_without_codes() -> None:
     for text, fault in [
         ("database is locked", Fault.SERVER),

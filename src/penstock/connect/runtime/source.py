@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from penstock.client.errors import AuthenticationFailed, BadClientSetting, ClientError, TlsFailed
 from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
 from penstock.connect.api import (
@@ -44,6 +45,7 @@ from penstock.connect.settings import parse
 
 log = logging.getLogger(__name__)
 _IDLE_SECONDS = 0.05
+T = TypeVar("T")
 
 
 class SourceRunner:
@@ -100,7 +102,7 @@ class SourceRunner:
             seconds = self._transaction_seconds
             _kafka(lambda: self._producer.init_transactions(seconds), "fencing earlier tasks")
         # After the fence: whatever an earlier run committed is there, and it commits no more.
-        offsets = read_offsets(spec.worker, spec.connector)
+        offsets = _kafka(lambda: read_offsets(spec.worker, spec.connector), "reading the offsets")
         task = self._task_class()
         task.show_progress = lambda progress: spec.channel.send("progress", progress=progress)
         self._task = task
@@ -315,13 +317,17 @@ class SourceRunner:
         self._end_transaction()
 
 
-def _kafka(work: Any, doing: str) -> None:
+def _kafka(work: Callable[[], T], doing: str) -> T:
     from confluent_kafka import KafkaException
 
     try:
-        work()
+        return work()
     except KafkaException as error:
         raise cluster_error(doing, error.args[0]) from error
+    except (AuthenticationFailed, BadClientSetting, TlsFailed) as error:
+        raise ConnectError(f"{doing}: {error}") from error
+    except ClientError as error:
+        raise ClusterAway(f"{doing}: {error}") from error
 
 
 def create_topic(spec: TaskSpec, topic: str, settings: NewTopicSettings, *, at_most: bool = False) -> None:
