@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
 
-TOPIC, GROUP, SHARE_GROUP, TRANSACTION = "t", "g", "g-share", "x"
+TOPIC, GROUP, SHARE_GROUP, CONSUMER_GROUP, TRANSACTION = "t", "g", "g-share", "g-known", "x"
 NEW = "t-new"
 DENIED = {29, 30, 31, 53, 65}
 CODES = {
@@ -34,12 +34,13 @@ Build = Callable[[UUID, int], Message]
 @dataclass(frozen=True)
 class Grant:
     """`hides` is what the answer shows only with it; where it is None, its error code is what is answered
-    without it (`code`, or the one of the resource)."""
+    without it (`code`, or the one of the resource). `bits` are authorized operations that it shows."""
 
     resource: ResourceType
     operation: Operation
     hides: Callable[[Message], bool] | None = None
     code: int | None = None
+    bits: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,15 @@ def transaction(operation: Operation, **more: Any) -> Grant:
 
 def cluster(operation: Operation, **more: Any) -> Grant:
     return Grant(ResourceType.CLUSTER, operation, **more)
+
+
+def _operations(grant: Grant, results: str = "", bits: str = "authorized_operations") -> Grant:
+    """The grant by which the answer has authorized operations, of its items or as a whole."""
+
+    def shown(answer: Message) -> bool:
+        return any(getattr(one, bits) > 0 for one in (getattr(answer, results) if results else [answer]))
+
+    return replace(grant, hides=shown, bits=bits)
 
 
 def _indexes(**more: Any) -> list[Message]:
@@ -223,12 +233,13 @@ CASES: tuple[Case, ...] = (
     Case(ApiKey.METADATA, lambda topic_id, version: Message(
         topics=[Message(name=f"{NEW}-{version}")], allow_auto_topic_creation=True),
          (Grant(ResourceType.CLUSTER, Operation.CREATE, code=29),), range(4, 100)),
+    Case(ApiKey.METADATA, lambda topic_id, version: Message(
+        topics=[Message(name=f"{NEW}-{version}")], allow_auto_topic_creation=True),
+         (topic(Operation.DESCRIBE), topic(Operation.CREATE)), range(4, 100)),
     Case(ApiKey.METADATA, _always(topics=_named(), include_topic_authorized_operations=True),
-         (topic(Operation.DESCRIBE, hides=lambda answer: any(
-             one.topic_authorized_operations > 0 for one in answer.topics)),), range(8, 100)),
+         (_operations(topic(Operation.DESCRIBE), "topics", "topic_authorized_operations"),), range(8, 100)),
     Case(ApiKey.METADATA, _always(topics=[], include_cluster_authorized_operations=True),
-         (cluster(Operation.DESCRIBE, hides=lambda answer: answer.cluster_authorized_operations > 0),),
-         range(8, 11)),
+         (_operations(cluster(Operation.DESCRIBE), bits="cluster_authorized_operations"),), range(8, 11)),
     Case(ApiKey.OFFSET_COMMIT,
          lambda topic_id, version: Message(group_id=GROUP, topics=[
              Message(name=TOPIC, topic_id=topic_id, partitions=_OFFSET)]),
@@ -246,6 +257,8 @@ CASES: tuple[Case, ...] = (
                                     protocol_type="consumer", protocol_name="range"),
          (group(Operation.READ),)),
     Case(ApiKey.DESCRIBE_GROUPS, _always(groups=[GROUP]), (group(Operation.DESCRIBE),)),
+    Case(ApiKey.DESCRIBE_GROUPS, _always(groups=[GROUP], include_authorized_operations=True),
+         (_operations(group(Operation.DESCRIBE), "groups"),), range(3, 100)),
     Case(ApiKey.LIST_GROUPS, _always(),
          (group(Operation.DESCRIBE, hides=_shows("groups", "group_id")),)),
     Case(ApiKey.CREATE_TOPICS, _create, (topic(Operation.CREATE), topic(Operation.DESCRIBE_CONFIGS, hides=(
@@ -312,10 +325,14 @@ CASES: tuple[Case, ...] = (
          _always(entries=[Message(entity=[Message(entity_type="user", entity_name="u")], ops=[])],
                  validate_only=False),
          (cluster(Operation.ALTER_CONFIGS),)),
+    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _always(users=None), (cluster(Operation.DESCRIBE),)),
+    Case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+         _always(deletions=[Message(name="nobody", mechanism=1)], upsertions=[]),
+         (cluster(Operation.ALTER),)),
     Case(ApiKey.ALTER_PARTITION, _always(broker_id=1, broker_epoch=0, topics=[]),
          (cluster(Operation.CLUSTER_ACTION),)),
     Case(ApiKey.DESCRIBE_CLUSTER, _always(include_cluster_authorized_operations=True, endpoint_type=1),
-         (cluster(Operation.DESCRIBE, hides=lambda answer: answer.cluster_authorized_operations > 0),)),
+         (_operations(cluster(Operation.DESCRIBE), bits="cluster_authorized_operations"),)),
     Case(ApiKey.DESCRIBE_PRODUCERS, _always(topics=_named(partition_indexes=[0])), (topic(Operation.READ),)),
     Case(ApiKey.DESCRIBE_TRANSACTIONS, _always(transactional_ids=[TRANSACTION]),
          (transaction(Operation.DESCRIBE),)),
@@ -323,13 +340,21 @@ CASES: tuple[Case, ...] = (
          (transaction(Operation.DESCRIBE, hides=_shows("transaction_states", "transactional_id")),)),
     Case(ApiKey.CONSUMER_GROUP_HEARTBEAT, _heartbeat, (group(Operation.READ), topic(Operation.DESCRIBE))),
     Case(ApiKey.CONSUMER_GROUP_DESCRIBE, _always(group_ids=[GROUP]), (group(Operation.DESCRIBE),)),
+    Case(ApiKey.CONSUMER_GROUP_DESCRIBE,
+         _always(group_ids=[CONSUMER_GROUP], include_authorized_operations=True),
+         (_operations(group(Operation.DESCRIBE), "groups"), topic(Operation.DESCRIBE))),
     Case(ApiKey.DESCRIBE_TOPIC_PARTITIONS,
          _always(topics=_named(), response_partition_limit=10, cursor=None), (topic(Operation.DESCRIBE),)),
+    Case(ApiKey.DESCRIBE_TOPIC_PARTITIONS, _always(topics=_named(), response_partition_limit=10, cursor=None),
+         (_operations(topic(Operation.DESCRIBE), "topics", "topic_authorized_operations"),)),
     Case(ApiKey.DESCRIBE_TOPIC_PARTITIONS, _always(topics=[], response_partition_limit=10, cursor=None),
          (topic(Operation.DESCRIBE, hides=_shows("topics", "name")),)),
     Case(ApiKey.LIST_CONFIG_RESOURCES, _always(), (cluster(Operation.DESCRIBE_CONFIGS),)),
     Case(ApiKey.SHARE_GROUP_HEARTBEAT, _share_heartbeat, (group(Operation.READ), topic(Operation.DESCRIBE))),
     Case(ApiKey.SHARE_GROUP_DESCRIBE, _always(group_ids=[GROUP]), (group(Operation.DESCRIBE),)),
+    Case(ApiKey.SHARE_GROUP_DESCRIBE,
+         _always(group_ids=[SHARE_GROUP], include_authorized_operations=True),
+         (_operations(group(Operation.DESCRIBE), "groups"),)),
     Case(ApiKey.SHARE_FETCH, _share, (group(Operation.READ), topic(Operation.READ))),
     Case(ApiKey.SHARE_ACKNOWLEDGE, _acknowledge, (group(Operation.READ),)),
     Case(ApiKey.INITIALIZE_SHARE_GROUP_STATE, _share_state(state_epoch=0, start_offset=0),

@@ -28,6 +28,7 @@ from penstock.wire.codec import Message, decode_response, encode_request, respon
 from tests.unit.acl_requests import (
     CASES,
     CODES,
+    CONSUMER_GROUP,
     DENIED,
     GROUP,
     NAMES,
@@ -39,11 +40,10 @@ from tests.unit.acl_requests import (
     codes_in,
 )
 
-# Not served yet, or asked of the owner of a token only.
+# Asked before a login, or of the owner of a token only (see test_delegation_tokens.py).
 _WITHOUT_CASE = {
     ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS, ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 }  # fmt: skip
 
 
@@ -140,8 +140,17 @@ def test_every_row_of_the_table_has_a_case() -> None:
             if isinstance(check, Free):
                 continue
             assert key in tried, key.name
-            if not isinstance(check, Operations | InHandler):
+            if isinstance(check, InHandler):
+                assert (check.resource, check.operation) in tried[key], (key.name, check)
+            elif check.operation is not None:
                 assert check.operation in {operation for _, operation in tried[key]}, (key.name, check)
+            if isinstance(check, Operations):
+                assert any(_asks_for_operations(case, check) for case in CASES if case.key == key), key.name
+
+
+def _asks_for_operations(case: Case, check: Operations) -> bool:
+    """Whether an answer is looked at for authorized operations."""
+    return any(one.bits == check.bits and one.resource == check.resource for one in case.grants)
 
 
 async def prepare(broker: Broker, client: As) -> None:
@@ -157,6 +166,11 @@ async def prepare(broker: Broker, client: As) -> None:
     shared = [Message(topic_name=TOPIC, partitions=[Message(partition_index=0, start_offset=0)])]
     alter = Message(group_id=SHARE_GROUP, topics=shared)
     assert not any(codes_in(await client.request("admin", ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alter)))
+    joining = Message(
+        group_id=CONSUMER_GROUP, member_id="", member_epoch=0, rebalance_timeout_ms=1000, topic_partitions=[],
+        subscribed_topic_names=[TOPIC],
+    )  # fmt: skip
+    assert not any(codes_in(await client.request("admin", ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, joining)))
 
 
 @pytest.mark.promise(

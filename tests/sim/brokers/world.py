@@ -476,7 +476,9 @@ class Result:
         self.fingerprint = world.fingerprint
 
 
-def simulate(seed: int, schedule: Schedule | None = None, *, verbose: bool = False) -> Result:
+def simulate(
+    seed: int, schedule: Schedule | None = None, *, verbose: bool = False, kind: type[World] = World
+) -> Result:
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     directory = tempfile.mkdtemp(prefix=f"sim-{seed}-", dir=base)
     logger = logging.getLogger("penstock")
@@ -485,7 +487,7 @@ def simulate(seed: int, schedule: Schedule | None = None, *, verbose: bool = Fal
         gc.freeze()  # what was there before all is not looked at again at the end of each
     failures: list[str] = []
     try:
-        world = World(seed, directory, schedule, verbose=verbose)
+        world = kind(seed, directory, schedule, verbose=verbose)
         lines = _Lines(world)
         logger.addHandler(lines)
         logger.propagate = False

@@ -95,7 +95,7 @@ def handle(
             raise TransactionalIdAuthorizationFailed()
     refused: Refused | None = None
     if request.transactional_id is not None:
-        asked = needed_verification(broker, request, buf, version)
+        asked = needed_verification(broker, _writable(broker, request, access), buf, version)
         if isinstance(asked, Verification):
             order, verifier = broker.transactions.append_order, broker.transactions.verifier
             ahead = order.ahead(asked.producer, asked.partitions)
@@ -131,7 +131,7 @@ async def _verified(
         found = verification
     refused = found if isinstance(found, Mapping) else await found
     request = parse_produce(buf, 0, len(buf), context.version)
-    now = needed_verification(broker, request, buf, context.version)
+    now = needed_verification(broker, _writable(broker, request, access), buf, context.version)
     if isinstance(now, Verification) and (came := set(now.partitions).difference(asked.partitions)):
         # Partitions that this broker leads only since then: the client sends their batches again.
         refused = {**refused, **dict.fromkeys(came, NotLeaderOrFollower("this broker did not lead it"))}
@@ -170,7 +170,8 @@ def _append(
                 denials.denied(broker, context, Operation.WRITE, ResourceType.TOPIC, name)
         results: list[PartitionResult] = []
         for index, start, stop in partitions:
-            partition = known.get((name, index))  # type: ignore[arg-type]
+            # What is denied is not looked up: that would take longer where it exists.
+            partition = None if denied else known.get((name, index))  # type: ignore[arg-type]
             try:
                 if denied:
                     raise TopicAuthorizationFailed()
@@ -214,6 +215,20 @@ def _append(
         return None
     endpoints = broker.endpoints(leaders, context.listener) if leaders else ()
     return encode_produce_response(version, topics, 0, endpoints)
+
+
+def _writable(broker: ProduceParts, request: ProduceRequest, access: TopicAccess | None) -> ProduceRequest:
+    """Without the topics that are denied: nobody is asked about those, or it would show that they exist."""
+    if access is None:
+        return request
+    by_id = broker.image.topics_by_id
+    topics = []
+    for name, topic_id, partitions in request.topics:
+        topic = None if topic_id is None else by_id.get(topic_id)
+        found = name if topic is None else topic.name
+        if found is None or access.may(TopicAccess.WRITE, found):
+            topics.append((name, topic_id, partitions))
+    return ProduceRequest(request.transactional_id, request.acks, request.timeout_ms, topics)
 
 
 def _refuse_repeated(request: ProduceRequest) -> None:

@@ -133,7 +133,8 @@ def encode(
     leaders = set()
     for (topic, index), result in results.items():
         topics.setdefault(topic, []).append(result)
-        if result.slices or result.error_code:
+        # What is denied is not looked up: that would take another time where it exists.
+        if result.slices or (result.error_code and result.error_code != _DENIED.code):
             _count(find(broker, (topic, index)), result, to_follower=to_follower)
         if result.current_leader is not None:
             leaders.add(result.current_leader[0])

@@ -28,7 +28,11 @@ user.
 An ACL allows or denies a principal (or `User:*`) an operation, from an address (or `*`), on the resource
 of one name, on all whose names have a prefix, or on all (`*`). Deny wins. Allowing Read, Write, Delete or
 Alter allows Describe, and allowing AlterConfigs allows DescribeConfigs. ACLs are kept in the metadata
-store and apply on all brokers as soon as they read the change, also to open connections.
+store. The broker that is asked to change them applies the change before it answers. All others have a watch
+on each ACL and on the list of them: ZooKeeper notifies them, they read what has changed, and apply it, also
+to open connections. That takes less than a second. Brokers do not poll. One that has lost its connection to
+ZooKeeper applies the ACLs that it has read last, and re-reads all when it is connected again. Quotas and
+SCRAM users change in the same way.
 
 `penstock acls`, `kafka-acls`, the admin clients of all Kafka clients, and CreateAcls, DescribeAcls and
 DeleteAcls work as with Apache Kafka. A client needs:
