@@ -54,6 +54,7 @@ def register(site: Site) -> None:
                     for row in found.rows
                 ], found.total
 
+            holder = ui.row().classes("w-full")
             table = PagedTable(
                 _COLUMNS,
                 load,
@@ -62,5 +63,6 @@ def register(site: Site) -> None:
                 descending=True,
                 text=request.query_params.get("q", ""),
             )
+            table.filter.move(holder)
             soon(table.refresh)
             ui.timer(_LIVE_SECONDS, table.refresh, immediate=False)

@@ -41,7 +41,6 @@ def register(site: Site) -> None:
                 records = Curves("Records per second")
                 volume = Curves("Bytes written per second, all replicas")
                 lag = Curves("Lag of the slowest groups", "records")
-            with ui.element("div").classes("curves"):
                 trouble = LinkList("Needs attention", "Nothing failed.")
                 slow = LinkList("Slowest groups", "No group is behind.")
                 brokers = Redrawn(ui.element("div").classes("card").props('id="brokers"'))

@@ -56,7 +56,9 @@ def register(site: Site) -> None:
                 return [_row(row) for row in found.rows], found.total
 
             text = request.query_params.get("q", "")
+            holder = ui.row().classes("w-full")
             table = PagedTable(_COLUMNS, load, key="id", sort="seconds", descending=True, text=text)
+            table.filter.move(holder)
             soon(table.refresh)
             ui.timer(_LIVE_SECONDS, table.refresh, immediate=False)
 
@@ -84,9 +86,6 @@ def _hanging(site: Site, viewer: Viewer) -> None:
     with ui.element("div").classes("card w-full"):
         with ui.row().classes("w-full items-center gap-2"):
             ui.label("Hanging transactions").classes("font-bold")
-            ui.label("No coordinator will end them: consumers with read_committed wait there.").classes(
-                "muted"
-            )
             ui.space()
             age = (
                 ui.select(_AGES, value=900, label="Last record before")
@@ -94,6 +93,7 @@ def _hanging(site: Site, viewer: Viewer) -> None:
                 .classes("w-40")
             )
             again = ui.button("Look again", icon="refresh").props("no-caps outline")
+        ui.label("No coordinator will end them: consumers with read_committed wait there.").classes("muted")
         area = ui.column().classes("w-full gap-1")
 
     async def look() -> None:

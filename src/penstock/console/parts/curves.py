@@ -52,7 +52,7 @@ def _options() -> dict[str, Any]:
         "xAxis": {
             "type": "time",
             "splitNumber": 4,
-            "axisLabel": {**axis["axisLabel"], "formatter": "{HH}:{mm}:{ss}"},
+            "axisLabel": {**axis["axisLabel"], "formatter": "{HH}:{mm}:{ss}", "alignMaxLabel": "right"},
             "splitLine": {"show": False},
         },
         "yAxis": {"type": "value", "min": 0, **axis},

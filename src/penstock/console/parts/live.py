@@ -65,7 +65,7 @@ class Tiles:
     def __init__(self, tiles: Sequence[tuple[str, str]]) -> None:
         """Their names and targets ("" for none)."""
         self._values: list[ui.link | ui.label] = []
-        with ui.element("div").classes("tiles"):
+        with ui.element("div").classes("tiles numbers"):
             for name, target in tiles:
                 with ui.element("div").classes("card"):
                     ui.label(name).classes("muted")

@@ -47,6 +47,8 @@ _STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'po
   CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8'
   })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
 
+_NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warning sign: an empty list is none
+
 
 class PagedTable:
     """`load` is called for each page that is looked at."""
@@ -95,6 +97,7 @@ class PagedTable:
         ).classes("w-full")
         self._table.props["no-data-label"] = "Loading…"
         self._table.props(f"flat :rows-per-page-options={list(ROWS)} binary-state-sort dense")
+        self._table.add_slot("no-data", _NO_DATA)
         for each in columns:
             if each.link:
                 self._table.add_slot(f"body-cell-{each.name}", _LINK)

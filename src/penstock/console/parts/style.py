@@ -22,6 +22,7 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .command { border: 1px dashed var(--line); border-radius: 8px; padding: 4px 10px; background: var(--soft); }
 .card { border: 1px solid var(--line); border-radius: 10px; padding: 12px 14px; background: var(--soft); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; width: 100%; }
+.tiles.numbers { grid-template-columns: repeat(auto-fit, minmax(max(150px, 22%), 1fr)); }
 .tile-value { font-size: 1.4rem; font-weight: 650; line-height: 2rem; white-space: nowrap; }
 .curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 12px;
   width: 100%; }
@@ -31,7 +32,8 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .body--dark .q-table td a, .body--dark .link { color: #5eead4; }
 .q-table td a:hover { text-decoration: underline; }
 .cell { max-width: 42ch; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.body--dark .q-btn.text-primary { color: #5eead4 !important; }
+.body--dark .q-btn.text-primary, .body--dark .q-field { --q-primary: #5eead4; }
+.body--dark .q-btn.text-negative { --q-negative: #f87171; }
 .q-tab-panel { padding: 0 !important; }
 .diff-add { background: #16a34a22; } .diff-del { background: #dc262622; }
 @media (max-width: 600px) { .page-content { padding: 10px !important; } .cell { max-width: 20ch; } }
