@@ -152,12 +152,17 @@ def offsets():
             run.until(lambda: run.rows("offsets") == [("after",)])
             run.until(lambda: _committed(penstock, "penstock-shop.offsets") == {"after": 1})
             (run.directory / "transformations" / "flows.py").unlink()
-            run.write("other.py", "from pyspark import pipelines as dp\n")
+            run.write(
+                "other.py",
+                "from pyspark import pipelines as dp\n\n"
+                "@dp.materialized_view\ndef one():\n    return spark.range(1)\n",
+            )
             run.until(lambda: "offsets" not in runner.flows)
             plan = run.event("plan")
             assert plan is not None
             said = "its consumer group 'penstock-shop.offsets' stays, until it is deleted"
-            assert said in plan["changes"][0]["reasons"]
+            (gone,) = [each for each in plan["changes"] if each["flow"] == "offsets"]
+            assert said in gone["reasons"]
     finally:
         run.drop()
 
