@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from penstock.broker.cluster.alter_partition import _wish
+from penstock.broker.cluster.alter_partition import _change
 from penstock.broker.cluster.membership import Membership
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
@@ -304,7 +304,7 @@ class Process:
         partition.ask_for_isr(isr)
         asked = partition.image.partition_epoch
         me: Any = SimpleNamespace(id=self.id, epoch=self.controller.broker_epoch)
-        topic = Message(topic_id=image.topics[key[0]].id, partitions=[_wish(me, partition)])
+        topic = Message(topic_id=image.topics[key[0]].id, partitions=[_change(me, partition)])
         request = Message(broker_id=me.id, broker_epoch=me.epoch, topics=[topic])
 
         def serve(process: Process) -> Any:

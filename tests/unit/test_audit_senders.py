@@ -17,12 +17,6 @@ from tests.unit.acl_requests import GROUP, TOPIC
 from tests.unit.test_acl_table import As
 from tests.unit.test_audit_broker import ON, recorded, scenario
 
-pytestmark = pytest.mark.promise(
-    "access",
-    "Offsets that are reset, members that are removed and transactions that are ended by administrators are "
-    "in the audit topic; what members and brokers do is not",
-)
-
 MEMBERS = "g-of-members"
 SETTINGS = {**ON, "group_initial_rebalance_delay_ms": "0"}
 
@@ -71,6 +65,11 @@ async def new(broker: Broker, before: int) -> list[dict[str, Any]]:
     return (await recorded(broker))[before:]
 
 
+@pytest.mark.promise(
+    "access",
+    "Offsets that are reset, members that are removed and transactions that are ended by administrators are "
+    "in the audit topic; what members and brokers do is not",
+)
 def test_what_a_member_commits_is_not_recorded_and_a_reset_of_offsets_is(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
         allow(broker, "alice")

@@ -29,12 +29,6 @@ from penstock.wire.codec import Message, encode_request
 from tests.unit.acl_requests import CASES, NEW, TOPIC, Case, codes_in
 from tests.unit.test_acl_table import guarded_broker, prepare, without
 
-pytestmark = pytest.mark.promise(
-    "access",
-    "A topic that a client may not describe is not revealed: a denied name gets the same answer and causes "
-    "the same look-ups whether the topic exists or not, in each API that names topics",
-)
-
 MISSING = "u"
 NOT_AUTHORIZED = 29
 # Of topics in an answer, not in a request; or of topics that a session has already.
@@ -118,6 +112,11 @@ def versions_of(case: Case) -> list[int]:
 NAMING = [case for case in CASES if names_topics(case) and versions_of(case)]
 
 
+@pytest.mark.promise(
+    "access",
+    "A topic that a client may not describe is not revealed: a denied name gets the same answer and causes "
+    "the same look-ups whether the topic exists or not, in each API that names topics",
+)
 def test_every_api_of_the_table_that_names_topics_has_a_case_here() -> None:
     naming = {
         key

@@ -21,12 +21,6 @@ from tests.unit.test_broker_connections import Client, metadata, until_open
 from tests.unit.test_quotas_flood import steps_of
 from tests.unit.test_sasl_server import PLAIN, plain
 
-pytestmark = pytest.mark.promise(
-    "access",
-    "Strangers do not hold all places: a login flood from one address ends no login from another, and a "
-    "broker gets the place of a stranger or an idle client",
-)
-
 
 class Connection:
     def __init__(self, address: str = "10.0.0.1", listener: str = "CLIENTS", *, known: bool = False) -> None:
@@ -57,6 +51,11 @@ class Gate:
         return stays
 
 
+@pytest.mark.promise(
+    "access",
+    "Strangers do not hold all places: a login flood from one address ends no login from another, and a "
+    "broker gets the place of a stranger or an idle client",
+)
 def test_strangers_hold_at_most_half_of_the_places_and_the_oldest_gives_way() -> None:
     gate = Gate(10)
     strangers = [Connection() for _ in range(20)]

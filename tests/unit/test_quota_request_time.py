@@ -19,12 +19,6 @@ from penstock.wire.codec import Message
 from tests.unit.acl_requests import TOPIC
 from tests.unit.test_acl_table import As, guarded_broker
 
-pytestmark = pytest.mark.promise(
-    "access",
-    "The time that a request takes of the event loop counts for its client, also after it has waited; "
-    "followers' time does not, and whoever says to be one without being allowed to counts as any client",
-)
-
 FIND = Message(key_type=0, coordinator_keys=["g"])
 COST_MS = 50
 # One percent of the ten windows that a rate is measured over is 100 ms.
@@ -76,6 +70,11 @@ async def until_throttled(client: As, api: ApiKey, version: int, request: Messag
     return 0
 
 
+@pytest.mark.promise(
+    "access",
+    "The time that a request takes of the event loop counts for its client, also after it has waited; "
+    "followers' time does not, and whoever says to be one without being allowed to counts as any client",
+)
 @pytest.mark.parametrize("version", [3, 4])
 def test_what_a_coroutine_takes_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     async def work(broker: Broker, client: As) -> None:

@@ -25,12 +25,6 @@ BOUND = 10_000
 # What one new client may cost; a look at all of them would be more than BOUND.
 STEPS = 200
 
-pytestmark = pytest.mark.promise(
-    "access",
-    "A flood of client ids or addresses costs the same few steps for each, in bounded memory, and ends no "
-    "throttle time",
-)
-
 
 def steps_of(call: Callable[[], object]) -> int:
     """The calls of functions, of Python and of C, in it."""
@@ -59,6 +53,11 @@ def flood(one: Callable[[str], object]) -> None:
             one(client)
 
 
+@pytest.mark.promise(
+    "access",
+    "A flood of client ids or addresses costs the same few steps for each, in bounded memory, and ends no "
+    "throttle time",
+)
 @pytest.mark.parametrize("kind", [PRODUCE, FETCH, REQUEST])
 def test_rates_of_a_flood_of_client_ids_are_bounded_and_a_wait_survives_it(kind: str) -> None:
     time = Time()

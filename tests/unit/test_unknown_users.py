@@ -19,10 +19,6 @@ KEY = b"k" * 32
 MECHANISM = "SCRAM-SHA-256"
 Users = dict[tuple[str, str], ScramCredential]
 
-pytestmark = pytest.mark.promise(
-    "protocol", "SCRAM shows an unknown user a salt and iterations in the form of those of existing users"
-)
-
 
 def java_salt(rng: random.Random) -> bytes:
     """As `new BigInteger(130, random).toString(36)`."""
@@ -48,6 +44,9 @@ def form_shown(unknown: UnknownUsers, name: str) -> Form:
     return form_of(ScramCredential(salt, b"", b"", iterations))
 
 
+@pytest.mark.promise(
+    "protocol", "SCRAM shows an unknown user a salt and iterations in the form of those of existing users"
+)
 def test_an_unknown_user_is_shown_a_form_that_existing_users_have_and_as_often() -> None:
     existing = users()
     unknown = UnknownUsers(KEY, lambda: existing)
