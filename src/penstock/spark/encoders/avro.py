@@ -68,7 +68,7 @@ def _schema(kind: T.DataType, name: str, space: str, place: str, what: str) -> A
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     found = next((schema for type_, schema in _SCHEMAS if isinstance(kind, type_)), None)
     if found is None:
-        raise NotTyped(f"'{place or what}': Avro cannot represent type {kind.simpleString()}")
+        raise NotTyped(f"'{place or what}' is {kind.simpleString()}, which Avro cannot represent")
     return found
 
 
