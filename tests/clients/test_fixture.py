@@ -59,6 +59,14 @@ def test_topics_and_records_in_three_lines(penstock: PenstockBroker) -> None:
     penstock.delete_topic("orders")
 
 
+def test_records_are_read_from_a_leader_that_does_not_know_its_end_yet(penstock: PenstockBroker) -> None:
+    penstock.create_topic("orders")
+    penstock.produce("orders", [b"one"])
+    # As after a restart, before the log is on disk.
+    penstock.faults.fail("ListOffsets", "OFFSET_NOT_AVAILABLE", times=3)
+    assert [record.value for record in penstock.consume("orders")] == [b"one"]
+
+
 def test_errors_of_helpers_are_typed(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     with pytest.raises(TopicAlreadyExists):

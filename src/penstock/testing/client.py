@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.errors import error_for_code
+from penstock.errors import OffsetNotAvailable, error_for_code
 from penstock.testing.wire_client import WireClient
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.batches import compression as codecs
@@ -23,6 +23,7 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 _EARLIEST, _LATEST = -2, -1
 _FETCH_BYTES = 8 << 20
 _LONGEST_POLL_MS = 500
+_RETRY_BACKOFF = 0.02
 
 RecordLike = bytes | str | None | tuple[Any, Any] | Mapping[str, Any]
 
@@ -127,11 +128,11 @@ def consume(
         raise ValueError(f"isolation={isolation!r}: must be one of {', '.join(_ISOLATION)}")
     partitions = range(partition_count(wire, topic)) if partition is None else [partition]
     level = _ISOLATION[isolation]
-    starts = _list_offsets(wire, topic, partitions, _EARLIEST, level)
-    positions = {p: max(offset, starts[p]) for p in partitions}
-    # Without a count: all that is there now, and no waiting for more.
-    ends = _list_offsets(wire, topic, partitions, _LATEST, level) if count is None else None
     deadline = time.monotonic() + timeout
+    starts = _list_offsets(wire, topic, partitions, _EARLIEST, level, deadline)
+    positions = {p: max(offset, starts[p]) for p in partitions}
+    # Without a count: the records up to the present end, and no waiting for more.
+    ends = _list_offsets(wire, topic, partitions, _LATEST, level, deadline) if count is None else None
     records: list[ConsumedRecord] = []
     while True:
         open_positions = {
@@ -221,6 +222,19 @@ def _visible(found: Message) -> Iterator[tuple[int, list[Record]]]:
 
 
 def _list_offsets(
+    wire: WireClient, topic: str, partitions: Iterable[int], timestamp: int, isolation: int, deadline: float
+) -> dict[int, int]:
+    while True:
+        try:
+            return _list_offsets_once(wire, topic, partitions, timestamp, isolation)
+        except OffsetNotAvailable:
+            # A leader that has just started does not know its high watermark yet (KIP-207).
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_BACKOFF)
+
+
+def _list_offsets_once(
     wire: WireClient, topic: str, partitions: Iterable[int], timestamp: int, isolation: int
 ) -> dict[int, int]:
     asked = [Message(partition_index=p, current_leader_epoch=-1, timestamp=timestamp) for p in partitions]
