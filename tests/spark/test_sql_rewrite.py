@@ -109,8 +109,8 @@ def test_within_joins_what_is_near_in_time(spark: SparkSession, tmp_path: Path) 
 def test_a_having_as_a_column_says_which_rows_hold(spark: SparkSession, tmp_path: Path) -> None:
     stream(spark, tmp_path / "s", "s", ("a", 1, 0), ("a", 2, 10), ("b", 3, 70))
     found = query("SELECT id, count(*) AS n FROM s GROUP BY id HAVING n > 1 EMIT CHANGES LIMIT 5")
-    assert found.having is not None
-    text = to_spark(found, extra=[("__keep", found.having)], drop_having=True).text
+    assert found.first.having is not None
+    text = to_spark(found, extra=[("__keep", found.first.having)], drop_having=True).text
     rows = run(spark, text, "update", tmp_path / "c")
     assert sorted((row["id"], row["n"], row["__keep"]) for row in rows) == [("a", 2, True), ("b", 1, False)]
 
@@ -124,8 +124,8 @@ def test_what_spark_complains_of_is_found_in_the_users_text(spark: SparkSession,
         "SELECT id, count(*) n\nFROM s WINDOW TUMBLING (SIZE 1 DAY)\nGROUP BY id\nHAVING n > 1 AND nope = 2"
     )
     found = query(text)
-    assert found.having is not None
-    rewritten = to_spark(found, extra=[("k", found.having)], drop_having=True, window_columns=True)
+    assert found.first.having is not None
+    rewritten = to_spark(found, extra=[("k", found.first.having)], drop_having=True, window_columns=True)
     with pytest.raises(AnalysisException) as caught:
         spark.sql(rewritten.text)
     (context,) = caught.value.getQueryContext()

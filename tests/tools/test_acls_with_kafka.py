@@ -19,7 +19,18 @@ from tests.clients.every_request import advertised
 from tests.clients.raw import topic_id
 from tests.tools.conftest import KafkaTools
 from tests.tools.kafka_broker import JAAS, Kafka
-from tests.unit.acl_requests import CASES, CODES, DENIED, GROUP, SHARE_GROUP, TOPIC, Case, Grant, codes_in
+from tests.unit.acl_requests import (
+    CASES,
+    CODES,
+    DENIED,
+    GROUP,
+    JOINING,
+    SHARE_GROUP,
+    TOPIC,
+    Case,
+    Grant,
+    codes_in,
+)
 from tests.unit.test_acl_table import without
 
 PATIENCE_S = 60
@@ -73,6 +84,8 @@ class Guarded:
         self._until_done(ApiKey.INIT_PRODUCER_ID, 4, begin)
         shared = [Message(topic_name=TOPIC, partitions=[Message(partition_index=0, start_offset=0)])]
         self._until_done(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, Message(group_id=SHARE_GROUP, topics=shared))
+        for key, version, joining in JOINING:
+            self._until_done(key, version, joining)
         return known
 
     def _until_known(self) -> UUID:
@@ -117,11 +130,14 @@ class Guarded:
 
 
 def _connected(port: int) -> WireClient:
+    """A connection that answers: while Kafka starts it accepts some that it closes again."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return WireClient(port, timeout=PATIENCE_S)
-        except ConnectionRefusedError:
+            wire = WireClient(port, timeout=PATIENCE_S)
+            wire.request(ApiKey.API_VERSIONS, 0, Message())
+            return wire
+        except ConnectionError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 

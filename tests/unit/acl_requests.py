@@ -12,7 +12,8 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
 
-TOPIC, GROUP, SHARE_GROUP, CONSUMER_GROUP, TRANSACTION = "t", "g", "g-share", "g-known", "x"
+TOPIC, GROUP, SHARE_GROUP, TRANSACTION = "t", "g", "g-share", "x"
+CONSUMER_GROUP, SHARE_CONSUMERS = "g-with-member", "g-share-with-member"
 NEW = "t-new"
 DENIED = {29, 30, 31, 53, 65}
 CODES = {
@@ -114,6 +115,18 @@ def _heartbeat(topic_id: UUID, version: int) -> Message:
         group_id="g-consumer", member_id="m", member_epoch=0, rebalance_timeout_ms=1000, topic_partitions=[],
         subscribed_topic_names=[TOPIC],
     )  # fmt: skip
+
+
+# A group of each kind with a member, which descriptions show: a request, its version and API.
+JOINING = (
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, Message(
+        group_id=CONSUMER_GROUP, member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+        topic_partitions=[], subscribed_topic_names=[TOPIC],
+    )),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, Message(
+        group_id=SHARE_CONSUMERS, member_id="m", member_epoch=0, subscribed_topic_names=[TOPIC],
+    )),
+)  # fmt: skip
 
 
 def _share_heartbeat(topic_id: UUID, version: int) -> Message:
@@ -234,7 +247,7 @@ CASES: tuple[Case, ...] = (
         topics=[Message(name=f"{NEW}-{version}")], allow_auto_topic_creation=True),
          (Grant(ResourceType.CLUSTER, Operation.CREATE, code=29),), range(4, 100)),
     Case(ApiKey.METADATA, lambda topic_id, version: Message(
-        topics=[Message(name=f"{NEW}-{version}")], allow_auto_topic_creation=True),
+        topics=[Message(name=f"{NEW}-own-{version}")], allow_auto_topic_creation=True),
          (topic(Operation.DESCRIBE), topic(Operation.CREATE)), range(4, 100)),
     Case(ApiKey.METADATA, _always(topics=_named(), include_topic_authorized_operations=True),
          (_operations(topic(Operation.DESCRIBE), "topics", "topic_authorized_operations"),), range(8, 100)),
@@ -325,7 +338,7 @@ CASES: tuple[Case, ...] = (
          _always(entries=[Message(entity=[Message(entity_type="user", entity_name="u")], ops=[])],
                  validate_only=False),
          (cluster(Operation.ALTER_CONFIGS),)),
-    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _always(users=None), (cluster(Operation.DESCRIBE),)),
+    Case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _always(users=[]), (cluster(Operation.DESCRIBE),)),
     Case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
          _always(deletions=[Message(name="nobody", mechanism=1)], upsertions=[]),
          (cluster(Operation.ALTER),)),
@@ -353,8 +366,8 @@ CASES: tuple[Case, ...] = (
     Case(ApiKey.SHARE_GROUP_HEARTBEAT, _share_heartbeat, (group(Operation.READ), topic(Operation.DESCRIBE))),
     Case(ApiKey.SHARE_GROUP_DESCRIBE, _always(group_ids=[GROUP]), (group(Operation.DESCRIBE),)),
     Case(ApiKey.SHARE_GROUP_DESCRIBE,
-         _always(group_ids=[SHARE_GROUP], include_authorized_operations=True),
-         (_operations(group(Operation.DESCRIBE), "groups"),)),
+         _always(group_ids=[SHARE_CONSUMERS], include_authorized_operations=True),
+         (_operations(group(Operation.DESCRIBE), "groups"), topic(Operation.DESCRIBE))),
     Case(ApiKey.SHARE_FETCH, _share, (group(Operation.READ), topic(Operation.READ))),
     Case(ApiKey.SHARE_ACKNOWLEDGE, _acknowledge, (group(Operation.READ),)),
     Case(ApiKey.INITIALIZE_SHARE_GROUP_STATE, _share_state(state_epoch=0, start_offset=0),

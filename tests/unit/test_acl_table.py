@@ -28,9 +28,9 @@ from penstock.wire.codec import Message, decode_response, encode_request, respon
 from tests.unit.acl_requests import (
     CASES,
     CODES,
-    CONSUMER_GROUP,
     DENIED,
     GROUP,
+    JOINING,
     NAMES,
     NEW,
     SHARE_GROUP,
@@ -166,11 +166,8 @@ async def prepare(broker: Broker, client: As) -> None:
     shared = [Message(topic_name=TOPIC, partitions=[Message(partition_index=0, start_offset=0)])]
     alter = Message(group_id=SHARE_GROUP, topics=shared)
     assert not any(codes_in(await client.request("admin", ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alter)))
-    joining = Message(
-        group_id=CONSUMER_GROUP, member_id="", member_epoch=0, rebalance_timeout_ms=1000, topic_partitions=[],
-        subscribed_topic_names=[TOPIC],
-    )  # fmt: skip
-    assert not any(codes_in(await client.request("admin", ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, joining)))
+    for key, version, joining in JOINING:
+        assert not any(codes_in(await client.request("admin", key, version, joining)))
 
 
 @pytest.mark.promise(
