@@ -66,13 +66,16 @@ def _source(name: str, parameters: Iterable[str], body: str) -> tuple[str, int]:
 
 def _check_parameters(function: Function, found: Callable[..., Any]) -> None:
     try:
-        inspect.signature(found).bind(*[None] * len(function.parameters))
-    except TypeError:
-        raise Clash(
-            f"`{function.name}` declares {len(function.parameters)} parameters; the Python function's differ"
-        ) from None
+        signature = inspect.signature(found)
     except ValueError:
-        pass  # a builtin without a signature
+        return  # a builtin without a signature
+    try:
+        signature.bind(*[None] * len(function.parameters))
+    except TypeError:
+        declared = ", ".join(parameter.name for parameter in function.parameters)
+        raise Clash(
+            f"`{function.name}` declares the parameters ({declared}), but its Python function takes {signature}"
+        ) from None
 
 
 def digests(functions: Iterable[Function]) -> tuple[tuple[str, str], ...]:
