@@ -235,7 +235,7 @@ def test_functions_take_arguments_of_their_types(engines: Engines) -> None:
     assert caught.value.place is not None and caught.value.place.line == 2
     with pytest.raises(SqlError, match=r"line 3, column \d+: .* `broken` is not valid Python") as caught:
         sql.run("CREATE FUNCTION broken (x INT) RETURNS INT LANGUAGE PYTHON AS $$\ny = x\nreturn (y\n$$")
-    with pytest.raises(Clash, match=r"declares the parameters \(x\), but its Python function takes \(a, b\)"):
+    with pytest.raises(Clash, match=r"declares the parameters \(x\), but the Python function takes \(a, b\)"):
         sql.run("CREATE FUNCTION other (x INT) RETURNS INT LANGUAGE PYTHON AS 'def other(a, b): return a'")
 
 

@@ -74,7 +74,8 @@ def _check_parameters(function: Function, found: Callable[..., Any]) -> None:
     except TypeError:
         declared = ", ".join(parameter.name for parameter in function.parameters)
         raise Clash(
-            f"`{function.name}` declares the parameters ({declared}), but its Python function takes {signature}"
+            f"`{function.name}` declares the parameters ({declared}),"
+            f" but the Python function takes {signature}"
         ) from None
 
 
