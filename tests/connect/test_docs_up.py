@@ -36,6 +36,14 @@ NOT_THERE = re.compile(
     rf"contains the following 1 error\(s\): Invalid value .*for configuration ({ADDRESSES}): "
 )
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+# The resource that the page imports from the reader's own project.
+ISSUES = """
+import dlt
+
+@dlt.resource(primary_key="id")
+def issues(repository):
+    yield {"id": 1, "repository": repository}
+"""
 NOTE = {"name": "note", "type": "string", "default": ""}
 
 
@@ -103,8 +111,15 @@ class Up:
     def __init__(self, home: Path) -> None:
         command = [sys.executable, "-m", "penstock", "up", "--port", "0", "--json", "--no-console"]
         self._log = home / "up.log"
+        (home / "my_project").mkdir()
+        (home / "my_project" / "github.py").write_text(ISSUES)
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
+        }
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, stderr=log)
+            self._process = subprocess.Popen(
+                command, cwd=home, env=environment, stdout=subprocess.PIPE, stderr=log
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._log.read_text()
