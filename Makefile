@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run test checks lint types layers collect test-fast test-running test-servers test-streams test-brokers test-cluster test-spark test-sql \
+.PHONY: help setup run test test-ecosystem checks lint types layers collect test-fast test-running test-servers test-streams test-brokers test-cluster test-spark test-sql \
 	test-long browser postgresql mariadb messaging spark-classes docs dist bench fuzz chaos clean
 
 # The first Python on the PATH that is new enough; `make PYTHON=... setup` overrides.
@@ -25,7 +25,9 @@ JOBS ?= 2
 PYTEST ?=
 FAST := $(wildcard tests/unit tests/sim tests/wire)
 # All other directories of tests, so that a new one is never forgotten.
-BROKERS := $(filter-out $(FAST) tests/cluster tests/spark tests/sql tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+# What other projects wrote, which takes long to build.
+ECOSYSTEM := tests/ecosystem
+BROKERS := $(filter-out $(FAST) $(ECOSYSTEM) tests/cluster tests/spark tests/sql tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 PYTEST_RUN := $(BIN)/python -m pytest -q $(PYTEST)
 # Tests with brokers wait more than they compute: for sessions that end, elections, clients that try again.
 WAITING_JOBS := $(shell echo $$((2 * $(JOBS))))
@@ -176,6 +178,10 @@ test-spark: setup spark-classes ## The tests with Spark: source and sink, stream
 test-sql: setup spark-classes ## The tests of continuous SQL
 	@echo "== tests: tests/sql"
 	@$(PYTEST_RUN) -n $(JOBS) $(GROUPED) tests/sql || $(call AGAIN,tests/sql); $(TOOK)
+
+test-ecosystem: setup ## The tests with clients in Go and C, where their toolchains are installed
+	@echo "== tests: $(ECOSYSTEM)"
+	@$(PYTEST_RUN) -n $(JOBS) $(GROUPED) $(ECOSYSTEM) || $(call AGAIN,$(ECOSYSTEM)); $(TOOK)
 
 test-long: setup spark-classes ## What chance decides, many more times than `make test` does; second proofs of promises
 	@echo "== tests with more repetitions, and those that only run here"
