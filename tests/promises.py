@@ -20,8 +20,8 @@ HEAD = """\
 # Promises and their tests
 
 What Penstock promises, by topic. The numbers link to the tests that prove a promise; point at one to see its
-name. `make test` proves every promise but those that name `make test-ecosystem`; where several tests prove one,
-some run in `make test-long` only.
+name. `make test` proves every promise but those that name `make test-ecosystem`. Where several tests prove
+one, some run in `make test-long` only.
 Speed is not on this page: it depends on the machine, and `make bench` measures it
 ([benchmarks.md](benchmarks.md)).
 

@@ -79,7 +79,9 @@ def run(program: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.promise("clients", "Sarama, franz-go and kcat work unchanged (`make test-ecosystem`, where they are installed)")
+@pytest.mark.promise(
+    "clients", "Sarama, franz-go and kcat work unchanged (`make test-ecosystem`, where they are installed)"
+)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", ["default", "2.1.0", "4.0.0"])
 def test_sarama_round_trip_at_the_release_it_is_told(
@@ -88,7 +90,9 @@ def test_sarama_round_trip_at_the_release_it_is_told(
     run(build("sarama", tmp_path), penstock.bootstrap, version, codec)
 
 
-@pytest.mark.promise("clients", "Sarama, franz-go and kcat work unchanged (`make test-ecosystem`, where they are installed)")
+@pytest.mark.promise(
+    "clients", "Sarama, franz-go and kcat work unchanged (`make test-ecosystem`, where they are installed)"
+)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("idempotent", ["true", "false"])
 def test_franz_go_round_trip(penstock: PenstockBroker, tmp_path: Path, idempotent: str, codec: str) -> None:

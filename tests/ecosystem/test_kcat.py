@@ -22,7 +22,9 @@ def kcat() -> str:
     return found
 
 
-@pytest.mark.promise("clients", "Sarama, franz-go and kcat work unchanged (`make test-ecosystem`, where they are installed)")
+@pytest.mark.promise(
+    "clients", "Sarama, franz-go and kcat work unchanged (`make test-ecosystem`, where they are installed)"
+)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_kcat_round_trip(kcat: str, penstock: PenstockBroker, codec: str) -> None:
     lines = "".join(f"key{n}:value {n}\n" for n in range(200))
