@@ -138,8 +138,8 @@ PRODUCERS: dict[str, type[Confluent] | type[KafkaPython] | type[AioKafka]] = {
 }
 
 
-# Each mechanism with confluent-kafka, each client with a mechanism: the other two clients keep a core busy for
-# as long as they cannot log in.
+# Each mechanism with confluent-kafka, each client with a mechanism: the other two clients keep a core busy
+# for as long as they cannot log in.
 _FIRST_PROOFS = {("kafka-python", "PLAIN"), ("aiokafka", "SCRAM-SHA-512")} | {
     ("confluent", mechanism) for mechanism in MECHANISMS
 }
