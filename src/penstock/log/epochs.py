@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.fs import Fs
 from penstock.log.checkpoint import CheckpointError, parse_checkpoint, render_checkpoint
+from penstock.log.files import sync_path
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -31,6 +32,7 @@ class LeaderEpochCache:
         self.entries: list[EpochEntry] = []
         self.damaged = False
         self._is_saved = True
+        self._is_synced = False  # of a file that is there already nobody knows
         if fs.exists(path):
             try:
                 rows = parse_checkpoint(fs.read_bytes(path), columns=2)
@@ -94,8 +96,21 @@ class LeaderEpochCache:
         if not self._is_saved:
             self._save()
 
+    def sync(self) -> bool:
+        """Bring the file to disk. Runs off the loop, when the batches are synced: after a crash those that
+        are known safe are not asked for their epochs. Returns whether its directory is to be synced, too."""
+        if self._is_synced:
+            return False
+        self._is_synced = True  # what is saved from here on is not of this sync
+        try:
+            sync_path(self.path, self._fs)
+        except OSError:
+            self._is_synced = False
+            raise
+        return True
+
     def _save(self) -> None:
-        # Not synced here: this runs on the event loop. After a crash the batches give the entries back.
+        # Not synced here: this runs on the event loop. Batches that are not synced give their entries back.
         data = render_checkpoint([(str(epoch), str(start)) for epoch, start in self.entries])
         temporary = self.path + ".tmp"
         fd = self._fs.open(temporary, _CREATE)
@@ -104,4 +119,4 @@ class LeaderEpochCache:
         finally:
             self._fs.close(fd)
         self._fs.rename(temporary, self.path)
-        self._is_saved = True
+        self._is_saved, self._is_synced = True, False

@@ -763,7 +763,8 @@ class PartitionLog:
         unsynced = segments[max(bisect.bisect_left(bases, recovery_point) - 1, 0) :]
         for segment in unsynced:
             segment.sync(sealed=segment is not segments[-1])
-        if len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:
+        has_new_epochs = self.epochs.sync()
+        if has_new_epochs or len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:
             self._directory_dirty = False
             self.fs.fsync_dir(self.directory)
 
