@@ -187,6 +187,22 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> Non
 @pytest.mark.promise(
     "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
 )
+def test_an_epoch_that_a_full_disk_has_refused_begins_with_its_first_record(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"v"]), epoch=0)
+    fs.fail("open", "leader-epoch-checkpoint", errno.ENOSPC)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"v"]), epoch=1)
+    append(log, batch([b"v"]), epoch=1)
+    log.flush()
+    again = make_log(tmp_path, recovery_point=log.recovery_point)
+    assert again.epochs.entries == [(0, 0), (1, 1)]
+
+
+@pytest.mark.promise(
+    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+)
 def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     fs = FaultyFs()
     log = make_log(tmp_path, fs=fs)

@@ -52,10 +52,14 @@ class LeaderEpochCache:
     def assign(self, epoch: int, start_offset: int) -> None:
         """The batch at `start_offset` was written in `epoch`. Only a newer epoch makes an entry."""
         if epoch > self.latest:
-            while self.entries and self.entries[-1].start_offset >= start_offset:
-                self.entries.pop()
-            self.entries.append(EpochEntry(epoch, start_offset))
-            self._save()
+            before = self.entries
+            kept = [entry for entry in before if entry.start_offset < start_offset]
+            self.entries = [*kept, EpochEntry(epoch, start_offset)]
+            try:
+                self._save()
+            except OSError:
+                self.entries = before  # the batch is refused, and the next one tries again
+                raise
 
     def epoch_for(self, offset: int) -> int:
         i = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
@@ -76,7 +80,7 @@ class LeaderEpochCache:
     def truncate_from_end(self, end_offset: int) -> None:
         kept = [entry for entry in self.entries if entry.start_offset < end_offset]
         if len(kept) != len(self.entries):
-            self.entries = kept
+            self.entries, self._is_saved = kept, False
             self._save()
 
     def truncate_from_start(self, start_offset: int) -> None:

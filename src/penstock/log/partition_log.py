@@ -577,10 +577,10 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, end)
         # A log that starts again further on is replicated up to there.
         self.high_watermark = max(min(self.high_watermark, end), self.log_start_offset)
-        self.epochs.truncate_from_end(end)
         self._rebuild = ProducerRebuild(
             self._producers, self.segments, self.log_start_offset, end, end, stable_until=stable_until
         )
+        self.epochs.truncate_from_end(end)  # where that fails, it is saved before the truncation is settled
 
     def producer_rebuild(self) -> ProducerRebuild | None:
         """What is to be read back after a truncation, if anything. Its `run` is called in a thread; when no
