@@ -98,6 +98,19 @@ def test_a_truncation_on_a_full_disk_leaves_no_producer_and_no_epoch_of_what_was
     asyncio.run(main())
 
 
+@pytest.mark.promise("crashes", "A log that cannot start again elsewhere for want of space stays as it was")
+def test_a_log_that_cannot_start_elsewhere_on_a_full_disk_keeps_its_records(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"v"]))
+    fs.fail("open", f"{500:020d}.log", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        log.truncate_fully_and_start_at(500)
+    append(log, batch([b"w"]))
+    log.close()
+    assert contents(make_log(tmp_path, clean=True)) == [(0, b"v"), (1, b"w")]
+
+
 @pytest.mark.promise(
     "crashes", "A truncation on a full disk is completed, and keeps the index of aborted transactions"
 )

@@ -556,10 +556,12 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.cancel_swap()
+        # The new one first: where it cannot be made, because the disk is full, the log is as it was. Other
+        # threads read the log, which is never without a segment.
+        new = None if offset in self._bases else self._create_segment(offset)
         for segment in self.segments:
             self._delete_later(segment.mark_deleted())
-        # The old ones until the new one is there: other threads read the log, and it is never without one.
-        self.set_segments([self._create_segment(offset)])
+        self.set_segments([self._create_segment(offset) if new is None else new])
         self.log_end_offset = self.log_start_offset = offset
         self._rebuild = None
         self._producers.clear()
