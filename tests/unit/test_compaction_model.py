@@ -357,6 +357,30 @@ def test_sequences_survive_cleaning_and_a_recovery_without_snapshots(fresh, hist
     assert after == before
 
 
+@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
+def test_a_producer_that_aborted_deletes_a_key_for_good_in_a_later_transaction(fresh):
+    """Its abort lies in the part that was cleaned before."""
+    bench = fresh()
+    first_dirty: int | None = None
+    for part in (
+        [
+            ("write", 2, [(b"a", 1)], 0),
+            ("end", 2, True),
+            ("write", 2, [(b"b", 1)], 0),
+            ("end", 2, False),
+        ],
+        [("write", 2, [(b"a", None)], 0), ("end", 2, True)],
+        [("write", 0, [(b"c", 1)], 0)],
+    ):
+        bench.play(part)
+        result = bench.clean(first_dirty=first_dirty)
+        assert result is not None
+        first_dirty = result.end_offset
+        assert bench.view() == bench.expected()
+        bench.clock.advance(DELETE_RETENTION_MS)
+    bench.assert_sound()
+
+
 @pytest.mark.parametrize("change", ["delete_records_before", "truncate_to"])
 def test_a_log_that_was_cut_while_it_was_cleaned_is_not_swapped(fresh, change):
     bench = fresh()

@@ -19,7 +19,7 @@ from penstock.errors import LeaderNotAvailable, NotLeaderOrFollower, OffsetNotAv
 from penstock.log.checkpoint import HIGH_WATERMARKS, read_offsets, write_offsets
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
-from penstock.replication.partition import Partition
+from penstock.replication.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from penstock.wire.codec import Message
 from tests.unit.cluster_images import partition as image_of
 from tests.unit.log_helpers import TOPIC_ID, batch, marker
@@ -181,6 +181,32 @@ def test_a_leader_without_followers_in_sync_knows_the_end_at_once(tmp_path: Path
     one.update(image_of((1, 2), (1,), leader=1, epoch=6))
     one.check_end_is_known()
     assert one.log.high_watermark == 5
+
+
+@pytest.mark.promise(
+    "reassignment",
+    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have what it had when its epoch began, so that the latest offset never "
+    "goes back (KIP-207)",
+)
+def test_a_leader_that_has_just_truncated_does_not_know_the_end_of_committed_records(tmp_path: Path) -> None:
+    """Which transactions are open is read back in a thread. Until then the last stable offset is the one from
+    before the truncation, and the former leader may have shown a later one."""
+    one, _ = partition(tmp_path, image_of((1, 2), (1, 2), leader=2))
+    for _ in range(3):
+        data = batch([b"v"] * 2, base_offset=one.log.log_end_offset)
+        one.log.append_as_follower(data, 0, len(data))
+    one.follow(2, 0)
+    one.log.truncate_to(4)
+    one.update(image_of((1, 2), (1, 2), leader=1, epoch=6))
+    one.follower_fetched(2, 4)
+    assert (one.log.last_stable_offset, one.log.high_watermark) == (2, 4)
+    one.check_end_is_known(READ_UNCOMMITTED)
+    with pytest.raises(OffsetNotAvailable):
+        one.check_end_is_known(READ_COMMITTED)
+    one.log.settle()
+    one.check_end_is_known(READ_COMMITTED)
+    assert one.log.last_stable_offset == 4
 
 
 async def offsets(

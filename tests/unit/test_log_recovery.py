@@ -136,6 +136,34 @@ def test_epochs_answer_where_each_ended(tmp_path: Path) -> None:
     assert log.epochs.entries[0] == (1, 12)
 
 
+class RenamesLast(Fs):
+    """Of each file the name has, after a loss of power, what it had when its directory was synced last."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.on_disk = b""
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        file = Path(path, self._name)
+        self.on_disk = file.read_bytes() if file.exists() else b""
+
+
+@pytest.mark.promise("crashes", "Leader epochs of flushed records survive a loss of power")
+def test_the_epochs_of_flushed_records_survive_a_loss_of_power(tmp_path: Path) -> None:
+    """Recovery reads only what was not flushed: what the checkpoint lacks of the rest, nobody would miss."""
+    fs = RenamesLast("leader-epoch-checkpoint")
+    log = make_log(tmp_path, fs=fs)
+    for epoch in range(3):
+        append(log, batch([b"v"] * 2), epoch=epoch)
+        log.flush()
+    before = log.epochs.entries
+    Path(log.epochs.path).write_bytes(fs.on_disk)
+    log = make_log(tmp_path, recovery_point=log.recovery_point)
+    assert log.epochs.entries == before
+    assert log.end_offset_for_epoch(0) == (0, 2)
+
+
 @pytest.mark.promise(
     "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
 )
@@ -154,6 +182,22 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> Non
         append(log, batch([b"c"]))
     again = make_log(tmp_path)
     assert [offset for offset, _ in contents(again)] == list(range(again.log_end_offset))
+
+
+@pytest.mark.promise(
+    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+)
+def test_an_epoch_that_a_full_disk_has_refused_begins_with_its_first_record(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"v"]), epoch=0)
+    fs.fail("open", "leader-epoch-checkpoint", errno.ENOSPC)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, batch([b"v"]), epoch=1)
+    append(log, batch([b"v"]), epoch=1)
+    log.flush()
+    again = make_log(tmp_path, recovery_point=log.recovery_point)
+    assert again.epochs.entries == [(0, 0), (1, 1)]
 
 
 @pytest.mark.promise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 import pytest
 
 from penstock.errors import FencedLeaderEpoch, NotLeaderOrFollower
-from penstock.fs import Fs
+from penstock.fs import REAL_FS, FaultyFs, Fs
+from penstock.log.epochs import LeaderEpochCache
+from penstock.log.index import TransactionIndex
 from penstock.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
 from penstock.log.segment import FILE_KINDS
 from penstock.replication.following import Following
 from penstock.replication.partition import Partition
 from penstock.replication.truncations import Truncations
 from tests.unit.cluster_images import partition as image_of
-from tests.unit.log_helpers import append, batch, contents, make_log
+from tests.unit.log_helpers import append, batch, contents, make_log, marker
 
 
 @pytest.mark.promise(
@@ -61,6 +64,72 @@ def test_who_leads_right_after_a_truncation_appends_when_the_recovery_point_on_d
         assert partition.append(data, 0, len(data), 1).base_offset == 10
 
     asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "crashes", "A truncation on a full disk is completed, and keeps the index of aborted transactions"
+)
+def test_a_truncation_on_a_full_disk_leaves_no_producer_and_no_epoch_of_what_was_cut(tmp_path: Path) -> None:
+    """Else the retry of a batch that was cut is answered as a duplicate, and the batch is lost."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def with_logs(work: Callable[..., None], *args: object) -> None:
+            work(*args)
+
+        broker: Any = SimpleNamespace(
+            logs=SimpleNamespace(truncated=lambda log, offset: None),
+            with_logs=with_logs,
+            in_thread=lambda work, *args: loop.run_in_executor(None, work, *args),
+            loop=loop,
+        )
+        fs = FaultyFs()
+        log = make_log(tmp_path, fs=fs)
+        append(log, batch([b"v"], producer=(1, 0, 0)), epoch=0)
+        append(log, batch([b"w"], producer=(1, 0, 1)), epoch=1)
+        fs.fail("open", "leader-epoch-checkpoint", errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            log.truncate_to(1)
+        await Truncations(broker).settle(log)
+        assert log.producers.producers[1].last_sequence == 0
+        assert LeaderEpochCache(log.epochs.path, REAL_FS).entries == log.epochs.entries == [(0, 0)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("crashes", "A log that cannot start again elsewhere for want of space stays as it was")
+def test_a_log_that_cannot_start_elsewhere_on_a_full_disk_keeps_its_records(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    append(log, batch([b"v"]))
+    fs.fail("open", f"{500:020d}.log", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        log.truncate_fully_and_start_at(500)
+    append(log, batch([b"w"]))
+    log.close()
+    assert contents(make_log(tmp_path, clean=True)) == [(0, b"v"), (1, b"w")]
+
+
+@pytest.mark.promise(
+    "crashes", "A truncation on a full disk is completed, and keeps the index of aborted transactions"
+)
+def test_a_truncation_on_a_full_disk_keeps_the_index_of_aborted_transactions(tmp_path: Path) -> None:
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs)
+    for epoch in range(3):
+        append(log, batch([b"v"], producer=(1, epoch, 0), transactional=True))
+        marker(log, "abort", 1, epoch)
+    before = log.aborted_transactions(0, 4)
+    assert len(before) == 2
+    fs.disk_limit(0)
+    log.truncate_to(4)
+    log.settle()
+    assert log.aborted_transactions(0, 4) == before
+    fs.heal()
+    append(log, batch([b"v"], producer=(1, 3, 0), transactional=True))
+    marker(log, "abort", 1, 3)
+    assert [txn.first_offset for txn in TransactionIndex(log.active.txns.path, REAL_FS)] == [0, 2, 4]
 
 
 # a log of many segments

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.client.librdkafka import with_login
+from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.elected.errors import CannotStart, NoLongerLeader, RecordTooLarge, StoreUncertain
 
 if TYPE_CHECKING:
@@ -292,6 +293,7 @@ class Store:
                 {
                     **self._settings,
                     "transactional.id": self._transactional_id,
+                    "partitioner": KEY_PARTITIONER,
                     "transaction.timeout.ms": max(1000, int(timeout * 1000)),
                     "acks": "all",
                     "linger.ms": 0,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.fs import Fs
 from penstock.log.checkpoint import CheckpointError, parse_checkpoint, render_checkpoint
+from penstock.log.files import sync_path
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -31,6 +32,7 @@ class LeaderEpochCache:
         self.entries: list[EpochEntry] = []
         self.damaged = False
         self._is_saved = True
+        self._is_synced = False  # of a file that is there already nobody knows
         if fs.exists(path):
             try:
                 rows = parse_checkpoint(fs.read_bytes(path), columns=2)
@@ -50,10 +52,14 @@ class LeaderEpochCache:
     def assign(self, epoch: int, start_offset: int) -> None:
         """The batch at `start_offset` was written in `epoch`. Only a newer epoch makes an entry."""
         if epoch > self.latest:
-            while self.entries and self.entries[-1].start_offset >= start_offset:
-                self.entries.pop()
-            self.entries.append(EpochEntry(epoch, start_offset))
-            self._save()
+            before = self.entries
+            kept = [entry for entry in before if entry.start_offset < start_offset]
+            self.entries = [*kept, EpochEntry(epoch, start_offset)]
+            try:
+                self._save()
+            except OSError:
+                self.entries = before  # the batch is refused, and the next one tries again
+                raise
 
     def epoch_for(self, offset: int) -> int:
         i = bisect.bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
@@ -74,7 +80,7 @@ class LeaderEpochCache:
     def truncate_from_end(self, end_offset: int) -> None:
         kept = [entry for entry in self.entries if entry.start_offset < end_offset]
         if len(kept) != len(self.entries):
-            self.entries = kept
+            self.entries, self._is_saved = kept, False
             self._save()
 
     def truncate_from_start(self, start_offset: int) -> None:
@@ -94,8 +100,21 @@ class LeaderEpochCache:
         if not self._is_saved:
             self._save()
 
+    def sync(self) -> bool:
+        """Bring the file to disk. Runs off the loop, when the batches are synced: after a crash those that
+        are known safe are not asked for their epochs. Returns whether its directory is to be synced, too."""
+        if self._is_synced:
+            return False
+        self._is_synced = True  # what is saved from here on is not of this sync
+        try:
+            sync_path(self.path, self._fs)
+        except OSError:
+            self._is_synced = False
+            raise
+        return True
+
     def _save(self) -> None:
-        # Not synced here: this runs on the event loop. After a crash the batches give the entries back.
+        # Not synced here: this runs on the event loop. Batches that are not synced give their entries back.
         data = render_checkpoint([(str(epoch), str(start)) for epoch, start in self.entries])
         temporary = self.path + ".tmp"
         fd = self._fs.open(temporary, _CREATE)
@@ -104,4 +123,4 @@ class LeaderEpochCache:
         finally:
             self._fs.close(fd)
         self._fs.rename(temporary, self.path)
-        self._is_saved = True
+        self._is_saved, self._is_synced = True, False

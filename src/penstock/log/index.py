@@ -304,11 +304,20 @@ class TransactionIndex:
             sync_path(self.path, self._fs)
 
     def truncate_to(self, offset: int) -> None:
+        """Cut it, as what is written anew may not fit on a full disk. Entries are by their last offset."""
         kept = [txn for txn in self._entries if txn.last_offset < offset]
-        if len(kept) != len(self._entries):
+        if len(kept) == len(self._entries):
+            return
+        if not kept:
             self.reset()
-            for txn in kept:
-                self.append(txn)
+            return
+        size = self._size - (len(self._entries) - len(kept)) * self.ENTRY.size
+        fd = self._fs.open(self.path, os.O_WRONLY)
+        try:
+            self._fs.ftruncate(fd, size)
+        finally:
+            self._fs.close(fd)
+        self._entries, self._size = kept, size
 
     def reset(self) -> None:
         self._entries = []

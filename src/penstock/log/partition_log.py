@@ -556,10 +556,12 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.cancel_swap()
+        # The new one first: where it cannot be made, because the disk is full, the log is as it was. Other
+        # threads read the log, which is never without a segment.
+        new = None if offset in self._bases else self._create_segment(offset)
         for segment in self.segments:
             self._delete_later(segment.mark_deleted())
-        # The old ones until the new one is there: other threads read the log, and it is never without one.
-        self.set_segments([self._create_segment(offset)])
+        self.set_segments([self._create_segment(offset) if new is None else new])
         self.log_end_offset = self.log_start_offset = offset
         self._rebuild = None
         self._producers.clear()
@@ -577,10 +579,10 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, end)
         # A log that starts again further on is replicated up to there.
         self.high_watermark = max(min(self.high_watermark, end), self.log_start_offset)
-        self.epochs.truncate_from_end(end)
         self._rebuild = ProducerRebuild(
             self._producers, self.segments, self.log_start_offset, end, end, stable_until=stable_until
         )
+        self.epochs.truncate_from_end(end)  # where that fails, it is saved before the truncation is settled
 
     def producer_rebuild(self) -> ProducerRebuild | None:
         """What is to be read back after a truncation, if anything. Its `run` is called in a thread; when no
@@ -763,7 +765,8 @@ class PartitionLog:
         unsynced = segments[max(bisect.bisect_left(bases, recovery_point) - 1, 0) :]
         for segment in unsynced:
             segment.sync(sealed=segment is not segments[-1])
-        if len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:
+        has_new_epochs = self.epochs.sync()
+        if has_new_epochs or len(unsynced) > 1 or recovery_point == bases[-1] or self._directory_dirty:
             self._directory_dirty = False
             self.fs.fsync_dir(self.directory)
 

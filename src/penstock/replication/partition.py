@@ -245,14 +245,19 @@ class Partition:
             return self.log.last_stable_offset
         return self.log.high_watermark
 
-    def check_end_is_known(self) -> None:
+    def check_end_is_known(self, isolation_level: int = READ_UNCOMMITTED) -> None:
         """OffsetNotAvailable while a new leader cannot say what consumers may read (KIP-207).
 
         The former leader may have let them read all that this log had when its epoch began. Until the
-        followers have that, the high watermark here may be an earlier one.
+        followers have that, the high watermark here may be an earlier one; and until it is known after a
+        truncation which transactions are open, the last stable offset.
         """
         log = self.log
-        if self.image.leader == self._broker_id and log.high_watermark < self.epoch_start:
+        if self.image.leader != self._broker_id:
+            return
+        if isolation_level == READ_COMMITTED and not log.is_settled:
+            raise OffsetNotAvailable(f"{log.topic}-{log.partition} is reloading producer state")
+        if log.high_watermark < self.epoch_start:
             raise OffsetNotAvailable(
                 f"the high watermark of {log.topic}-{log.partition} is {log.high_watermark}, before the start"
                 f" {self.epoch_start} of leader epoch {self.image.leader_epoch}"

@@ -40,6 +40,7 @@ class Truncations:
             try:
                 await broker.with_logs(broker.logs.truncated, one, one.log_end_offset)
                 await broker.in_thread(rebuild.run)
+                one.epochs.save()
             except (OSError, PenstockError) as error:
                 if broker.logs.get(one.topic, one.partition) is not one:
                     return  # it was deleted

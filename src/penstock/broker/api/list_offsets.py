@@ -5,7 +5,8 @@
 11  -6, earliest offset to be tiered (KIP-1023)
 
 Until a new leader's followers have what it had when its epoch began, it cannot say what consumers may read,
-and answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before (KIP-207), as Kafka does.
+and answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before (KIP-207), as Kafka does. The
+same goes for readers of committed records while it reads back the transactions of a log that was truncated.
 
 Left out: version 0 (a list of offsets; no client in use sends it); tiered storage, so -4 is the earliest
 offset and -5 and -6 find nothing. The timeout is for remote reads, of which there are none.
@@ -111,7 +112,7 @@ def _find(partition: Partition, timestamp: int, request: Message, search: Search
     match timestamp:
         case -1:
             if request.replica_id == CONSUMER:
-                partition.check_end_is_known()
+                partition.check_end_is_known(request.isolation_level)
             return -1, bound, partition.image.leader_epoch
         case -2 | -4:
             return -1, log.log_start_offset, log.epochs.epoch_for(log.log_start_offset)
@@ -123,7 +124,7 @@ def _find(partition: Partition, timestamp: int, request: Message, search: Search
     # Offsets that a reader may not read yet are not returned.
     if found is None or found.offset >= bound:
         if request.replica_id == CONSUMER:
-            partition.check_end_is_known()
+            partition.check_end_is_known(request.isolation_level)
         return _NOTHING
     return found.timestamp, found.offset, found.leader_epoch
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.librdkafka import with_login
+from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.connect.worker.configs import Unit
 from penstock.elected.errors import CannotStart
 from penstock.elected.process import soon
@@ -165,6 +166,7 @@ class StatusTopic:
                 {
                     **self._client,
                     "enable.idempotence": True,
+                    "partitioner": KEY_PARTITIONER,
                     "linger.ms": 0,
                     "reconnect.backoff.max.ms": 1000,
                     "log_level": 0,

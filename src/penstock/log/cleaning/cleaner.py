@@ -109,11 +109,12 @@ class _Cleaner:
         """Fill the map; the first offset that is not in it, where the pass ends."""
         job = self.job
         start, put = job.first_dirty_offset, self.map.put
-        transactions = CleanedTransactions(self.aborted)
         ends = [*(segment.base_offset for segment in job.segments[1:]), job.first_uncleanable_offset]
-        for segment, end in zip(job.segments, ends):
-            if end <= start:
-                continue
+        dirty = [segment for segment, end in zip(job.segments, ends) if end > start]
+        # Those that ended in the clean part are over: their markers, which say so, are not met here.
+        begin = dirty[0].base_offset if dirty else start
+        transactions = CleanedTransactions([txn for txn in self.aborted if txn.last_offset >= begin])
+        for segment in dirty:
             path = segment_path(job.directory, segment.base_offset)
             for position, header, batch in scan_batches(path, end=segment.size, fs=self.fs):
                 try:
