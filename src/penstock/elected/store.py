@@ -354,7 +354,7 @@ class Store:
         error = trouble[0] if trouble else None
         self._abort(writer)
         if error is None:
-            return StoreUncertain("the cluster did not take the record in time; nothing was written")
+            return StoreUncertain("the cluster did not acknowledge the record in time; nothing was written")
         if error.name() in ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
             return RecordTooLarge(error.str())
         if error.name() in _FENCED:

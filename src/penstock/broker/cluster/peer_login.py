@@ -87,7 +87,9 @@ class PeerLogin:
             connection, ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, Message(mechanism=self._mechanism)
         )
         if answer.error_code:
-            raise PeerRefused(f"it does not take {self._mechanism}, but {', '.join(answer.mechanisms)}")
+            raise PeerRefused(
+                f"it does not support {self._mechanism}; supported: {', '.join(answer.mechanisms)}"
+            )
         if self._mechanism == "PLAIN":
             return (await _authenticate(connection, user, f"\0{user}\0{password}".encode()))[1]
         scram = ClientScram(self._mechanism, user, password, secrets.token_urlsafe(24))
@@ -106,7 +108,7 @@ async def _authenticate(connection: Sender, user: str, message: bytes) -> tuple[
         connection, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, Message(auth_bytes=message)
     )
     if answer.error_code:
-        raise PeerRefused(f"it does not let {user} in: {answer.error_message}")
+        raise PeerRefused(f"it rejected the login of {user}: {answer.error_message}")
     return bytes(answer.auth_bytes), answer.session_lifetime_ms
 
 

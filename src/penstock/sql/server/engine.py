@@ -56,7 +56,7 @@ from penstock.sql.server import explaining
 from penstock.sql.server.cluster_health import ClusterHealth
 from penstock.sql.server.selecting import Selects
 from penstock.sql.server.showing import Shows
-from penstock.sql.settings import CatalogLog, EngineSettings
+from penstock.sql.settings import EngineSettings, WritableCatalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class Engine:
     def __init__(
         self,
         settings: EngineSettings,
-        log: CatalogLog,
+        log: WritableCatalog,
         tables: FollowedTables | None = None,
         *,
         spark: SparkSession | None = None,
@@ -330,7 +330,7 @@ class Engine:
         replacing.check(change, fresh, then, allowed=wanted == "rebuild", place=place)
         notes = self._check_appends(change, old, fresh, options, place)
         if change.action is Action.KEEP:
-            done = Done(f"query {old.id} is as it was", {**_details(old), "action": "keep"})
+            done = Done(f"query {old.id} is unchanged", {**_details(old), "action": "keep"})
             note = None if old.target.topic is None else ignored(old.target.topic, options.given)
             return _with_notes(done, [note] if note is not None else [])
         notes += replacing.notes(change, old, fresh)
