@@ -17,9 +17,9 @@ from penstock.broker.security.authentication.listener import ListenerSecurity, j
 from penstock.config import BrokerConfig
 from penstock.credentials.scram import ClientScram, ScramFailed
 from penstock.errors import ConfigError, PenstockError
-from penstock.wire.api_keys import ApiKey, response_header_version
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
-from penstock.wire.primitives import skip_tags
+from penstock.wire.frame import response_start
 
 if TYPE_CHECKING:
     pass
@@ -114,8 +114,7 @@ async def _authenticate(connection: Sender, user: str, message: bytes) -> tuple[
 
 async def _call(connection: Sender, api: ApiKey, version: int, request: Message) -> Message:
     frame = await connection.send(api, version, encode_request(api, version, request), _ANSWER_SECONDS)
-    start = skip_tags(frame, 4, len(frame)) if response_header_version(api, version) >= 1 else 4
-    return decode_response(api, version, bytes(frame), start)
+    return decode_response(api, version, bytes(frame), response_start(api, version, frame))
 
 
 def own_login(config: BrokerConfig, listener: str, mechanism: str) -> tuple[str, str]:
