@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether new requests can be sent: it is open, and the broker still knows who we are."""
+        """Whether new requests can be sent: it is open, and its login has not expired."""
         return self._open and time.monotonic() < self._expires
 
     def fileno(self) -> int:

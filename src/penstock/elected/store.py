@@ -34,7 +34,7 @@ _SAY_AGAIN_SECONDS = 60.0
 _Work = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 Encoded = tuple[bytes, bytes | None]
-"""The key and the value of a record; None takes the key away."""
+"""The key and the value of a record; None deletes the key."""
 
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 

@@ -422,7 +422,7 @@ class Engine:
         if statement.action == "terminate":
             ended, records = plans.plan_terminate(self.catalog, statement.query_id, place)
             self._end(ended, records)
-            return Done(_told("terminated", ended), {"queries": [each.id for each in ended]})
+            return Done(_summary("terminated", ended), {"queries": [each.id for each in ended]})
         state: plans.State = "PAUSED" if statement.action == "pause" else "RUNNING"
         changed, records = plans.plan_state(self.catalog, statement.query_id, state, place)
         if changed:
@@ -433,7 +433,7 @@ class Engine:
             else:
                 self._queries.start(query)
         verb = "paused" if state == "PAUSED" else "resumed"
-        return Done(_told(verb, changed), {"queries": [each.id for each in changed]})
+        return Done(_summary(verb, changed), {"queries": [each.id for each in changed]})
 
     def _end(self, ended: list[QueryDef], records: list[Record]) -> None:
         if records:
@@ -548,7 +548,7 @@ def _with_notes(done: Done, notes: list[str]) -> Done:
     return Done(f"{done.message}. {'. '.join(notes)}", {**done.details, "notes": notes})
 
 
-def _told(verb: str, queries: list[QueryDef]) -> str:
+def _summary(verb: str, queries: list[QueryDef]) -> str:
     if not queries:
         return f"nothing to be {verb}"
     return f"{', '.join(each.id for each in queries)} {verb}"
