@@ -13,7 +13,7 @@ try:
     admin.create_topics([NewTopic(name="customers", num_partitions=3, replication_factor=1)])
     print("created customers")
 except TopicAlreadyExistsError:
-    print("customers was there already")
+    print("customers exists already")
 
 print("customers" in admin.list_topics())
 for partition in admin.describe_topics(["customers"])[0]["partitions"]:

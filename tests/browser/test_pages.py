@@ -349,5 +349,5 @@ def test_a_page_under_a_rebound_name_is_shown_nothing(endpoints, tmp_path, endpo
             return browser.process.communicate(timeout=120)[0].decode()
 
     refused = shown("rebound.example")
-    assert "rebound.example" in refused and "does not go by the name" in refused
+    assert "rebound.example" in refused and "does not accept the host name" in refused
     assert re.search(secret, shown("localhost"))

@@ -157,7 +157,7 @@ def test_several_directories_of_a_stopped_broker_and_what_is_not_overwritten(tmp
     refused = run("backup", "data", live[0], live[0] / "backup")
     assert refused.exit_code == 1 and "outside of it" in refused.output
     refused = run("backup", "data", tmp_path, tmp_path.parent / "elsewhere")
-    assert refused.exit_code == 1 and "is no data directory" in refused.output
+    assert refused.exit_code == 1 and "is not a broker's data directory" in refused.output
     refused = run("restore", "data", tmp_path / "backup", *live)
     assert refused.exit_code == 1 and "use --replace" in refused.output
     refused = run("restore", "data", tmp_path / "backup", tmp_path / "three")
@@ -191,7 +191,7 @@ def test_a_backup_that_is_not_complete_or_newer_is_refused_with_the_reason(tmp_p
         assert refused.exit_code == 1 and reason in refused.output
     manifest.unlink()
     refused = run("restore", "data", tmp_path / "backup", tmp_path / "restored")
-    assert refused.exit_code == 1 and "is no complete backup" in refused.output
+    assert refused.exit_code == 1 and "is not a complete backup" in refused.output
     assert not (tmp_path / "restored").exists()
 
 

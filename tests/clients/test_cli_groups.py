@@ -231,7 +231,7 @@ def test_a_reset_is_refused_while_there_are_members(run, run_json, group, topic,
     member.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     refused = run("groups", "reset", group, "--to-earliest", "--execute", expect=1)
     assert "1 active member (the-client at 127.0.0.1)" in refused.stderr
-    assert "refused now" in run("groups", "reset", group, "--to-earliest").stderr
+    assert "rejected now" in run("groups", "reset", group, "--to-earliest").stderr
     assert committed(run_json, group)[0] == 3
 
 

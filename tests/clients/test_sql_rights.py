@@ -23,7 +23,7 @@ from penstock.sql.access.rights import ClusterRights
 from penstock.sql.access.statements import Checks
 from penstock.sql.access.watching import while_allowed
 from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Relation
-from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.naming import Names
 from penstock.sql.errors import NotAllowed, SqlError, Unavailable, Unknown
 from penstock.sql.language.parser import parse
@@ -66,7 +66,7 @@ class Site:
             "sasl.password": "server-secret",
         }
         self.rights = ClusterRights(self.server)
-        self.outside = Outside(
+        self.admin = ClusterAdmin(
             EngineSettings(
                 login, None, "", {k: v for k, v in self.server.items() if k != "bootstrap.servers"}
             )
@@ -75,7 +75,7 @@ class Site:
     def checks(self, user: str, rights: ClusterRights | None = None) -> Checks:
         found = (rights or self.rights).of(user)
         assert found is not None
-        return Checks(found, catalog(), Names(catalog(), self.outside))
+        return Checks(found, catalog(), Names(catalog(), self.admin))
 
     def refusal(self, user: str, sql: str, rights: ClusterRights | None = None) -> SqlError | None:
         """Why the statement is refused; None if it is not."""
@@ -127,7 +127,7 @@ def site() -> Iterator[Site]:
             made.acls("allow", *words)
         yield made
         made.rights.close()
-        made.outside.close()
+        made.admin.close()
 
 
 READS = [
@@ -197,7 +197,7 @@ def test_what_a_user_may_create_and_write_it_may_make(site: Site) -> None:
     site.acls("allow", "User:carol", "read", "--topic", "orders")
     told = site.refusal("carol", make.format("carol"), site.fresh())
     assert isinstance(told, NotAllowed) and "may not write to the topic `carol-copy`" in told.message
-    assert "carol-copy" not in site.outside.topics() and "alice-copy" not in site.outside.topics()
+    assert "carol-copy" not in site.admin.topics() and "alice-copy" not in site.admin.topics()
 
 
 @pytest.mark.promise("sql", "Statements run as their user: what a query makes of a topic has ACLs of its own")

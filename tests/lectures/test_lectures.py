@@ -46,7 +46,7 @@ def lecture(broker: PenstockBroker) -> Lecture:
 def test_a_topic_is_created_with_new_topic(lecture: Lecture, broker: PenstockBroker) -> None:
     partitions = ["0 replicas [1]", "1 replicas [1]", "2 replicas [1]"]
     assert lecture("create_topic") == ["created customers", "True", *partitions]
-    assert lecture("create_topic") == ["customers was there already", "True", *partitions]
+    assert lecture("create_topic") == ["customers exists already", "True", *partitions]
     broker.delete_topic("customers")
 
 

@@ -181,7 +181,7 @@ def test_a_port_that_is_taken_is_said_and_no_registry_can_be_asked_for(up, tmp_p
     refused = subprocess.run(
         [*command, "--registry-port", port], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
-    assert refused.returncode == 1 and port in refused.stderr and "listens there already" in refused.stderr
+    assert refused.returncode == 1 and port in refused.stderr and "the port is in use" in refused.stderr
     without = Up(tmp_path, "--no-registry")
     assert "registry" not in without.ready
     assert without.stop() == 0

@@ -25,6 +25,7 @@ from penstock.errors import ApiError, NotController, OffsetOutOfRange
 from penstock.log.partition_log import AppendInfo
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
+from penstock.metadata.image_reader import ImageReader
 from penstock.metadata.store import BadVersion, Check, NodeExists, NoNode, Op, Set, StoreUnavailable
 from penstock.replication.partition import Partition
 from penstock.wire.codec import Message
@@ -340,7 +341,7 @@ class World:
         self._records = 0
         self._leaders: dict[tuple[int, int], int] = {}
         self._epochs: dict[int, int] = {}
-        self._reader = layout.ImageReader()
+        self._reader = ImageReader()
         self._changed: set[str] = set()
         self.keys = [(TOPIC, index) for index in range(partitions)]
         self._create_topic(brokers, partitions, factor)

@@ -77,11 +77,11 @@ def run(spark, tmp_path: Path) -> Iterator[PipelineRun]:
             "CREATE MATERIALIZED VIEW m AS\n\nSELEC 1",
             "a.sql:3: flow 'm': [PARSE_SYNTAX_ERROR]",
         ),
-        ("a.sql", "SET spark.sql.nope", "a.sql:1: SET wants key = value"),
+        ("a.sql", "SET spark.sql.nope", "a.sql:1: expected SET key = value"),
         (
             "a.sql",
             "CREATE MATERIALIZED VIEW a AS SELECT * FROM b;\nCREATE MATERIALIZED VIEW b AS SELECT * FROM a",
-            "a.sql:1: flows wait for each other in a circle: 'a' reads 'b' reads 'a'",
+            "a.sql:1: flows depend on each other in a cycle: 'a' reads 'b' reads 'a'",
         ),
         (
             "a.py",

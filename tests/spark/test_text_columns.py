@@ -105,7 +105,10 @@ def test_text_that_does_not_fit_becomes_a_dead_letter(
     ("options", "told"),
     [
         ({"value.schema": "id BIGNT"}, "BIGNT"),
-        ({"value.schema": "id BIGINT, of INTERVAL YEAR"}, "of is interval year, which no text is read as"),
+        (
+            {"value.schema": "id BIGINT, of INTERVAL YEAR"},
+            "of is interval year, which cannot be read from text",
+        ),
         (
             {"value.format": "csv-text", "value.schema": "a ARRAY<INT>"},
             "a line of CSV has plain columns only",

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from penstock.client import ClientSettings, Cluster
-from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.settings import EngineSettings
 from penstock.testing import PenstockBroker
 
@@ -19,12 +19,12 @@ def test_the_group_of_a_query_that_is_dropped_is_deleted(
     penstock: PenstockBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     penstock.create_topic("t")
-    outside = Outside(EngineSettings(penstock.bootstrap, None, ""))
+    admin = ClusterAdmin(EngineSettings(penstock.bootstrap, None, ""))
     with Cluster(ClientSettings.from_kafka({"bootstrap.servers": penstock.bootstrap})) as cluster:
         cluster.commit_offsets("penstock-csas_t_1", {("t", 0): 0})
         with caplog.at_level(logging.WARNING):
-            assert outside.delete_group("penstock-csas_t_1")
-            assert not outside.delete_group("penstock-csas_t_1")
+            assert admin.delete_group("penstock-csas_t_1")
+            assert not admin.delete_group("penstock-csas_t_1")
         assert caplog.text == ""
         assert cluster.committed("penstock-csas_t_1", [("t", 0)]) == {("t", 0): None}
-    outside.close()
+    admin.close()

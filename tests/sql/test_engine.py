@@ -350,7 +350,7 @@ def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engi
         assert "state='keep'" not in str(caught.value)
     with pytest.raises(StateLost):
         sql.run(f"CREATE OR REPLACE TABLE {with_state(wider, 'keep')}")
-    assert sql.run(f"CREATE OR REPLACE TABLE {FED}") == "query ctas_fed_out_1 is as it was"
+    assert sql.run(f"CREATE OR REPLACE TABLE {FED}") == "query ctas_fed_out_1 is unchanged"
     sql.run("CREATE OR REPLACE FUNCTION fed_of (car STRING) RETURNS STRING LANGUAGE PYTHON AS $$ car[:2] $$")
     with pytest.raises(StateLost, match="a grouping key changed: __python_fed_of"):
         sql.run(f"CREATE OR REPLACE TABLE {FED}")
@@ -397,7 +397,7 @@ def test_state_that_an_earlier_version_recorded_less_of_is_judged_by_its_query(e
                 del told["fingerprint"][name]
             engines.log.records[at] = (key, json.dumps(told).encode())
     again = "CREATE OR REPLACE TABLE older_out AS SELECT k, SUM(v) AS total FROM older_in"
-    assert sql.run(f"{again} GROUP BY k") == "query ctas_older_out_1 is as it was"
+    assert sql.run(f"{again} GROUP BY k") == "query ctas_older_out_1 is unchanged"
     with pytest.raises(StateLost, match="a filter is new"):
         sql.run(f"{again} WHERE v > 1 GROUP BY k")
 
@@ -701,7 +701,7 @@ def test_a_changed_module_is_not_put_beneath_state(
     with pytest.raises(StateLost, match="an aggregate changed"):
         sql.run(f"CREATE OR REPLACE TABLE rated_sums {table}")
     sql.run(f"CREATE OR REPLACE TABLE rated_sums WITH (state = 'keep') {table}")
-    assert "is as it was" in str(sql.run(f"CREATE OR REPLACE TABLE rated_sums {table}"))
+    assert "is unchanged" in str(sql.run(f"CREATE OR REPLACE TABLE rated_sums {table}"))
 
 
 @pytest.mark.promise(
@@ -720,7 +720,7 @@ def test_a_replaced_query_leaves_no_offsets_of_topics_that_it_no_longer_reads(
         cluster.commit_offsets(group, {place: 0})
         # What counts only for a topic that is made is not left out without a word.
         kept = sql.run("CREATE OR REPLACE STREAM moved WITH (partitions = 3) AS SELECT n FROM moved_from")
-        assert "is as it was. Note: the topic `moved` already exists, so partitions had no effect" in str(
+        assert "is unchanged. Note: the topic `moved` already exists, so partitions had no effect" in str(
             kept
         )
         assert cluster.committed(group, [place]) == {place: 0}

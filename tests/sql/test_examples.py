@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -124,6 +126,40 @@ def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_brok
         lambda: [json.loads(record.value) for record in sql_broker.consume("alerts")],
         [{"sensor": "roof", "celsius": 31.0}],
     )
+    sql.run("TERMINATE ALL;")
+
+
+@pytest.mark.promise("docs", "The SQL of the README and the Python programs of sql-server.md run as printed")
+@pytest.mark.timeout(300)
+def test_the_statements_of_the_readme_and_the_programs_that_ask_the_server(
+    server: SqlServer, sql: SqlClient
+) -> None:
+    root = DIRECTORY.parents[1]
+    (block,) = re.findall(
+        r"^```sql\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    # Other tests on this server have relations of these names.
+    block = block.replace("payments", "readme_payments").replace("spent", "readme_spent")
+    *statements, pull, push = block.strip().splitlines()
+    sql.ok("\n".join(statements))
+    eventually(lambda: sql.rows(pull), [["alice", 2, 13.5]])
+    first = {"auto.offset.reset": "earliest"}
+    with sql.stream(push, properties=first) as lines:
+        assert next(line["row"] for line in lines if "row" in line)[0] in ("alice", "bob")
+    sql.ok("CREATE TABLE readme_totals (region STRING PRIMARY KEY, n BIGINT) WITH (format = 'json');"
+           "INSERT INTO readme_totals (region, n) VALUES ('north', 2), ('south', 3);")  # fmt: skip
+    page = (root / "docs" / "sql-server.md").read_text(encoding="utf-8")
+    for program in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
+        address = server.url.removeprefix("http://")
+        program = program.replace("127.0.0.1:8088", address).replace("totals", "readme_totals")
+        names: dict[str, Any] = {}
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(program, names)
+        if "frame" in names:
+            assert sorted(names["frame"].itertuples(index=False, name=None)) == [("north", 2), ("south", 3)]
+        else:
+            assert output.getvalue() == "[('north', 2)]\n"
     sql.run("TERMINATE ALL;")
 
 

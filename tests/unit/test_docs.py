@@ -88,6 +88,14 @@ def test_every_page_is_in_the_navigation_of_the_site_and_in_the_index() -> None:
     assert names - set(re.findall(r"\]\(([\w-]+\.md)\)", text_of("docs/index.md"))) == {"index.md"}
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_package_is_on_the_page_that_says_where_things_are(page: str) -> None:
+    source = ROOT / "src" / "penstock"
+    packages = {path.parent.name for path in source.rglob("__init__.py")} - {source.name}
+    named = {part for text in re.findall(r"`([\w/]+)`", text_of(page)) for part in text.split("/")}
+    assert packages - named == set()
+
+
 @pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.metadata import layout
 from penstock.metadata.image import ClusterImage
+from penstock.metadata.image_reader import ImageReader
 from tests.unit.test_zookeeper_mirror import Answer, Mirror, Server, with_mirror
 
 
@@ -40,7 +41,7 @@ def test_no_image_shows_a_change_and_lacks_a_topic_that_was_made_before_it(
     monkeypatch.setattr(Answer, "rawlink", rawlink)
 
     async def run(server: Server, mirror: Mirror) -> None:
-        reader = layout.ImageReader()
+        reader = ImageReader()
         images: list[ClusterImage] = []
         await mirror.store.watch("/", lambda paths: images.append(reader.read(mirror.store.nodes, paths)))
         topic(server, "state", 1)

@@ -8,6 +8,7 @@ from penstock.config import BrokerConfig, ConfigSource, describe_group, group_se
 from penstock.config.group import duration_ms
 from penstock.errors import InvalidConfig
 from penstock.metadata import layout
+from penstock.metadata.image_reader import read_image
 
 BROKER = BrokerConfig.parse({"group.share.heartbeat.interval.ms": "6000"})
 
@@ -78,5 +79,5 @@ def test_settings_of_a_group_of_any_name_are_found_again(group_id: str) -> None:
         layout.CLUSTER_ID: (b"c", 0),
         path: (layout.encode({"share.isolation.level": "read_committed"}), 0),
     }
-    image = layout.read_image(nodes, 1)
+    image = read_image(nodes, 1)
     assert image.group_configs == {group_id: {"share.isolation.level": "read_committed"}}

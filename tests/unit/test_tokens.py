@@ -96,7 +96,7 @@ def test_a_login_with_a_known_key_does_not_wait_for_an_endpoint_that_hangs(issue
         await asyncio.sleep(0)
         issuer.go_on.set()
         assert (await waiting)[0] == "ann", "a new key is waited for"
-        with pytest.raises(LoginFailed, match="not known"):
+        with pytest.raises(LoginFailed, match="unknown key"):
             await checked.check(token("one"))
 
     asyncio.run(logins())
@@ -118,11 +118,11 @@ def test_an_endpoint_that_fails_is_asked_every_ten_seconds_at_most(issuer):
         now[0], issuer.status = 11.0, 200
         await checked.check(token())
         for _ in range(3):
-            with pytest.raises(LoginFailed, match="not known"):
+            with pytest.raises(LoginFailed, match="unknown key"):
                 await checked.check(token("two"))
         assert len(issuer.asked) == 2
         now[0] = 22.0
-        with pytest.raises(LoginFailed, match="not known"):
+        with pytest.raises(LoginFailed, match="unknown key"):
             await checked.check(token("two"))
         assert len(issuer.asked) == 3
 

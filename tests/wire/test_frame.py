@@ -10,7 +10,7 @@ from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 from kio.serial import entity_writer
 
 from penstock.errors import WireError
-from penstock.wire.frame import parse_request_header
+from penstock.wire.frame import parse_request_header, request_frame, response_start
 
 
 def header_bytes(entity: type, **fields: object) -> bytes:
@@ -57,3 +57,24 @@ def test_an_impossible_client_id_is_a_wire_error(length: bytes) -> None:
 def test_a_client_id_that_is_not_text_is_a_wire_error() -> None:
     with pytest.raises(WireError):
         parse_request_header(b"\x00\x03\x00\x01\x00\x00\x00\x01\x00\x01\xff", 0)
+
+
+@pytest.mark.parametrize(("key", "version", "entity"), [(3, 8, HeaderV1), (3, 9, HeaderV2)])
+def test_a_request_of_ours_has_the_header_of_an_independent_codec(
+    key: int, version: int, entity: type
+) -> None:
+    header = header_bytes(
+        entity, request_api_key=key, request_api_version=version, correlation_id=7, client_id="größe"
+    )
+    frame = request_frame(key, version, 7, "größe".encode(), b"body")
+    assert frame == len(header + b"body").to_bytes(4, "big") + header + b"body"
+
+
+def test_the_body_of_a_response_begins_after_the_tagged_fields_of_its_header() -> None:
+    number = b"\x00\x00\x00\x07"
+    assert response_start(3, 8, number + b"\x00body") == 4
+    assert response_start(3, 9, number + b"\x00body") == 5
+    assert response_start(3, 9, number + b"\x01\x07\x02abbody") == 9
+    assert response_start(18, 3, number + b"\x00body") == 4, "ApiVersions has the oldest header (KIP-511)"
+    with pytest.raises(WireError):
+        response_start(3, 9, number)

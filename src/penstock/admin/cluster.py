@@ -249,7 +249,7 @@ class Cluster:
             cause = f" ({reason(self.last_error)})" if self.last_error is not None else ""
             return Unreachable(
                 f"{doing}: no answer from {self.bootstrap} in {self.timeout:g} s{cause}. "
-                "Is it a Kafka broker, and does it want TLS or SASL (--client-config)?"
+                "Is it a Kafka broker, and does it require TLS or SASL (--client-config)?"
             )
         return CommandFailed(f"{doing}: {reason(detail)} ({detail.name().lstrip('_')})")
 

@@ -62,7 +62,7 @@ def back_up_data(
     target = os.path.abspath(target)
     for directory in directories:
         if not os.path.exists(os.path.join(directory, META_PROPERTIES)):
-            raise BackupError(f"{directory} is no data directory of a broker: it has no {META_PROPERTIES}")
+            raise BackupError(f"{directory} is not a broker's data directory: it has no {META_PROPERTIES}")
         if os.path.commonpath([directory, target]) == directory:
             raise BackupError(
                 f"{target} is in the data directory {directory}; name a directory outside of it"
@@ -194,7 +194,7 @@ def _found_running(directories: Sequence[str], clock: Clock) -> Iterator[_Found]
     pid = holders.pop()
     if pid is None:
         raise BackupError(
-            f"{directories[0]} is in use, and the process that uses it is not to be seen from here; "
+            f"{directories[0]} is in use by a process that is not visible from here; "
             "stop the broker, or run this command where it runs"
         )
     if holders:

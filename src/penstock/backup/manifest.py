@@ -52,7 +52,7 @@ def write_manifest(directory: str, manifest: Manifest, fs: Fs) -> None:
 def read_manifest(directory: str, fs: Fs) -> Manifest:
     path = os.path.join(directory, MANIFEST)
     if not fs.exists(path):
-        raise BackupError(f"{directory} is no complete backup: it has no {MANIFEST}")
+        raise BackupError(f"{directory} is not a complete backup: it has no {MANIFEST}")
     values = read_versioned(fs.read_bytes(path), path, FORMAT, VERSION)
     try:
         return Manifest(**values)

@@ -21,9 +21,10 @@ from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionFailed
 from penstock.client.settings import ClientSettings
 from penstock.errors import InvalidTxnState, WireError
-from penstock.wire.api_keys import ApiKey, response_header_version
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.batches.batch import read_header, set_producer
 from penstock.wire.codec import Message, decode_response, encode_request
+from penstock.wire.frame import response_start
 from penstock.wire.primitives import Buffer
 
 PRODUCE = "produce"  # what a connection is for
@@ -204,7 +205,7 @@ class BatchProducer:
         connection = lane.connection
         frame = connection.receive(ticket, 2 * self.cluster.settings.request_timeout_ms)
         try:
-            start = 4 + response_header_version(ApiKey.PRODUCE, version)
+            start = response_start(ApiKey.PRODUCE, version, frame)
             answer = decode_response(ApiKey.PRODUCE, version, frame, start)
         except WireError as error:
             connection.close()

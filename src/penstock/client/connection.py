@@ -16,11 +16,11 @@ from penstock.client import sasl
 from penstock.client.errors import AuthenticationFailed, ConnectionFailed, TlsFailed
 from penstock.client.settings import ClientSettings, format_address
 from penstock.errors import UnsupportedVersion, WireError, error_for_code
-from penstock.wire.api_keys import ApiKey, api_name, request_header_version, response_header_version
+from penstock.wire.api_keys import ApiKey, api_name
 from penstock.wire.codec import Message, decode_response, encode_request, valid_versions
+from penstock.wire.frame import request_frame, response_start
 
-_FRAME = struct.Struct(">i")
-_HEADER = struct.Struct(">hhih")
+_INT32 = struct.Struct(">i")
 _LARGEST_ANSWER = 2**31 - 1
 _CHUNK = 1 << 20
 _SESSION_PART = 0.85  # of the time that a broker gives an authenticated connection
@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether new requests can be sent: it is open, and the broker still knows who we are."""
+        """Whether new requests can be sent: it is open, and its login has not expired."""
         return self._open and time.monotonic() < self._expires
 
     def fileno(self) -> int:
@@ -140,19 +140,16 @@ class Connection:
         ticket = self.send(api, version, encode_request(api, version, message))
         answer = self.receive(ticket, self._timeout_ms)
         try:
-            return decode_response(api, version, answer, 4 + response_header_version(api, version))
+            return decode_response(api, version, answer, response_start(api, version, answer))
         except WireError as error:
             raise self._failed(f"did not answer as a Kafka broker does: {error}") from error
 
     def send(self, api: ApiKey, version: int, body: bytes) -> int:
         """Send one request. The number that is returned gets its answer, or drops it."""
         self._correlation_id = ticket = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = _HEADER.pack(api, version, ticket, len(self._client_id)) + self._client_id
-        if request_header_version(api, version) >= 2:
-            header += b"\0"  # no tagged fields
         try:
             self._socket.settimeout(self._timeout_ms / 1000)
-            self._socket.sendall(_FRAME.pack(len(header) + len(body)) + header + body)
+            self._socket.sendall(request_frame(api, version, ticket, self._client_id, body))
         except OSError as error:
             raise self._lost(error) from error
         self._waiting[ticket] = None
@@ -180,11 +177,11 @@ class Connection:
 
     def _take(self) -> None:
         """The next answer on the connection, to whichever request."""
-        (length,) = _FRAME.unpack(self._read(4))
+        (length,) = _INT32.unpack(self._read(4))
         if not 4 <= length <= _LARGEST_ANSWER:
             raise self._failed(f"did not answer as a Kafka broker does: a frame of {length} bytes")
         answer = self._read(length)
-        (ticket,) = _FRAME.unpack_from(answer)
+        (ticket,) = _INT32.unpack_from(answer)
         if ticket not in self._waiting:
             raise self._failed(f"sent a response with unknown correlation id {ticket}")
         if ticket in self._dropped:

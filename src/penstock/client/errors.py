@@ -5,7 +5,7 @@ PenstockError
     ├── BadClientSetting       a setting that is missing, malformed, or contradicts another
     ├── ConnectionFailed       one connection to one broker failed: the cluster tries again
     ├── TlsFailed              no TLS with the broker: certificates or protocol
-    ├── AuthenticationFailed   the broker refused who we are, or cannot show who it is
+    ├── AuthenticationFailed   the broker rejected the login, or did not prove its own identity
     └── ClusterTimeout         `default.api.timeout.ms` went by, with the last reason
 """
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.errors import ApiError, WireError
-from penstock.wire.api_keys import ApiKey, response_header_version
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, encode_request
+from penstock.wire.frame import response_start
 from penstock.wire.primitives import INT16, INT32, ZERO_UUID, skip_tags, uvarint
 
 NAMES_AT_MOST = 12  # later versions know topics by their ids only
@@ -98,7 +99,7 @@ def decode_fetch(version: int, frame: bytearray, topic: str) -> FetchAnswer:
 def _decode(version: int, frame: bytearray, topic: str) -> FetchAnswer:
     end = len(frame)
     flexible = version >= 12
-    pos = 4 + response_header_version(ApiKey.FETCH, version) + 4  # correlation id, tags, throttle time
+    pos = response_start(ApiKey.FETCH, version, frame) + 4  # throttle time
     if version >= 7:
         (error_code,) = INT16.unpack_from(frame, pos)
         pos += 6

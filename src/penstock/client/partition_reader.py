@@ -17,8 +17,9 @@ from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionFailed
 from penstock.client.fetching import NAMES_AT_MOST, FetchedBytes, version_limit
 from penstock.errors import ApiError, OffsetOutOfRange, WireError, error_for_code
-from penstock.wire.api_keys import ApiKey, response_header_version
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
+from penstock.wire.frame import response_start
 
 _RETRY_SECONDS = 0.2
 _MISSING_SECONDS = 2.0
@@ -174,7 +175,7 @@ class PartitionReader:
         settings = self._cluster.settings
         frame = connection.receive(asked.ticket, settings.request_timeout_ms + self._max_wait_ms)
         try:
-            start = 4 + response_header_version(ApiKey.FETCH, version)
+            start = response_start(ApiKey.FETCH, version, frame)
             answer = decode_response(ApiKey.FETCH, version, frame, start)
         except WireError as error:
             connection.close()

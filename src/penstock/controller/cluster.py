@@ -34,6 +34,7 @@ from penstock.controller.topics import plan_create, plan_create_partitions, plan
 from penstock.errors import ApiError, TopicAlreadyExists, UnknownTopicId, UnknownTopicOrPartition
 from penstock.metadata import layout
 from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage
+from penstock.metadata.image_reader import ImageReader
 from penstock.metadata.store import (
     ANY_VERSION,
     BadVersion,
@@ -82,7 +83,7 @@ class _Versions(Mapping[str, int]):
     """The versions of what the image shows. A topic whose nodes have not all come in yet has none: what is
     planned with the image would be stored as if it knew of the newest node."""
 
-    def __init__(self, nodes: Mapping[str, Versioned], reader: layout.ImageReader) -> None:
+    def __init__(self, nodes: Mapping[str, Versioned], reader: ImageReader) -> None:
         self._nodes = nodes
         self._reader = reader
 
@@ -121,7 +122,7 @@ class ClusterController(Controller):
     ) -> None:
         super().__init__(store, broker_id, clock, config, new_id)
         self._followed = store
-        self._reader = layout.ImageReader()
+        self._reader = ImageReader()
         self._mirrored = _Versions(store.nodes, self._reader)
         self.broker_epoch = -1
 

@@ -42,6 +42,7 @@ from penstock.errors import ApiError, ConfigError, KafkaStorageError, NotControl
 from penstock.metadata import layout
 from penstock.metadata.acls import Acl, AclFilter
 from penstock.metadata.image import BrokerInfo, ClusterImage, TopicImage
+from penstock.metadata.image_reader import read_image
 from penstock.metadata.store import (
     BadVersion,
     Check,
@@ -294,7 +295,7 @@ class Controller:
     async def _reload(self) -> None:
         nodes = await self._store.list("/")
         self._written = {path: version for path, (_, version) in nodes.items()}
-        image = layout.read_image(nodes, self._broker_id)
+        image = read_image(nodes, self._broker_id)
         self._show(replace(image, version=self.image.version + 1))
 
     async def _register_broker(self, host: str, port: int, rack: str | None) -> BrokerInfo:

@@ -82,11 +82,11 @@ class ServerScram:
         fields = _fields(bare)
         name, client_nonce = fields.get("n"), fields.get("r")
         if not name or not client_nonce or "m" in fields:
-            raise ScramFailed("a first message without user or nonce")
+            raise ScramFailed("the client's first message has no user or no nonce")
         self.user = _unescaped(name)
         authzid = header.split(",")[1]
         if authzid and _unescaped(authzid.removeprefix("a=")) != self.user:
-            raise ScramFailed("another user is to be acted for")
+            raise ScramFailed("acting for another user is not supported")
         found = self._find(self.user)
         self._known = found is not None
         if found is None:
@@ -107,12 +107,12 @@ class ServerScram:
         without_proof, separator, proof_text = text.rpartition(",p=")
         fields = _fields(without_proof)
         if not separator or fields.get("c") != self._binding or fields.get("r") != self._nonce:
-            raise ScramFailed("a final message that does not continue the first")
+            raise ScramFailed("the client's final message does not continue its first")
         proof = _decoded(proof_text)
         signed = f"{self._signed},{without_proof}".encode()
         signature = hmac.digest(self._credential.stored_key, signed, self._hash)
         if len(proof) != len(signature):
-            raise ScramFailed("a proof of the wrong length")
+            raise ScramFailed("the client's proof has the wrong length")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         shown = hashlib.new(self._hash, client_key).digest()
         right = hmac.compare_digest(shown, self._credential.stored_key)
@@ -171,7 +171,7 @@ def _client_first(text: str) -> tuple[str, str]:
     """The GS2 header with its commas, and the rest."""
     parts = text.split(",", 2)
     if len(parts) < 3 or parts[0] not in ("n", "y") or (parts[1] and not parts[1].startswith("a=")):
-        raise ScramFailed("a first message without a header, or with channel binding")
+        raise ScramFailed("the client's first message has no header, or asks for channel binding")
     return f"{parts[0]},{parts[1]},", parts[2]
 
 
@@ -195,7 +195,7 @@ def _fields(text: str) -> dict[str, str]:
 def _unescaped(name: str) -> str:
     plain = name.replace("=2C", ",").replace("=3D", "=")
     if plain.replace("=", "=3D").replace(",", "=2C") != name or not plain:
-        raise ScramFailed("a user name that is not escaped as it should be")
+        raise ScramFailed("the user name is not escaped as SCRAM requires")
     return plain
 
 

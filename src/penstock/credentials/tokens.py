@@ -72,14 +72,14 @@ class JwksTokens:
     async def claims(self, token: str) -> dict[str, Any]:
         """All that a token says; LoginFailed where it does not count."""
         if len(token) > _LARGEST_TOKEN:
-            raise LoginFailed("a token that is too long")
+            raise LoginFailed("the token is too long")
         try:
             key_id = self._jwt.get_unverified_header(token).get("kid")
         except self._jwt.PyJWTError as error:
-            raise LoginFailed(f"a token that cannot be read: {error}") from None
+            raise LoginFailed(f"the token cannot be read: {error}") from None
         key = await self._key(key_id)
         if key is None:
-            raise LoginFailed("a token signed with a key that is not known")
+            raise LoginFailed("the token is signed with an unknown key")
         return await asyncio.get_running_loop().run_in_executor(None, self._claims, token, key)
 
     def _claims(self, token: str, key: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class JwksTokens:
             )
             user, _ = claims[self._user_claim], int(claims["exp"] * 1000)
         except (self._jwt.PyJWTError, TypeError, ValueError) as error:
-            raise LoginFailed(f"a token that does not count: {error}") from None
+            raise LoginFailed(f"the token is not valid: {error}") from None
         if not isinstance(user, str) or not user:
             raise LoginFailed(f"a token whose {self._user_claim} is not a name")
         return claims

@@ -286,7 +286,7 @@ class Demo:
         )
 
     def _sent(self, there: dict[tuple[str, int], int]) -> list[Event]:
-        """What was sent, in all runs: the topics tell how much, and the replay is the same each time."""
+        """What was sent, in all runs: the topics show how much, and the replay is the same each time."""
         settings = self._settings
         sent: list[Event] = []
         left = dict(there)

@@ -29,7 +29,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     DELAYS: (1, {}),
     ALERTS: (1, {}),
 }
-# The groups in which the flows of the pipeline tell how far they are: `penstock-` and the query's name.
+# The groups in which the flows of the pipeline commit their progress: `penstock-` and the query's name.
 GROUPS = tuple(
     f"penstock-flights.{flow}" for flow in ("dead_letters_and_alerts", "departures", "delays_by_airport")
 )

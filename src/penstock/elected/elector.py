@@ -221,7 +221,7 @@ class Elector:
         leader = assignment.leader if assignment.error != DUPLICATE_URLS else None
         if leader is not None and not leader.is_as_safe_as(self._identity.url):
             log.error(
-                "%s of group %s would get logins in plain text: it is not taken as the leader of %s",
+                "%s of group %s would receive logins in plain text: ignoring it as leader of %s",
                 leader.url, self._group, self._identity.url,
             )  # fmt: skip
             leader = None

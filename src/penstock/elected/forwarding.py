@@ -81,7 +81,7 @@ class Forwarder:
         (registering: the same schema gets the same id) is sent to the next leader; else it is an error.
         """
         if not leader.is_as_safe_as(self._url):
-            log.error("the leader %s has no TLS: it is not sent what came over TLS", leader.url)
+            log.error("the leader %s has no TLS: not forwarding a request that came over TLS", leader.url)
             return None
         passed = {name: headers[name] for name in _PASSED_ON if name in headers}
         try:

@@ -123,7 +123,7 @@ class Leadership:
                 await asyncio.sleep(0.2)
 
     def _take_over_again(self) -> None:
-        self._may_write = False  # still the leader, which is not told to have lost anything
+        self._may_write = False  # still the leader: nobody is notified of a loss
         self.leader_is(self._chosen)
 
     async def _tell(self) -> None:

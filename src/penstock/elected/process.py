@@ -52,9 +52,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind((host, port))
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
-            hint = (
-                "something listens there already; choose another port with --port (0: any)" if taken else ""
-            )
+            hint = "the port is in use; choose another port with --port (0: any)" if taken else ""
             raise CannotStart(f"cannot listen on {host}:{port}: {hint or error.strerror or error}") from error
         yield listener
     finally:

@@ -35,7 +35,7 @@ _SAY_AGAIN_SECONDS = 60.0
 _Work = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 Encoded = tuple[bytes, bytes | None]
-"""The key and the value of a record; None takes the key away."""
+"""The key and the value of a record; None deletes the key."""
 
 _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING")
 
@@ -356,7 +356,7 @@ class Store:
         error = trouble[0] if trouble else None
         self._abort(writer)
         if error is None:
-            return StoreUncertain("the cluster did not take the record in time; nothing was written")
+            return StoreUncertain("the cluster did not acknowledge the record in time; nothing was written")
         if error.name() in ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
             return RecordTooLarge(error.str())
         if error.name() in _FENCED:

@@ -212,7 +212,9 @@ class ZooKeeperProcess:
         tls = None if self.spec.tls is None else self.spec.tls.client()
         while not is_serving(self.spec.host, self.spec.port, tls):
             if self._process is None or self._process.poll() is not None:
-                raise ZooKeeperError(f"ZooKeeper ended as it started; see {self.spec.data / 'zookeeper.log'}")
+                raise ZooKeeperError(
+                    f"ZooKeeper exited during its start; see {self.spec.data / 'zookeeper.log'}"
+                )
             if time.monotonic() > end:
                 self.kill()
                 raise ZooKeeperError(f"ZooKeeper at {self.address} does not answer after {timeout:.0f} s")

@@ -1,7 +1,7 @@
 """Which leader epoch began at which offset (KIP-101), and its checkpoint file.
 
 A follower cuts its log by it and a consumer finds out by it that the log was cut. The file is Kafka's
-`leader-epoch-checkpoint`; where it is lost, the batches of the log tell the same.
+`leader-epoch-checkpoint`; where it is lost, it is rebuilt from the batches of the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All logs of a broker: the data directories, their checkpoints, the clean-shutdown marker.
 
 Everything here blocks on files and is meant for a thread or for start and stop, except `get` and `create`'s
-result. Which logs should exist is the metadata's business; this only keeps what it is told to.
+result. The metadata decides which logs exist; this class opens, keeps and deletes them.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ClusterImage:
     node; `acls` and `quotas` stay the same objects for as long as none of them changes.
 
     `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
-    so a topic made again under that name has to start above it. `leaving` are brokers that are shutting down
+    so a new topic of that name has to start above it. `leaving` are brokers that are shutting down
     and should lead nothing more; `broken` has, for a broker, the partitions whose logs it cannot write.
     `credentials` are those of SCRAM, by mechanism and user; `tokens` are delegation tokens, by id.
     """

@@ -409,7 +409,7 @@ class ZooKeeperStore:
             raise StoreUnavailable(self._address, "ZooKeeper does not answer") from None
 
     def _unavailable(self, path: str, error: Exception) -> StoreUnavailable:
-        what = "the session is over" if isinstance(error, SessionExpiredError) else type(error).__name__
+        what = "the session has expired" if isinstance(error, SessionExpiredError) else type(error).__name__
         if isinstance(error, NoAuthError):
-            what = "penstock.zookeeper.auth is not that of its nodes"
+            what = "penstock.zookeeper.auth does not match the ACL of its nodes"
         return StoreUnavailable(path, f"ZooKeeper at {self._address} cannot be used: {what}")

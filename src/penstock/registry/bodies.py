@@ -63,7 +63,7 @@ class SchemaBody:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """The settings that a PUT /config names, in the names of the stored record; None takes one away."""
+    """The settings that a PUT /config names, in the names of the stored record; None removes one."""
 
     values: Json = field(default_factory=dict)
 
@@ -145,7 +145,7 @@ def config_change(data: bytes) -> ConfigChange:
 
 
 def mode_of(data: bytes) -> str | None:
-    """PUT /mode; `null` takes the mode away."""
+    """PUT /mode; `null` removes the mode."""
     body = _object(data)
     if "mode" not in body:
         raise invalid_mode()

@@ -33,7 +33,7 @@ class Key(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record to write: a value of None takes the key away."""
+    """One record to write: a value of None deletes the key."""
 
     key: Key
     value: Json | None

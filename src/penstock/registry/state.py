@@ -58,7 +58,7 @@ class State:
         self.ignored = 0
         """Records that no registry can have meant: unreadable, or an id given twice."""
         self.on_change: Callable[[str, int], None] = lambda context, schema_id: None
-        """Told of every id whose schema, or whose deletion, has changed."""
+        """Called with every id whose schema, or whose deletion, has changed."""
         self.leader: str | None = None
         """The URL of the registry that took the topic over last; None if it did not write it."""
         self._subjects: dict[str, dict[int, StoredSchema]] = {}

@@ -56,7 +56,7 @@ class EngineSettings:
         )
 
 
-class CatalogLog(Protocol):
+class WritableCatalog(Protocol):
     """Where the catalog is kept. `write` returns when `catalog` has the records; only the leader may."""
 
     @property

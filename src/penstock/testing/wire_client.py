@@ -11,16 +11,10 @@ import struct
 from types import TracebackType
 
 from penstock.wire.api_keys import ApiKey
-from penstock.wire.codec import (
-    Message,
-    decode_response,
-    encode_request,
-    request_header_version,
-    response_header_version,
-)
+from penstock.wire.codec import Message, decode_response, encode_request
+from penstock.wire.frame import request_frame, response_start
 
 _FRAME = struct.Struct(">i")
-_HEADER = struct.Struct(">hhih")
 
 
 class WireClient:
@@ -58,11 +52,8 @@ class WireClient:
     def send(self, api: ApiKey, version: int, body: bytes) -> int:
         """Sends the header and a body; gives back the correlation id."""
         self._correlation_id += 1
-        client_id = self.client_id.encode()
-        header = _HEADER.pack(api, version, self._correlation_id, len(client_id)) + client_id
-        if request_header_version(api, version) >= 2:
-            header += b"\0"  # no tagged fields
-        self.send_frame(header + body)
+        frame = request_frame(api, version, self._correlation_id, self.client_id.encode(), body)
+        self.socket.sendall(frame)
         return self._correlation_id
 
     def receive(self, api: ApiKey, version: int, correlation_id: int | None = None) -> Message:
@@ -75,11 +66,9 @@ class WireClient:
         (answered,) = _FRAME.unpack_from(frame)
         if correlation_id is not None and answered != correlation_id:
             raise ConnectionError(f"answer to {answered} instead of {correlation_id}: out of order")
-        start = 4
-        if response_header_version(api, version) >= 1:
-            if frame[start] != 0:
-                raise ConnectionError("tagged fields in the response header, which Kafka never sends")
-            start += 1
+        start = response_start(api, version, frame)
+        if start > 5:
+            raise ConnectionError("tagged fields in the response header, which Kafka never sends")
         return frame[start:]
 
     def send_frame(self, payload: bytes) -> None:

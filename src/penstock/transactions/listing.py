@@ -1,4 +1,4 @@
-"""What DescribeTransactions and ListTransactions tell of the transactional ids of a shard (KIP-664)."""
+"""What DescribeTransactions and ListTransactions return for the transactional ids of a shard (KIP-664)."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class TransactionShard:
     def _new_producer_id(self) -> int:
         producer_id = self._take_producer_id()
         if producer_id is None:
-            raise CoordinatorLoadInProgress("no producer id is at hand")
+            raise CoordinatorLoadInProgress("no producer id is available")
         return producer_id
 
     def _remember_last_epoch(self, transactional_id: str, new: Transaction, last: int | None) -> None:

@@ -153,7 +153,7 @@ class Guard:
             return Refusal(
                 403,
                 "Forbidden",
-                f"This server does not go by the name '{name}': "
+                f"This server does not accept the host name '{name}': "
                 f"{hint if self._adjustable else 'use its address'}",
             )
         if len(self._good_hosts) < _REMEMBERED:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from penstock.errors import WireError
-from penstock.wire.api_keys import is_flexible, request_header_version, response_header_version
+from penstock.wire.api_keys import is_flexible, response_header_version
 from penstock.wire.message import Message
 from penstock.wire.primitives import MAX_ANSWERED_ITEMS, MAX_ITEMS, Buffer
 
@@ -29,7 +29,6 @@ __all__ = [
     "encode_response",
     "is_flexible",
     "prepare",
-    "request_header_version",
     "response_header_version",
     "valid_versions",
 ]

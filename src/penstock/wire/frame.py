@@ -1,14 +1,20 @@
-"""Headers of requests and responses. Cutting the stream into frames is the connection's business."""
+"""Headers of requests and responses, for servers and for all clients of ours.
+
+Cutting the stream into frames is the connection's business.
+"""
 
 from __future__ import annotations
 
 import struct
 
 from penstock.errors import WireError
-from penstock.wire.api_keys import is_flexible
+from penstock.wire.api_keys import is_flexible, request_header_version, response_header_version
 from penstock.wire.primitives import Buffer, nullable_string, skip_tags
 
 _REQUEST = struct.Struct(">hhi")
+_FRAME = struct.Struct(">ihhih")
+_LENGTH = 4
+_CORRELATION_ID = 4
 
 
 def parse_request_header(
@@ -34,3 +40,20 @@ def parse_request_header(
     if body > end:
         raise WireError("a request is shorter than its header")
     return api_key, version, correlation_id, client_id, body
+
+
+def request_frame(api_key: int, version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:
+    """A request as it goes over the wire: its length, its header and `body`."""
+    tags = b"\0" if request_header_version(api_key, version) >= 2 else b""
+    size = _FRAME.size - _LENGTH + len(client_id) + len(tags) + len(body)
+    return _FRAME.pack(size, api_key, version, correlation_id, len(client_id)) + client_id + tags + body
+
+
+def response_start(api_key: int, version: int, frame: Buffer) -> int:
+    """Where the body begins in the frame of a response, which begins with the correlation id."""
+    if response_header_version(api_key, version) == 0:
+        return _CORRELATION_ID
+    try:
+        return skip_tags(frame, _CORRELATION_ID, len(frame))
+    except IndexError:
+        raise WireError("a response is shorter than its header") from None

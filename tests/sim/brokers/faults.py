@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.metadata import layout
+from penstock.metadata.image_reader import ImageReader
 from tests.sim.brokers.consumers import Chain
 from tests.sim.brokers.node import Node
 
@@ -107,7 +107,7 @@ class Faults:
         if not lost:
             return True
         whole = {one.id for one in self.world.nodes if one is not node and self._is_well(one)} - lost
-        reader = layout.ImageReader()
+        reader = ImageReader()
         nodes = self.world.ensemble.tree.nodes
         image = reader.read(nodes, nodes)
         return all(

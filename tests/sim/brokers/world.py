@@ -18,7 +18,7 @@ from uuid import UUID
 
 from penstock.errors import PenstockError
 from penstock.log.check import InvariantViolated
-from penstock.metadata import layout
+from penstock.metadata.image_reader import ImageReader
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 from tests.cluster.markers import TRANSACTION_STATE, Decisions
@@ -376,7 +376,7 @@ class World:
 
     def _internal_keys(self) -> list[Key]:
         nodes = self.ensemble.tree.nodes
-        image = layout.ImageReader().read(nodes, nodes)
+        image = ImageReader().read(nodes, nodes)
         return [
             (name, partition.index)
             for name in (TRANSACTION_STATE, "__consumer_offsets")

@@ -33,14 +33,14 @@ def test_a_flow_is_one_row_of_numbers():
         "watermark": "2026-01-01 00:00:05.000", "state rows": 15, "lag": 3, "restarts": None,
     }  # fmt: skip
     assert row(STATUS["flows"][1])[2] == "failed, again in 4 s"
-    assert row(STATUS["flows"][2])[2] == "waits for apply"
+    assert row(STATUS["flows"][2])[2] == "change pending"
 
 
 def test_what_a_person_should_look_at_is_said_in_lines():
     assert problems(STATUS) == [
         "the files have an error; the last good version runs on: a.sql:3: no",
         "b: NoSuchTopic: x",
-        "waits for `penstock pipeline apply`: rebuild c: its state changed",
+        "pending until `penstock pipeline apply`: rebuild c: its state changed",
     ]
 
 
@@ -52,7 +52,7 @@ def test_a_plan_says_what_is_applied_and_what_waits():
     assert event_lines({"event": "plan", "changes": changes}) == [
         "plan:",
         "  keep a",
-        "  rebuild b: its sources changed   <- waits for `penstock pipeline apply`",
+        "  rebuild b: its sources changed   <- pending until `penstock pipeline apply`",
     ]
 
 

@@ -346,7 +346,7 @@ def test_without_a_leader_a_statement_waits_and_is_then_refused():
     with Running(Numbers(), leader_wait=0.3) as running:
         running.leads.runs = False
         status, lines = running.lines("SELECT n FROM t;")
-        assert status == 503 and "no server leads" in lines[0]["message"]
+        assert status == 503 and "no server is the leader" in lines[0]["message"]
         assert running.http.get("/ready").status_code == 503
 
 

@@ -17,9 +17,9 @@ from penstock.broker.security.authentication.listener import ListenerSecurity, j
 from penstock.config import BrokerConfig
 from penstock.credentials.scram import ClientScram, ScramFailed
 from penstock.errors import ConfigError, PenstockError
-from penstock.wire.api_keys import ApiKey, response_header_version
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
-from penstock.wire.primitives import skip_tags
+from penstock.wire.frame import response_start
 
 if TYPE_CHECKING:
     pass
@@ -87,7 +87,9 @@ class PeerLogin:
             connection, ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, Message(mechanism=self._mechanism)
         )
         if answer.error_code:
-            raise PeerRefused(f"it does not take {self._mechanism}, but {', '.join(answer.mechanisms)}")
+            raise PeerRefused(
+                f"it does not support {self._mechanism}; supported: {', '.join(answer.mechanisms)}"
+            )
         if self._mechanism == "PLAIN":
             return (await _authenticate(connection, user, f"\0{user}\0{password}".encode()))[1]
         scram = ClientScram(self._mechanism, user, password, secrets.token_urlsafe(24))
@@ -106,14 +108,13 @@ async def _authenticate(connection: Sender, user: str, message: bytes) -> tuple[
         connection, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, Message(auth_bytes=message)
     )
     if answer.error_code:
-        raise PeerRefused(f"it does not let {user} in: {answer.error_message}")
+        raise PeerRefused(f"it rejected the login of {user}: {answer.error_message}")
     return bytes(answer.auth_bytes), answer.session_lifetime_ms
 
 
 async def _call(connection: Sender, api: ApiKey, version: int, request: Message) -> Message:
     frame = await connection.send(api, version, encode_request(api, version, request), _ANSWER_SECONDS)
-    start = skip_tags(frame, 4, len(frame)) if response_header_version(api, version) >= 1 else 4
-    return decode_response(api, version, bytes(frame), start)
+    return decode_response(api, version, bytes(frame), response_start(api, version, frame))
 
 
 def own_login(config: BrokerConfig, listener: str, mechanism: str) -> tuple[str, str]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.cluster.peer_login import PeerRefused
 from penstock.errors import PeerUnavailable
-from penstock.wire.api_keys import ApiKey, request_header_version, response_header_version
+from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
-from penstock.wire.primitives import skip_tags
+from penstock.wire.frame import request_frame, response_start
 
 if TYPE_CHECKING:
     from penstock.broker.parts import HasConfig, HasController, HasId, HasLoop, HasPeerLogin
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     class PeersParts(HasConfig, HasController, HasId, HasLoop, HasPeerLogin, Protocol): ...
 
 
-_HEADER = struct.Struct(">ihhih")
 _INT32 = struct.Struct(">i")
 _LARGEST_ANSWER = 1 << 30
 _FIRST_READ = 1 << 14
@@ -38,7 +37,7 @@ async def may_be_alive(host: str, port: int, tls: ssl.SSLContext | None = None) 
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-            writer.write(_HEADER.pack(_HEADER.size - 4, ApiKey.API_VERSIONS, 0, 0, 0))
+            writer.write(request_frame(ApiKey.API_VERSIONS, 0, 0, b"", b""))
             return bool(await reader.read(1))
     except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
         return False
@@ -82,14 +81,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             answer.set_exception(PeerUnavailable(self._broker_id, "the connection is closed"))
             return answer
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        tags = b"\0" if request_header_version(api, version) >= 2 else b""
-        size = _HEADER.size - 4 + len(self._client_id) + len(tags) + len(body)
-        header = _HEADER.pack(size, api, version, self._correlation_id, len(self._client_id))
         deadline = self._loop.time() + timeout
         self._waiting[self._correlation_id] = _Waiting(answer, deadline, api, timeout)
         if self._timer is None or self._timer.when() > deadline:
             self._arm(deadline)
-        self._transport.write(header + self._client_id + tags + body)
+        self._transport.write(request_frame(api, version, self._correlation_id, self._client_id, body))
         return answer
 
     def close(self, reason: str = "the connection is closed") -> None:
@@ -204,10 +200,7 @@ class Peers:
         if connection is None or not connection.is_open:
             connection = self._last[key] = await self._connection(key)
         frame = await connection.send(api, version, body, timeout)
-        start = 4
-        if response_header_version(api, version) >= 1:
-            start = skip_tags(frame, start, len(frame))
-        return frame, start
+        return frame, response_start(api, version, frame)
 
     async def _connection(self, key: tuple[int, str]) -> PeerConnection:
         task = self._connections.get(key)

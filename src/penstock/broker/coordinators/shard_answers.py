@@ -92,7 +92,7 @@ class Answers(DelayedOperation):
         if not late:
             return
         topic, index = self._partition.key
-        error = CoordinatorNotAvailable(f"{topic}-{index}: what was decided is not replicated in time")
+        error = CoordinatorNotAvailable(f"{topic}-{index}: its records were not replicated in time")
         for decided in late:
             fail(decided.outcome, error)
             decided.outcome.replies = []

@@ -107,7 +107,7 @@ class Places:
         if gives_way is None:
             return not is_full
         self.lost(gives_way)
-        gives_way.close(f"gives its place to another: max.connections={self.most}")
+        gives_way.close(f"closed in favour of another connection: max.connections={self.most}")
         return True
 
     def authenticated(self, connection: Placed) -> None:

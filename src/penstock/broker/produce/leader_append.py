@@ -117,5 +117,5 @@ async def _replicated(broker: LeaderAppendParts, target: Partition, last_offset:
     finally:
         broker.delayed.remove(wait)
     if missing:
-        error: ApiError = RequestTimedOut(f"{target.key[0]}-{target.key[1]} is not replicated in time")
+        error: ApiError = RequestTimedOut(f"{target.key[0]}-{target.key[1]} was not replicated in time")
         raise error

@@ -1,4 +1,4 @@
-"""The state of share groups as administrators see it: begin elsewhere, delete, tell; and keeping it small."""
+"""The state of share groups as administrators see it: start offsets, deletion, description; its pruning."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def rebalance_command(
     _check_topics(state, topics)
     placed = {key: one for key, one in state.placed.items() if not topics or key[0] in topics}
     moves = rebalance(placed, state.racks)
-    _move(cluster, state, moves, "The brokers carry alike.", preview, throttle, no_wait, yes, as_json)
+    _move(cluster, state, moves, "The brokers are balanced.", preview, throttle, no_wait, yes, as_json)
 
 
 @cluster.command()
@@ -198,7 +198,7 @@ def decommission(
     cluster: Cluster,
 ) -> None:
     """Move all replicas off a broker, so that it can be removed. It may already be down."""
-    empty = f"Broker {broker} has nothing. It can be stopped."
+    empty = f"Broker {broker} has no replicas. It can be stopped."
     begun = False
     while True:
         state = _state(cluster)
@@ -210,7 +210,9 @@ def decommission(
         try:
             moves = vacate(state.placed, state.racks, broker)
         except TooFewBrokers as error:
-            raise CommandFailed(f"cannot take broker {broker} out: {error}. Add a broker first.") from None
+            raise CommandFailed(
+                f"cannot decommission broker {broker}: {error}. Add a broker first."
+            ) from None
         if begun and not moves:
             break
         done = _move(
@@ -299,16 +301,16 @@ def _cancel(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> None:
     refused: dict[Key, ApiError] = {}
     if keys:
         with WireCluster(cluster) as wire:
-            refused = _asking(lambda: reassign(wire, dict.fromkeys(keys)), "cannot call the moves back")
+            refused = _asking(lambda: reassign(wire, dict.fromkeys(keys)), "cannot cancel the reassignments")
     back = [key for key in keys if key not in refused]
     if as_json:
         emit_json({"cancelled": [{"topic": topic, "partition": index} for topic, index in back]})
     elif not keys:
-        note("Nothing moves.")
+        note("No reassignment is in progress.")
     else:
-        click.echo(f"Called back: {plural(len(back), 'partition')}.")
+        click.echo(f"Cancelled: {plural(len(back), 'partition')}.")
     show_moving(cluster, as_json=False, quiet=True)
-    _fail_for(refused, "cannot call back")
+    _fail_for(refused, "cannot cancel the reassignment of")
 
 
 @cluster.command("elect")
@@ -360,7 +362,7 @@ def elect_command(
     elif elected:
         click.echo(f"{plural(len(elected), 'partition')} with another leader.")
     elif not failed:
-        click.echo("The leaders are as they should be.")
+        click.echo("No election is needed.")
     _fail_for(failed, "cannot elect a leader of")
 
 

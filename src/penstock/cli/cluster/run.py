@@ -118,7 +118,7 @@ def show_moving(cluster: Cluster, as_json: bool, *, quiet: bool = False) -> None
             ],
         )
     elif not quiet:
-        note("Nothing moves.")
+        note("No reassignment is in progress.")
     if not moving:
         _lift_if_idle(cluster)
 
@@ -134,7 +134,7 @@ def _lift_if_idle(cluster: Cluster) -> None:
         return True
 
     if _look(cluster, lift):
-        note("The throttle is lifted.")
+        note("The throttle is removed.")
 
 
 def _look(cluster: Cluster, ask: Callable[[WireCluster], T]) -> T:

@@ -107,7 +107,7 @@ def reset(
     else:
         note("Nothing was changed. Add --execute to do it.")
         if members is not None:
-            note(f"It would be refused now: {members.message}")
+            note(f"The reset would be rejected now: {members.message}")
 
 
 def _position(

@@ -232,7 +232,7 @@ def apply(words: tuple[str, ...], keep: bool, as_json: bool) -> None:
     elif waiting:
         note(f"{opened.name} applies: {', '.join(flows or waiting)}")
     else:
-        note(f"{opened.name}: nothing waits")
+        note(f"{opened.name}: no changes are pending")
 
 
 @pipeline.command()

@@ -16,7 +16,7 @@ def row(flow: Mapping[str, Any]) -> tuple[object, ...]:
     if flow.get("retry_in") is not None:
         state = f"failed, again in {flow['retry_in']:.0f} s"
     elif flow.get("hold"):
-        state = "waits for apply" if state == "held" else f"{state}, rebuild waits"
+        state = "change pending" if state == "held" else f"{state}, rebuild pending"
     took = progress.get("batch_seconds")
     return (
         flow["name"],
@@ -50,7 +50,7 @@ def problems(status: Mapping[str, Any]) -> list[str]:
         lines.append(f"the files have an error; the last good version runs on: {status['file_error']}")
     lines += [f"{flow['name']}: {flow['error']}" for flow in status.get("flows", []) if flow.get("error")]
     for change in status.get("pending", []):
-        lines.append(f"waits for `penstock pipeline apply`: {plan_line(change)}")
+        lines.append(f"pending until `penstock pipeline apply`: {plan_line(change)}")
     return lines
 
 
@@ -74,7 +74,7 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
     if kind == "plan":
         lines = ["plan:"]
         for change in event["changes"]:
-            asks = "" if change["applied"] else "   <- waits for `penstock pipeline apply`"
+            asks = "" if change["applied"] else "   <- pending until `penstock pipeline apply`"
             lines.append(f"  {plan_line(change)}{asks}")
         return lines
     if kind == "applying":

@@ -122,7 +122,7 @@ def show(
         emit_json(_description(found) | ({"versions": where} if subject is None else {}))
         return
     places = ", ".join(f"{place['subject']} version {place['version']}" for place in where)
-    note(f"{places or 'no version any more'}: id {found.id}, {found.schema_type}")
+    note(f"{places or 'no version'}: id {found.id}, {found.schema_type}")
     for each in found.references:
         note(f"  {each.name} is {each.subject} version {each.version}")
     click.echo(found.schema.rstrip("\n") if raw else readable(found.schema))
@@ -297,7 +297,7 @@ def diff(
             said = [part for part in (each.before, each.after) if part is not None]
             click.echo(f"{signs[each.kind]} {each.place}: {' -> '.join(said)}")
     else:
-        note(f"{subject} version {before.version} and {name} say the same.")
+        note(f"{subject} version {before.version} and {name} are identical.")
     if exit_code and (found or (text and lines)):
         raise click.exceptions.Exit(1)
 
@@ -333,7 +333,7 @@ def delete(subject: str, version: str | None, permanent: bool, as_json: bool, re
     else:
         shown = ", ".join(map(str, numbers))
         click.echo(f"{subject}: {'version' if len(numbers) == 1 else 'versions'} {shown} deleted"
-                   f"{' for good' if permanent else ''}")  # fmt: skip
+                   f"{' permanently' if permanent else ''}")  # fmt: skip
 
 
 @schemas.command()

@@ -153,7 +153,7 @@ def up(
         _check_cluster(brokers, host, port, given)
     if host in ("0.0.0.0", "::", "") and "advertised.listeners" not in values:
         raise click.UsageError(
-            f"--host {host or repr('')} is every address: say which one clients use, with "
+            f"--host {host or repr('')} is every address: name the one that clients use, with "
             f"--set advertised.listeners={protocol}://NAME:{port}"
         )
 

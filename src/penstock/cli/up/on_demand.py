@@ -77,7 +77,7 @@ class OnDemand:
                 await asked.wait()
             finally:
                 loop.remove_reader(self._listener.fileno())
-            log.info("starting the %s: somebody connects to it", self.key)
+            log.info("starting the %s for its first connection", self.key)
             self._process = process = self._spawn(state)
             code = await loop.run_in_executor(None, process.wait)
             log.warning("the %s ended with exit code %d; the next connection starts it again", self.key, code)

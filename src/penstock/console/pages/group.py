@@ -176,7 +176,7 @@ def _reset(site: Site, viewer: Viewer, group: str) -> ui.dialog:
             planned.extend(found.moves)
             with area:
                 if found.refused is not None:
-                    ui.label(f"It would be rejected now: {found.refused}").classes("warn")
+                    ui.label(f"The reset would be rejected now: {found.refused}").classes("warn")
                 _moves(found.moves)
             if found.refused is None:
                 move.enable()

@@ -134,7 +134,7 @@ class Joins:
             if join.who.version >= _SKIP_ASSIGNMENT_SINCE:
                 answer = group.join_answer(new_id, skip_assignment=group.leader == new_id)
             else:
-                # Told that it leads, it would assign again; told the id that it had before, it only follows.
+                # As the leader it would assign again. With the id of the leader before, it is a follower.
                 answer = group.join_answer_as_follower(new_id, old_leader)
             out.replies.append(Reply(join.token, answer))
             return

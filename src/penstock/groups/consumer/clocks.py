@@ -1,4 +1,4 @@
-"""The times that a member has: to be heard of, and to do what it was told."""
+"""The timers of a member: its session, and the deadlines for what the group asks of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.groups.timers import Timer
 
 
 class MemberClocks:
-    """`session`: until it is heard of again. `revoke`: until it has given up partitions. For classic members,
+    """`session`: until its next heartbeat. `revoke`: until it has given up partitions. For classic members,
     `join`: until it has rejoined; `sync`: until it has asked for the assignment of what it joined."""
 
     __slots__ = ("join", "revoke", "session", "sync")

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from penstock.pipelines.errors import BadDefinition, Where
+from penstock.spark.identifiers import unquoted
 
 
 class Kind(StrEnum):
@@ -163,4 +164,4 @@ def _retarget(flow: FlowDefinition, target: tuple[str, ...]) -> FlowDefinition:
 def split_name(name: str) -> tuple[str, ...]:
     """`a.b` or `` `a`.`b.c` `` as its parts, in lower case as Spark compares them."""
     parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name)
-    return tuple((quoted.replace("``", "`") or plain.strip()).lower() for quoted, plain in parts)
+    return tuple((unquoted(inside) or plain.strip()).lower() for inside, plain in parts)

@@ -139,7 +139,7 @@ class _Statement:
         rest = self.file.text[self.tokens[0].end : self.tokens[-1].end].strip()
         key, sign, value = rest.partition("=")
         if not sign or not key.strip():
-            self.fail("SET wants key = value")
+            self.fail("expected SET key = value")
         self.file.conf[key.strip().strip("`'\"")] = _unquoted(value.strip())
 
     def _use(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import cause
 from penstock.pipelines.project.project import DEFAULT_CATALOG, Project
+from penstock.spark.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def use_database(project: Project, spark: SparkSession) -> None:
 
     try:
         if project.catalog == DEFAULT_CATALOG:
-            spark.sql(f"CREATE DATABASE IF NOT EXISTS `{project.database}`")
+            spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(project.database)}")
         spark.catalog.setCurrentCatalog(project.catalog)
         spark.catalog.setCurrentDatabase(project.database)
     except (PySparkException, Py4JJavaError) as error:

@@ -315,6 +315,6 @@ def _explain(
         name = next(iter(sorted(waits.get(name) or ())), path[0])
     circle = [*path[path.index(name) :], name]
     return BadDefinition(
-        f"flows wait for each other in a circle: {' reads '.join(repr(step) for step in circle)}",
+        f"flows depend on each other in a cycle: {' reads '.join(repr(step) for step in circle)}",
         graph.flows[circle[0]].where,
     )

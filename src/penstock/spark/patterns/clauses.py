@@ -191,7 +191,7 @@ class Draft:
                     f"SUBSET names `{unknown[0]}`, which is not in PATTERN", self.clauses.pattern
                 )
             if name.upper() in groups:
-                raise BadPattern(f"`{name}` of SUBSET is there already", self.clauses.pattern)
+                raise BadPattern(f"`{name}` in SUBSET is already defined", self.clauses.pattern)
             groups[name.upper()] = frozenset(names.index(each.upper()) for each in parts)
         return groups
 

@@ -72,7 +72,7 @@ def compile_condition(text: str, leaves: Mapping[str, Value], fragment: Fragment
     try:
         tree = sqlglot.parse_one(f"SELECT {text}", read="spark")
     except (SqlglotError, RecursionError, ValueError) as error:
-        raise BadPattern("this is no condition that can be read", fragment) from error
+        raise BadPattern("this condition cannot be parsed", fragment) from error
     given = {name for name, value in tree.args.items() if value and name not in ("kind", "hint")}
     if not isinstance(tree, exp.Select) or given != {"expressions"} or len(tree.expressions) != 1:
         raise BadPattern("a condition is one expression", fragment)

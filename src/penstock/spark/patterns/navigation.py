@@ -85,7 +85,7 @@ def words_of(fragment: Fragment) -> list[Word]:
     try:
         tokens = tokenize(fragment.text, read="spark")
     except SqlglotError as error:
-        raise BadPattern(f"this cannot be read: {error}", fragment) from error
+        raise BadPattern(f"this cannot be parsed: {error}", fragment) from error
     kinds = {TokenType.STRING: "string", TokenType.NUMBER: "number", TokenType.IDENTIFIER: "quoted"}
     words = []
     for each in tokens:

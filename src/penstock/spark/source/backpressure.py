@@ -44,8 +44,8 @@ class BatchSizer:
         fixed, each = 0.0, mean_seconds / mean_size
         if variance <= (_ALIKE * mean_size) ** 2:
             if mean_seconds <= self._target * (1 + _ALIKE):
-                # Sizes so alike do not tell what size costs: part of the time may have been spent waiting for
-                # the trigger. A larger batch will tell.
+                # Sizes so alike do not show what size costs: part of the time may have been spent waiting for
+                # the trigger. A larger batch will show it.
                 return max(self.limit * _PROBE, self._target / each)
         else:
             each = (products / count - mean_size * mean_seconds) / variance

@@ -65,7 +65,7 @@ def check_types(kind: T.DataType, *, nested: bool, place: str = "") -> None:
         inner = kind.valueType if isinstance(kind, T.MapType) else kind.elementType
         check_types(inner, nested=nested, place=f"{place}[]")
     elif not isinstance(kind, _SCALARS):
-        raise NotTyped(f"{place} is {kind.simpleString()}, which no text is read as")
+        raise NotTyped(f"{place} is {kind.simpleString()}, which cannot be read from text")
 
 
 _SCALARS = (

@@ -34,7 +34,7 @@ _TIMEOUT_MS = 20_000
 VALUE, KEY = "-value", "-key"
 
 
-class Outside:
+class ClusterAdmin:
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._lock = threading.RLock()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.sql.catalog.catalog import Kind, Relation
-from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
+from penstock.sql.catalog.cluster_admin import KEY, VALUE, ClusterAdmin
 from penstock.sql.catalog.naming import registered_columns
 from penstock.sql.catalog.relations import FORMATS, KEY_FORMATS, REGISTRY_FORMATS, SCHEMA_TYPES
 from penstock.sql.catalog.spark_types import from_words, words
@@ -129,7 +129,7 @@ def parsed_types(columns: Iterable[Column], text: str) -> dict[str, DataType]:
 
 
 def declared(
-    statement: CreateRelation, options: Options, outside: Outside, spark: SparkSession, text: str
+    statement: CreateRelation, options: Options, admin: ClusterAdmin, spark: SparkSession, text: str
 ) -> Relation:
     """The relation of a CREATE without AS; its topic is made if it has to be."""
     name_place = Place.of(statement.text, statement.name_span[0])
@@ -142,13 +142,13 @@ def declared(
     keys = tuple(each.name for each in columns if each.key)
     if statement.kind == "table" and columns and not keys:
         raise Clash(f"the table `{statement.name}` needs a column that is PRIMARY KEY", name_place)
-    there = outside.partitions(topic) is not None
-    schema = outside.schema(f"{topic}{VALUE}")
+    there = admin.partitions(topic) is not None
+    schema = admin.schema(f"{topic}{VALUE}")
     form = options.format
     if form is None:
         form = SCHEMA_TYPES[schema.schema_type] if schema is not None else "json"
     if not there and not columns:
-        near = did_you_mean(topic, outside.topics())
+        near = did_you_mean(topic, admin.topics())
         raise Unknown(
             f"Topic `{topic}` does not exist{near}. Add columns to create it.",
             options.place("topic") or name_place,
@@ -167,10 +167,10 @@ def declared(
                     options.place("format") or name_place,
                 )
             schemas["value"] = schema.version
-            has = registered_columns(schema, outside, name_place, options.given.get("message"))
+            has = registered_columns(schema, admin, name_place, options.given.get("message"))
             columns = _chosen(statement, columns, has, topic) if columns else has
         else:
-            schemas["value"] = register_columns(outside, topic, form, columns)
+            schemas["value"] = register_columns(admin, topic, form, columns)
     elif not columns:
         if form not in ("string", "bytes"):
             raise Clash(f"format='{form}' has no schema: declare the columns with their types", name_place)
@@ -180,7 +180,7 @@ def declared(
     check_column_types(form, values, options.place("format") or name_place)
     if not values:
         raise Clash(f"`{statement.name}` has no column outside of its key", name_place)
-    key_format, key_version = _key_format(options, topic, outside)
+    key_format, key_version = _key_format(options, topic, admin)
     if key_version is not None:
         schemas["key"] = key_version
     if len(keys) > 1 and key_format == "string":
@@ -199,7 +199,7 @@ def declared(
     )
     check_times(relation, options, name_place)
     if not there:
-        make_topic(outside, topic, statement.kind, options, partitions=1, retention=options.retention_ms)
+        make_topic(admin, topic, statement.kind, options, partitions=1, retention=options.retention_ms)
     return relation
 
 
@@ -253,11 +253,11 @@ def check_topic_name(topic: str, place: Place | None, option: str = "topic") -> 
 
 
 def make_topic(
-    outside: Outside, topic: str, kind: Kind, options: Options, *, partitions: int, retention: int | None
+    admin: ClusterAdmin, topic: str, kind: Kind, options: Options, *, partitions: int, retention: int | None
 ) -> bool:
     """False if it is there already. `retention` in milliseconds; None: the cluster's default."""
     config = topic_config(kind, retention)
-    return outside.create_topic(topic, options.partitions or partitions, config, options.replicas or -1)
+    return admin.create_topic(topic, options.partitions or partitions, config, options.replicas or -1)
 
 
 def check_times(relation: Relation, options: Options, place: Place | None) -> None:
@@ -277,10 +277,10 @@ def check_times(relation: Relation, options: Options, place: Place | None) -> No
     options.time("watermark", positive=False)
 
 
-def _key_format(options: Options, topic: str, outside: Outside) -> tuple[str, int | None]:
+def _key_format(options: Options, topic: str, admin: ClusterAdmin) -> tuple[str, int | None]:
     if options.key_format is not None and options.key_format not in REGISTRY_FORMATS:
         return options.key_format, None
-    schema = outside.schema(f"{topic}{KEY}")
+    schema = admin.schema(f"{topic}{KEY}")
     if schema is None:
         if options.key_format is not None:
             raise Unknown(f"the registry has no subject {topic}{KEY}", options.place("key_format"))
@@ -310,7 +310,7 @@ def struct_of(columns: Iterable[Column]) -> StructType:
     return StructType([StructField(each.name, from_words(each.type)) for each in columns if not each.key])
 
 
-def register_columns(outside: Outside, topic: str, form: str, columns: Iterable[Column]) -> int:
+def register_columns(admin: ClusterAdmin, topic: str, form: str, columns: Iterable[Column]) -> int:
     """Registers a schema with these columns under the topic's name; its version."""
     from penstock.spark.encoders.framed import schema_text
     from penstock.spark.errors import SparkError
@@ -320,13 +320,13 @@ def register_columns(outside: Outside, topic: str, form: str, columns: Iterable[
         text = schema_text(types[form], struct_of(columns), f"{topic}{VALUE}")
     except SparkError as error:
         raise Clash(f"the columns have no schema in {form}: {error}") from error
-    return outside.register(f"{topic}{VALUE}", types[form], text).version
+    return admin.register(f"{topic}{VALUE}", types[form], text).version
 
 
 def _of_files(
     statement: CreateRelation, options: Options, spark: SparkSession, text: str, place: Place
 ) -> Relation:
-    """A table that is outside: a Delta table, or Parquet files."""
+    """A table over files: a Delta table, or Parquet."""
     from pyspark.errors import PySparkException
 
     from penstock.pipelines.failures import cause

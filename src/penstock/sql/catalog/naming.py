@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.registry.client import RegisteredSchema
 from penstock.sql.catalog.catalog import Catalog, Relation
-from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
+from penstock.sql.catalog.cluster_admin import KEY, VALUE, ClusterAdmin
 from penstock.sql.catalog.relations import SCHEMA_TYPES
 from penstock.sql.catalog.spark_types import words
 from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
@@ -16,9 +16,9 @@ from penstock.sql.language.statements import Column
 class Names:
     """Looks names up in an image of the catalog, and in the registry as it is now."""
 
-    def __init__(self, catalog: Catalog, outside: Outside) -> None:
+    def __init__(self, catalog: Catalog, admin: ClusterAdmin) -> None:
         self._catalog = catalog
-        self._outside = outside
+        self._admin = admin
 
     def relation(self, name: str, place: Place | None = None) -> Relation:
         """Unknown, with the nearest name that there is, if nobody knows it."""
@@ -32,16 +32,16 @@ class Names:
         if created is not None:
             return created
         topic = self._topic_with_schema(name)
-        return None if topic is None else implicit(topic, self._outside, place)
+        return None if topic is None else implicit(topic, self._admin, place)
 
     def _topic_with_schema(self, name: str) -> str | None:
-        if not self._outside.has_registry or name.startswith("__"):
+        if not self._admin.has_registry or name.startswith("__"):
             return None
-        if self._outside.schema(f"{name}{VALUE}") is not None and self._outside.partitions(name) is not None:
+        if self._admin.schema(f"{name}{VALUE}") is not None and self._admin.partitions(name) is not None:
             return name
         folded = f"{name}{VALUE}".casefold()
-        alike = [each for each in self._outside.subjects() if each.casefold() == folded]
-        topics = self._outside.topics() if alike else frozenset()
+        alike = [each for each in self._admin.subjects() if each.casefold() == folded]
+        topics = self._admin.topics() if alike else frozenset()
         alike = [each.removesuffix(VALUE) for each in alike if each.removesuffix(VALUE) in topics]
         if len(alike) > 1:
             raise Clash(
@@ -50,7 +50,7 @@ class Names:
         return alike[0] if alike else None
 
     def _missing(self, name: str) -> str:
-        topics = self._outside.topics()
+        topics = self._admin.topics()
         if name in topics:
             return (
                 f"the topic `{name}` has no schema in the registry: say what it holds with "
@@ -64,8 +64,8 @@ class Names:
         return [*created, *self.implicit_topics(topics)]
 
     def implicit_topics(self, topics: frozenset[str] | None = None) -> list[str]:
-        there = self._outside.topics() if topics is None else topics
-        with_schema = {each.removesuffix(VALUE) for each in self._outside.subjects() if each.endswith(VALUE)}
+        there = self._admin.topics() if topics is None else topics
+        with_schema = {each.removesuffix(VALUE) for each in self._admin.subjects() if each.endswith(VALUE)}
         return sorted(
             each
             for each in with_schema & there
@@ -73,12 +73,12 @@ class Names:
         )
 
 
-def implicit(topic: str, outside: Outside, place: Place | None = None) -> Relation:
+def implicit(topic: str, admin: ClusterAdmin, place: Place | None = None) -> Relation:
     """A topic as a stream, in the newest version of its schema."""
-    schema = outside.schema(f"{topic}{VALUE}")
+    schema = admin.schema(f"{topic}{VALUE}")
     assert schema is not None
     key_format, schemas = "string", {"value": schema.version}
-    key = outside.schema(f"{topic}{KEY}")
+    key = admin.schema(f"{topic}{KEY}")
     if key is not None:
         key_format = SCHEMA_TYPES[key.schema_type]
         schemas["key"] = key.version
@@ -86,7 +86,7 @@ def implicit(topic: str, outside: Outside, place: Place | None = None) -> Relati
         name=topic,
         kind="stream",
         topic=topic,
-        columns=registered_columns(schema, outside, place),
+        columns=registered_columns(schema, admin, place),
         format=SCHEMA_TYPES[schema.schema_type],
         key_format=key_format,
         schemas=schemas,
@@ -95,19 +95,19 @@ def implicit(topic: str, outside: Outside, place: Place | None = None) -> Relati
 
 
 def registered_columns(
-    schema: RegisteredSchema, outside: Outside, place: Place | None = None, message: str | None = None
+    schema: RegisteredSchema, admin: ClusterAdmin, place: Place | None = None, message: str | None = None
 ) -> tuple[Column, ...]:
     """The columns that a value of this schema has; one called `value` if it is not a record."""
     from pyspark.sql.types import StructType
 
-    kind = registered_type(schema, outside, place, message)
+    kind = registered_type(schema, admin, place, message)
     if isinstance(kind, StructType):
         return tuple(Column(each.name, words(each.dataType)) for each in kind.fields)
     return (Column("value", words(kind)),)
 
 
 def registered_type(
-    schema: RegisteredSchema, outside: Outside, place: Place | None = None, message: str | None = None
+    schema: RegisteredSchema, admin: ClusterAdmin, place: Place | None = None, message: str | None = None
 ) -> Any:
     """The type that Spark gives to values of a schema."""
     from penstock.registry.client import RegistrySettings
@@ -116,7 +116,7 @@ def registered_type(
     from penstock.spark.typed.options import PartOptions, TypedOptions
 
     options = PartOptions("value", schema.schema_type, schema.subject, None, "latest", message, "fail")
-    part = TypedPart(options, schema.schema, outside.references(schema))
+    part = TypedPart(options, schema.schema, admin.references(schema))
     try:
         columns = TypedColumns(TypedOptions(RegistrySettings(), (part.options,), None), (part,))
         return source_schema(columns, False)["value"].dataType

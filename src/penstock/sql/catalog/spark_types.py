@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.spark.identifiers import quoted
+from penstock.spark.identifiers import quoted, unquoted
 from penstock.sql.language.column_types import NAMES, SAME, TIME_PRECISION
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ _WORDS = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^\s<>(),:`]+)|([<>(),:]))")
 
 def from_words(text: str) -> DataType:
     """The type that words name, as `words` has them; ValueError for what is none. No Spark needs to run."""
-    tokens = [(name.replace("``", "`"), word, mark) for name, word, mark in _WORDS.findall(text)]
+    tokens = [(unquoted(name), word, mark) for name, word, mark in _WORDS.findall(text)]
     kind, rest = _from_words(tokens)
     if rest:
         raise ValueError(f"{text!r} is not a type")

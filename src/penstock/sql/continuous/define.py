@@ -16,7 +16,7 @@ from penstock.pipelines.plans.fingerprint import FlowPrint, plan_hash
 from penstock.pipelines.plans.spark_plans import read_plan, read_query
 from penstock.pipelines.project.graph import Kind as FlowKind
 from penstock.sql.catalog.catalog import Catalog, QueryDef, Relation
-from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.declare import (
     Options,
     check_column_types,
@@ -59,15 +59,15 @@ class Analysed:
 
 
 class Maker:
-    def __init__(self, spark: SparkSession, settings: EngineSettings, outside: Outside) -> None:
+    def __init__(self, spark: SparkSession, settings: EngineSettings, admin: ClusterAdmin) -> None:
         self.spark = spark
         self.settings = settings
-        self._outside = outside
+        self._admin = admin
         self.shuffle_partitions = settings.shuffle_partitions or max(1, spark.sparkContext.defaultParallelism)
 
     def sources(self, query: Query, catalog: Catalog) -> dict[str, Relation]:
         """The relations that a query reads, by the names that it has for them."""
-        names = Names(catalog, self._outside)
+        names = Names(catalog, self._admin)
         return {each.name: names.relation(each.name, place_of(query, each)) for each in query.sources}
 
     def analyse(
@@ -181,7 +181,7 @@ class Maker:
         topic = definition.target.topic
         if topic is None or definition.mode in ("refresh", "complete") or "existing" in options.given:
             return
-        if self._outside.has_records(topic):
+        if self._admin.has_records(topic):
             kind = definition.target.kind.upper()
             raise Exists(
                 f"the topic `{topic}` has records already, and the query would write its own after them: "
@@ -197,7 +197,7 @@ class Maker:
             return definition, []
         version: dict[str, int] = {}
         if target.format in REGISTRY_FORMATS:
-            version["value"] = register_columns(self._outside, target.topic, target.format, target.columns)
+            version["value"] = register_columns(self._admin, target.topic, target.format, target.columns)
         notes = self._make_topic(found, definition, options, target.topic)
         # The columns keep the query's types, which not all formats have: what is read is cast to them.
         return replace(definition, target=replace(target, schemas=version)), notes
@@ -207,19 +207,19 @@ class Maker:
         if retention is None and kind == "stream" and any(name == TIME for name, _ in found.shape.extra):
             streams = [found.sources[name] for name in found.shape.streams]
             columns = sorted({each.options["timestamp"] for each in streams if "timestamp" in each.options})
-            read = self._outside.retentions({each.topic for each in streams if each.topic is not None})
+            read = self._admin.retentions({each.topic for each in streams if each.topic is not None})
             retention = output_retention(read, event_time=bool(columns))
             if retention == -1 and columns:
                 notes.append(kept_for_ever(topic, columns))
         made = make_topic(
-            self._outside, topic, kind, options, partitions=self._partitions(definition), retention=retention
+            self._admin, topic, kind, options, partitions=self._partitions(definition), retention=retention
         )
         note = None if made else ignored(topic, options.given)
         return notes if made else [note] if note is not None else []
 
     def _partitions(self, definition: QueryDef) -> int:
         first = next((each for each in definition.sources.values() if each.topic is not None), None)
-        return 1 if first is None or first.topic is None else self._outside.partitions(first.topic) or 1
+        return 1 if first is None or first.topic is None else self._admin.partitions(first.topic) or 1
 
     # INSERT
 
@@ -227,7 +227,7 @@ class Maker:
         self, statement: InsertQuery, catalog: Catalog, properties: Mapping[str, str], query_id: str
     ) -> tuple[Analysed, QueryDef]:
         place = Place.of(statement.text, statement.target_span[0])
-        target = Names(catalog, self._outside).relation(statement.target, place)
+        target = Names(catalog, self._admin).relation(statement.target, place)
         if target.topic is None:
             raise Clash(f"`{target.name}` is kept in files, which INSERT does not write", place)
         check_target(target.topic, place)
@@ -289,7 +289,7 @@ class Maker:
             mode=found.shape.mode,
             uid=uuid.uuid4().hex[:12],
             properties={name: value for name, value in properties.items() if name != RESET},
-            starting=self._outside.starting(topics, properties.get(RESET, "earliest")),
+            starting=self._admin.starting(topics, properties.get(RESET, "earliest")),
             shuffle_partitions=self.shuffle_partitions,
         )
         found_print = fingerprint(definition, found.prepared, found.rows)

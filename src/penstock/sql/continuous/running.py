@@ -18,7 +18,7 @@ from penstock.spark.errors import SparkError
 from penstock.spark.identifiers import quoted
 from penstock.spark.sink.forgotten_marks import forget_marks
 from penstock.sql.catalog.catalog import QueryDef, Relation
-from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.relations import sink_options
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.planning import KEY_PREFIX, Shape, shape, text_of
@@ -110,12 +110,12 @@ class Launcher:
         self,
         spark: SparkSession,
         settings: EngineSettings,
-        outside: Outside,
+        admin: ClusterAdmin,
         watch: Watching,
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._outside = outside
+        self._admin = admin
         self._watch = watch
         self.versions = Versions(0)
         """Of the leader that this server is, or was."""
@@ -299,7 +299,7 @@ class Launcher:
             return
         own = definition.mode == "append"
         topics = [each.topic for each in definition.sources.values() if each.topic is not None]
-        tasks = max(definition.shuffle_partitions, len(self._outside.offsets(topics)) if own else 1)
+        tasks = max(definition.shuffle_partitions, len(self._admin.offsets(topics)) if own else 1)
         settle(self._settings, spark_id if own else app_id(definition), tasks)
 
     def changes(self, definition: QueryDef) -> object:
@@ -308,7 +308,7 @@ class Launcher:
         versions = [
             (each.path, _version(each)) for each in definition.sources.values() if each.path is not None
         ]
-        return (tuple(sorted(self._outside.offsets(topics).items())), tuple(versions))
+        return (tuple(sorted(self._admin.offsets(topics).items())), tuple(versions))
 
     @property
     def settings(self) -> EngineSettings:

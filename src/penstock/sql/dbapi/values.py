@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.spark.identifiers import unquoted
 from penstock.sql.dbapi.errors import ProgrammingError
 
 Read = Callable[[Any], Any]
@@ -89,7 +90,7 @@ def _struct(text: str) -> tuple[Read, str]:
             found = re.match(r"`((?:[^`]|``)*)`", text)
             if found is None:
                 return _same, ""
-            name, text = found.group(1).replace("``", "`"), text[found.end() :]
+            name, text = unquoted(found.group(1)), text[found.end() :]
         else:
             name, _, after = text.partition(":")
             text = ":" + after

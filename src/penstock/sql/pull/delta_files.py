@@ -65,7 +65,7 @@ class _Loaded:
             if table.version() == version:
                 return
         elif DeltaTable.is_deltatable(path):
-            # The first time. Or it was deleted and made again, of which an open table does not hear. Or its
+            # The first time. Or it was deleted and re-created, which an open table does not notice. Or its
             # log is not in the file system, so that this cannot be determined.
             table = DeltaTable(path)
         else:

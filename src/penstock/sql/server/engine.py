@@ -21,7 +21,7 @@ from penstock.sql.access.statements import Checks
 from penstock.sql.access.watching import while_allowed
 from penstock.sql.catalog import catalog as plans
 from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Record, Relation
-from penstock.sql.catalog.cluster_admin import KEY, VALUE, Outside
+from penstock.sql.catalog.cluster_admin import KEY, VALUE, ClusterAdmin
 from penstock.sql.catalog.declare import Options, check_target, declared
 from penstock.sql.catalog.naming import Names
 from penstock.sql.catalog.target_topic import ignored
@@ -56,7 +56,7 @@ from penstock.sql.server import explaining
 from penstock.sql.server.cluster_health import ClusterHealth
 from penstock.sql.server.selecting import Selects
 from penstock.sql.server.showing import Shows
-from penstock.sql.settings import CatalogLog, EngineSettings
+from penstock.sql.settings import EngineSettings, WritableCatalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class Engine:
     def __init__(
         self,
         settings: EngineSettings,
-        log: CatalogLog,
+        log: WritableCatalog,
         tables: FollowedTables | None = None,
         *,
         spark: SparkSession | None = None,
@@ -85,7 +85,7 @@ class Engine:
         self._given = spark
         self._tables = tables if tables is not None else FollowedTables(settings)
         self._own_tables = tables is None
-        self._outside = Outside(settings)
+        self._admin = ClusterAdmin(settings)
         self._rights = ClusterRights(settings.client())
         self._health = ClusterHealth(settings, self._topics_of_queries)
         self._tables.away = self.away
@@ -113,11 +113,11 @@ class Engine:
         self._watch = watch(
             spark, bootstrap=self.settings.bootstrap, kafka=self._librdkafka(), pipeline="sql"
         )
-        self._launcher = Launcher(spark, self.settings, self._outside, self._watch)
-        self._maker = Maker(spark, self.settings, self._outside)
+        self._launcher = Launcher(spark, self.settings, self._admin, self._watch)
+        self._maker = Maker(spark, self.settings, self._admin)
         self._queries = Queries(self._launcher.launch)
-        self._selects = Selects(spark, self.settings, self._outside, self._maker, self._launcher.delete)
-        self._shows = Shows(self._outside, self._queries, self._watch.latest, self._health.away)
+        self._selects = Selects(spark, self.settings, self._admin, self._maker, self._launcher.delete)
+        self._shows = Shows(self._admin, self._queries, self._watch.latest, self._health.away)
         self._health.start()
 
     def _librdkafka(self) -> dict[str, str]:
@@ -163,7 +163,7 @@ class Engine:
         self._health.stop()
         if self._own_tables:
             self._tables.stop()
-        self._outside.close()
+        self._admin.close()
         self._rights.close()
         if self._given is None:
             self._spark.stop()
@@ -193,7 +193,7 @@ class Engine:
     def _checks(self, user: str | None, catalog: Catalog) -> Checks | None:
         """None: all that the server's own user may do is allowed."""
         rights = self._rights.of(user) if self.settings.as_user else None
-        return None if rights is None else Checks(rights, catalog, Names(catalog, self._outside))
+        return None if rights is None else Checks(rights, catalog, Names(catalog, self._admin))
 
     def _execute(
         self,
@@ -292,7 +292,7 @@ class Engine:
         assert self._spark is not None
         options = Options(statement)
         plans.plan_relation(self.catalog, _placeholder(statement), statement.or_replace, place)
-        relation = declared(statement, options, self._outside, self._spark, text)
+        relation = declared(statement, options, self._admin, self._spark, text)
         self._log.write(plans.plan_relation(self.catalog, relation, statement.or_replace, place))
         self._tables.forget(relation.name)
         return Done(
@@ -330,7 +330,7 @@ class Engine:
         replacing.check(change, fresh, then, allowed=wanted == "rebuild", place=place)
         notes = self._check_appends(change, old, fresh, options, place)
         if change.action is Action.KEEP:
-            done = Done(f"query {old.id} is as it was", {**_details(old), "action": "keep"})
+            done = Done(f"query {old.id} is unchanged", {**_details(old), "action": "keep"})
             note = None if old.target.topic is None else ignored(old.target.topic, options.given)
             return _with_notes(done, [note] if note is not None else [])
         notes += replacing.notes(change, old, fresh)
@@ -345,7 +345,7 @@ class Engine:
             self._launcher.forget_generation(old)
         if replacing.topics_left(old, definition):
             # Their offsets would stay, with a lag that grows. Those of the others are committed again.
-            self._outside.delete_group(group_of(old))
+            self._admin.delete_group(group_of(old))
         self._tables.forget(statement.name)
         if definition.state == "RUNNING":
             self._queries.start(definition)
@@ -361,7 +361,7 @@ class Engine:
     ) -> list[str]:
         """StateLost if a topic would get records a second time and nobody has said so; else what to note."""
         topic = replacing.appends_again(change, old, fresh)
-        if topic is None or not self._outside.has_records(topic):
+        if topic is None or not self._admin.has_records(topic):
             return []
         downstream = [each for each in self.catalog.downstream(topic) if each != old.id]
         if "existing" not in options.given:
@@ -411,7 +411,7 @@ class Engine:
     ) -> Result:
         assert self._spark is not None
         place = Place.of(statement.text, statement.target_span[0])
-        target = Names(catalog, self._outside).relation(statement.target, place)
+        target = Names(catalog, self._admin).relation(statement.target, place)
         count = inserting.insert_values(self._spark, statement, target, self.settings, properties)
         return Done(f"{count} row{'' if count == 1 else 's'} inserted", {"rows": count})
 
@@ -422,7 +422,7 @@ class Engine:
         if statement.action == "terminate":
             ended, records = plans.plan_terminate(self.catalog, statement.query_id, place)
             self._end(ended, records)
-            return Done(_told("terminated", ended), {"queries": [each.id for each in ended]})
+            return Done(_summary("terminated", ended), {"queries": [each.id for each in ended]})
         state: plans.State = "PAUSED" if statement.action == "pause" else "RUNNING"
         changed, records = plans.plan_state(self.catalog, statement.query_id, state, place)
         if changed:
@@ -433,7 +433,7 @@ class Engine:
             else:
                 self._queries.start(query)
         verb = "paused" if state == "PAUSED" else "resumed"
-        return Done(_told(verb, changed), {"queries": [each.id for each in changed]})
+        return Done(_summary(verb, changed), {"queries": [each.id for each in changed]})
 
     def _end(self, ended: list[QueryDef], records: list[Record]) -> None:
         if records:
@@ -443,7 +443,7 @@ class Engine:
         for query in ended:
             self._launcher.forget(query)
             if query.mode != "refresh":
-                self._outside.delete_group(group_of(query))
+                self._admin.delete_group(group_of(query))
 
     # DROP
 
@@ -492,11 +492,11 @@ class Engine:
             assert relation.path is not None
             self._launcher.delete(relation.path)
             return [relation.path]
-        deleted = [relation.topic] if self._outside.delete_topic(relation.topic) else []
-        if self._outside.has_registry:
+        deleted = [relation.topic] if self._admin.delete_topic(relation.topic) else []
+        if self._admin.has_registry:
             for subject in (f"{relation.topic}{VALUE}", f"{relation.topic}{KEY}"):
                 with contextlib.suppress(SqlError):
-                    deleted += [subject] if self._outside.delete_subject(subject) else []
+                    deleted += [subject] if self._admin.delete_subject(subject) else []
         return deleted
 
     # For programs
@@ -520,7 +520,7 @@ class Engine:
             return []
         catalog, topics = self._visible(user)
         created = list(catalog.relations.values())
-        names = Names(catalog, self._outside)
+        names = Names(catalog, self._admin)
         for topic in names.implicit_topics(topics):
             with contextlib.suppress(SqlError):
                 created.append(names.relation(topic))
@@ -528,7 +528,7 @@ class Engine:
 
     def topics(self, user: str | None = None) -> list[str]:
         _, topics = self._visible(user)
-        found = self._outside.topics() if topics is None else topics
+        found = self._admin.topics() if topics is None else topics
         return sorted(each for each in found if not each.startswith("__"))
 
 
@@ -548,7 +548,7 @@ def _with_notes(done: Done, notes: list[str]) -> Done:
     return Done(f"{done.message}. {'. '.join(notes)}", {**done.details, "notes": notes})
 
 
-def _told(verb: str, queries: list[QueryDef]) -> str:
+def _summary(verb: str, queries: list[QueryDef]) -> str:
     if not queries:
         return f"nothing to be {verb}"
     return f"{', '.join(each.id for each in queries)} {verb}"

@@ -188,16 +188,16 @@ class Api:
             return True
         if forwarded:
             # The one that sent it asks the group again.
-            raise HttpError(503, "Unavailable", "this server does not lead", x_penstock_not_leading="true")
+            raise HttpError(
+                503, "Unavailable", "this server is not the leader", x_penstock_not_leading="true"
+            )
         while not await self._leads.known(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
             if self._leads.away() is not None:
                 return True
             if time.monotonic() > deadline:
-                raise HttpError(503, "Unavailable", "no server leads yet: try again in a moment")
+                raise HttpError(503, "Unavailable", "no server is the leader yet: try again in a moment")
         if time.monotonic() > deadline:
-            raise HttpError(
-                503, "Unavailable", "the server that leads does not answer: try again in a moment"
-            )
+            raise HttpError(503, "Unavailable", "the leader does not respond: try again in a moment")
         return self._leads.runs
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
@@ -270,7 +270,7 @@ class Api:
         if leader is None or leader.url == self._leads.url:
             return None
         if not leader.is_as_safe_as(self._leads.url):
-            log.error("the leader %s has no TLS: it is not sent what came over TLS", leader.url)
+            log.error("the leader %s has no TLS: not forwarding a request that came over TLS", leader.url)
             return None
         return leader
 
@@ -315,7 +315,7 @@ class Api:
                 raise HttpError(
                     503,
                     "Unavailable",
-                    f"the certificate of the leading server {leader.url} is not trusted: start this "
+                    f"the certificate of the leader {leader.url} is not trusted: start this "
                     "server with --tls-ca FILE, the authority of the group's certificates",
                 ) from None
             log.info("the leader %s is not reachable: %s", leader.url, error)

@@ -121,7 +121,7 @@ class Leading:
         return None if self.engine is None else self.engine.away()
 
     def changed(self, leads: bool) -> None:
-        """Told by the log, in its thread."""
+        """Called by the log, in its thread, when the leader changes."""
         self._leads = leads  # at once: no statement is begun that another server is to run
         soon(self._loop, self._changed.set)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipelines.failures import cause
 from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Catalog, Relation
-from penstock.sql.catalog.cluster_admin import Outside
+from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.relations import only_looked_at
 from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.continuous import functions as python_functions
@@ -41,13 +41,13 @@ class Selects:
         self,
         spark: SparkSession,
         settings: EngineSettings,
-        outside: Outside,
+        admin: ClusterAdmin,
         maker: Maker,
         delete: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._outside = outside
+        self._admin = admin
         self._maker = maker
         self._delete = delete
         """A directory of the storage."""
@@ -150,7 +150,7 @@ class Selects:
             known=catalog.function_names(),
             shape=how,
             properties=properties,
-            starting=self._outside.starting(topics, properties.get(RESET, "latest")),
+            starting=self._admin.starting(topics, properties.get(RESET, "latest")),
             commits=False,  # its group would stay behind, with a lag that grows for ever
         )
         check_streaming(query, prepared.rows, how, prepared, sources)

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.spark.progress import QueryProgress
 from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Relation
-from penstock.sql.catalog.cluster_admin import VALUE, Outside
+from penstock.sql.catalog.cluster_admin import VALUE, ClusterAdmin
 from penstock.sql.catalog.naming import Names
 from penstock.sql.continuous.queries import DISCONNECTED, Queries, Status
 from penstock.sql.errors import Place, Unknown, did_you_mean
@@ -23,12 +23,12 @@ class Shows:
 
     def __init__(
         self,
-        outside: Outside,
+        admin: ClusterAdmin,
         queries: Queries,
         progress: Mapping[str, QueryProgress],
         away: Callable[[Collection[str]], str | None],
     ) -> None:
-        self._outside = outside
+        self._admin = admin
         self._queries = queries
         self._progress = progress
         self._away = away
@@ -52,19 +52,19 @@ class Shows:
         return rows_of(columns, sorted(rows))
 
     def _topics(self, catalog: Catalog, visible: frozenset[str] | None) -> Rows:
-        subjects = set(self._outside.subjects())
+        subjects = set(self._admin.subjects())
         readers: dict[str, list[str]] = {}
         for relation in catalog.relations.values():
             if relation.topic is not None:
                 readers.setdefault(relation.topic, []).append(relation.name)
         rows = []
-        for topic in sorted(self._outside.topics() if visible is None else visible):
+        for topic in sorted(self._admin.topics() if visible is None else visible):
             if topic.startswith("__"):
                 continue
             known = ", ".join(sorted(readers.get(topic, ())))
-            schema = self._outside.schema(f"{topic}{VALUE}") if f"{topic}{VALUE}" in subjects else None
+            schema = self._admin.schema(f"{topic}{VALUE}") if f"{topic}{VALUE}" in subjects else None
             has = None if schema is None else schema.schema_type
-            rows.append([topic, self._outside.partitions(topic), has, known or None])
+            rows.append([topic, self._admin.partitions(topic), has, known or None])
         columns = (("topic", "STRING"), ("partitions", "INT"), ("schema", "STRING"), ("relations", "STRING"))
         return rows_of(columns, rows)
 
@@ -73,7 +73,7 @@ class Shows:
         found = [each for each in catalog.relations.values() if each.kind == kind]
         rows = [[each.name, each.topic or each.path, each.format, each.made_by] for each in found]
         if kind == "stream":
-            names = Names(catalog, self._outside)
+            names = Names(catalog, self._admin)
             rows += [[topic, topic, "by its schema", None] for topic in names.implicit_topics(visible)]
         where = "topic" if kind == "stream" else "kept_in"
         columns = (("name", "STRING"), (where, "STRING"), ("format", "STRING"), ("query", "STRING"))
@@ -111,7 +111,7 @@ class Shows:
         query = catalog.queries.get(statement.name) or catalog.queries.get(statement.name.casefold())
         if query is not None:
             return rows_of(_TWO, [[name, _said(value)] for name, value in self.query(query).items()])
-        names = Names(catalog, self._outside)
+        names = Names(catalog, self._admin)
         relation = names.find(statement.name, place)
         if relation is None:
             known = [*names.known(), *catalog.queries]
@@ -154,8 +154,8 @@ class Shows:
             ("key", ", ".join(relation.key_columns) or None),
         ]
         if relation.topic is not None:
-            ends = self._outside.offsets([relation.topic])
-            begins = self._outside.offsets([relation.topic], first=True)
+            ends = self._admin.offsets([relation.topic])
+            begins = self._admin.offsets([relation.topic], first=True)
             details += [
                 ("topic", relation.topic),
                 ("partitions", len(ends)),
