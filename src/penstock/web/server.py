@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.web.access import PRINCIPAL, Principal, Role, by_method
 from penstock.web.certificates import LOOK_SECONDS, Certificate
+from penstock.web.connections import HttpConnection
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
 from penstock.web.log_limit import limit_warnings
 from penstock.web.operator import Operated, Operator
@@ -145,7 +146,8 @@ async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[byte
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: it can be waited for, and reloads a changed certificate."""
+    """uvicorn with limits of its connections and without its signal handlers: it can be waited for, and
+    reloads a changed certificate."""
 
     certificate_seconds = LOOK_SECONDS
 
@@ -172,7 +174,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 guarded,
                 interface="asgi3",
-                http="httptools",
+                http=HttpConnection,
                 ws=served,
                 lifespan="on" if sockets else "off",
                 access_log=False,

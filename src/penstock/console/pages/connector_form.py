@@ -13,6 +13,8 @@ from penstock.console.site import Site
 from penstock.console.viewer import Viewer
 from penstock.web.access import Role
 
+NEEDED = Role.ADMIN
+"""As at the worker, where the console may be an administrator: settings name code, files and secrets."""
 _OF_THE_FORM = ("name", "connector.class")
 
 
@@ -32,6 +34,7 @@ def connector_form(site: Site, viewer: Viewer) -> ui.dialog:
                 return
             given = {"name": name.value or "", **values}
             try:
+                viewer.require(NEEDED, "validate the settings")
                 fields = await read(reads.validate, site.worker, plugin.value, given)
             except Exception as error:  # noqa: BLE001 - shown to the person
                 complain(error, "validate the settings")
@@ -53,7 +56,7 @@ def connector_form(site: Site, viewer: Viewer) -> ui.dialog:
             wanted = (name.value or "").strip()
             if await attempt(
                 viewer,
-                Role.WRITE,
+                NEEDED,
                 f"create connector '{wanted}'",
                 lambda: reads.create_connector(site.worker, wanted, config),
             ):

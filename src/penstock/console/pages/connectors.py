@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 from starlette.requests import Request
 
-from penstock.console.pages.connector_form import connector_form
+from penstock.console.pages.connector_form import NEEDED, connector_form
 from penstock.console.parts import format as f
 from penstock.console.parts.acting import attempt, read, show_failure, soon
 from penstock.console.parts.dialogs import confirm_by_name
@@ -48,7 +48,7 @@ def register(site: Site) -> None:
 
             with ui.row().classes("w-full items-center"):
                 holder = ui.row().classes("grow")
-                if viewer.may(Role.WRITE):
+                if viewer.may(NEEDED):
                     dialog = connector_form(site, viewer)
                     ui.button("Create connector", icon="add", on_click=dialog.open).props("no-caps")
             table = PagedTable(_COLUMNS, load, key="name", sort="name")
