@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _DEFAULT_BATCH = 500
 _LARGE_BATCH = 5000
+_END_SECONDS = 10.0
 
 
 class SinkRunner:
@@ -335,12 +336,32 @@ class SinkRunner:
         while True:
             try:
                 own = self._task.open(places)
+                for place, offset in (own or {}).items():
+                    self._check_end(place, offset)
                 backoff.succeeded()
                 return own
             except RetriableError as error:
                 backoff.wait(error)
                 if self._spec.stopping.is_set():
                     raise _Stopped from None
+
+    def _check_end(self, place: TopicPartition, offset: int) -> None:
+        """A store that is ahead of its topic would take new records for those that it has."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+        if offset <= 0:
+            return
+        try:
+            _, end = self._consumer.get_watermark_offsets(KafkaTopicPartition(*place), timeout=_END_SECONDS)
+        except KafkaException as error:
+            raise RetriableError(f"The end of {place[0]}-{place[1]}: {error.args[0].str()}") from error
+        if offset > end:
+            raise ConnectError(
+                f"{place[0]}-{place[1]} ends at offset {end}, but the sink has written its records up to "
+                f"{offset}: the topic was deleted and created again, or its cluster has lost records. To "
+                "write all records, stop the connector and reset its offsets, or use another connector name"
+            )
 
     def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._commit()
