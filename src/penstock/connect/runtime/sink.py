@@ -20,6 +20,7 @@ from penstock.connect.runtime.clients import make_consumer, make_producer
 from penstock.connect.runtime.conversion import Conversion
 from penstock.connect.runtime.definitions import COMMON, SINK
 from penstock.connect.runtime.source import create_topic
+from penstock.connect.runtime.subscription import Subscription, seconds_between_looks
 from penstock.connect.runtime.task import Backoff, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
 from penstock.connect.runtime.topic_creation import NewTopicSettings
@@ -61,6 +62,11 @@ class SinkRunner:
         self._done: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._topics: set[str] = set()
+        self._subscription = Subscription(
+            self._settings["topics"],
+            self._settings["topics.regex"],
+            seconds_between_looks(spec.worker, self._config),
+        )
         self._held: list[Message] = []
         self._paused = self._waiting = False
         self._commits = Backoff(spec)
@@ -98,14 +104,7 @@ class SinkRunner:
     def run(self) -> None:
         self._task.start(resolve(self._spec.config))
         try:
-            topics = list(self._settings["topics"])
-            regex = self._settings["topics.regex"]
-            self._consumer.subscribe(
-                topics or [regex if regex.startswith("^") else f"^{regex}$"],
-                on_assign=self._opened,
-                on_revoke=self._revoked,
-                on_lost=self._lost,
-            )
+            self._subscribe()
             self._spec.channel.send("running")
             try:
                 self._loop()
@@ -118,6 +117,23 @@ class SinkRunner:
             self._consumer.close()
             self._conversion.close()
 
+    def _subscribe(self) -> None:
+        """To the topics that it names, or that match and are there; again when there are others."""
+        topics = self._subscription.changed(self._existing_topics, time.monotonic())
+        if topics is not None:
+            self._consumer.subscribe(
+                topics, on_assign=self._opened, on_revoke=self._revoked, on_lost=self._lost
+            )
+
+    def _existing_topics(self) -> list[str]:
+        from confluent_kafka import KafkaException
+
+        try:
+            return list(self._consumer.list_topics(timeout=_END_SECONDS).topics)
+        except KafkaException as error:
+            log.warning("%s-%d: topics: %s", self._spec.connector, self._spec.task, error.args[0].str())
+            return []
+
     def _loop(self) -> None:
         spec, interval = self._spec, self._spec.worker.flush_seconds
         due = time.monotonic() + interval
@@ -125,6 +141,7 @@ class SinkRunner:
         while not spec.stopping.is_set():
             if spec.paused.is_set() != self._paused:
                 self._pause(not self._paused)
+            self._subscribe()
             self._round(backoff)
             now = time.monotonic()
             if now >= due:
