@@ -266,18 +266,30 @@ class SinkRunner:
             None,
         )
         origin: Any = record.origin
-        if origin is None and message is not None:
-            origin = (
-                record.original_topic,
-                record.original_partition,
-                record.original_offset,
-                message.key(),
-                message.value(),
-                message.headers() or [],
-            )
+        if origin is None and self._tolerance.keeps:
+            origin = _origin(message if message is not None else self._read_again(place, offset))
         name = f"{type(self._task).__module__}.{type(self._task).__qualname__}"
         self._tolerance.failed(error, "TASK_PUT", name, origin, record.value)
         self._flush_dead_letters()
+
+    def _read_again(self, place: TopicPartition, offset: int) -> Message:
+        """A record of an earlier batch, for the dead letter queue: its bytes are not kept meanwhile."""
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+        consumer = make_consumer(
+            self._spec.worker,
+            self._config,
+            f"connector-dlq-consumer-{self._spec.connector}-{self._spec.task}",
+            {"group.id": group_of(self._spec.connector)},  # nothing is joined or committed
+        )
+        try:
+            consumer.assign([KafkaTopicPartition(*place, offset)])
+            message = consumer.poll(_END_SECONDS)
+            if message is None or message.error() is not None or message.offset() != offset:
+                raise ConnectError(f"{place[0]}-{place[1]} has no record {offset} for the dead letter queue")
+            return message
+        finally:
+            consumer.close()
 
     # Offsets
 
@@ -417,3 +429,15 @@ def by_partition(messages: list[Message]) -> list[tuple[TopicPartition, list[Mes
 
 def group_of(connector: str) -> str:
     return f"connect-{connector}"
+
+
+def _origin(message: Message) -> Any:
+    headers: Any = message.headers() or []
+    return (
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        headers,
+    )
