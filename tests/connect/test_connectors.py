@@ -129,6 +129,37 @@ def _rows(path: Path, kind: str) -> int:
     return len(path.read_text().splitlines()) - (kind == "csv")
 
 
+@pytest.mark.promise(
+    "connect", "Lake: a record that cannot be in a file with others is reported, and the others are written"
+)
+def test_a_poison_record_of_an_earlier_batch_goes_to_the_dead_letter_topic_as_it_was(
+    worker: Worker, topics: Topics, tmp_path: Path, name: str
+) -> None:
+    topics.write(
+        name, *(("key", value) for value in (b'{"x":1}', b'{"x": "poison"}', b'{"x":2}', b'{"x":3}'))
+    )
+    worker.put(
+        name,
+        {
+            **PLAIN,
+            "connector.class": "LakeSink",
+            "topics": name,
+            "url": str(tmp_path / "lake"),
+            "flush.size": "4",
+            "key.converter": "string",
+            "consumer.override.max.poll.records": "1",  # so that it is found with the last one's batch
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": f"{name}-dead",
+            "errors.deadletterqueue.context.headers.enable": "true",
+        },
+    )
+    (dead,) = topics.read(f"{name}-dead", 1)
+    assert (dead.key(), dead.value()) == (b"key", b'{"x": "poison"}')
+    assert dict(dead.headers())["__connect.errors.offset"] == b"1"
+    (file,) = until(lambda: list((tmp_path / "lake").rglob("*.parquet")), "the file")
+    assert pyarrow.parquet.read_table(file).to_pydict() == {"x": [1, 2, 3]}
+
+
 @pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
 @pytest.mark.parametrize("converter", ["avro", "json-schema", "protobuf"])
 def test_records_with_registered_schemas_come_back_as_they_were(

@@ -1,4 +1,4 @@
-"""A sink whose partitions move to another member and back, while its store is away or it is paused."""
+"""A sink whose partitions move to another member and back, or whose topic is another one than before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from penstock.testing import PenstockBroker
 from tests.connect.conftest import Topics, Worker, until
@@ -111,3 +112,43 @@ def test_partitions_that_move_while_the_store_is_away_or_the_sink_paused_are_rea
     assert lines(0) == lines(1) == list(range(1100)), "each once and in order"
     sizes = [int(line.split()[1]) for line in log() if line.startswith(("put", "away"))]
     assert max(sizes) <= MOST, "nothing is gathered meanwhile"
+
+
+@pytest.mark.promise(
+    "connect",
+    "A sink that keeps offsets with its data fails where its topic ends before them, as one that was created "
+    "again: new records are not taken for old ones",
+)
+def test_a_topic_that_was_created_again_fails_the_sink_until_its_offsets_are_reset(
+    broker: PenstockBroker, worker: Worker, topics: Topics, tmp_path: Path, name: str
+) -> None:
+    directory = tmp_path / "files"
+
+    def written() -> list[str]:
+        return sorted(line for path in directory.glob("[!.]*") for line in path.read_text().splitlines())
+
+    def stop() -> None:
+        assert worker.http.put(f"/connectors/{name}/stop").status_code == 204
+        worker.until_state(name, "STOPPED", None)
+
+    topics.write(name, b"1", b"2", b"3")
+    # An expression that POSIX does not have.
+    config = {"connector.class": "DirectorySink", "topics.regex": f"(?:{name})", "path": str(directory)}
+    config |= {"value.converter": "json", "value.converter.schemas.enable": "false"}
+    config |= {"penstock.task.restart.attempts": "0"}
+    worker.put(name, config)
+    until(lambda: written() == ["1", "2", "3"], "the first records", lambda: str(worker.status(name)))
+    stop()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([name])[name].result()
+    topics.write(name, b"4")
+    assert worker.http.put(f"/connectors/{name}/resume").status_code == 202
+    trace = worker.until_state(name, "FAILED")["trace"]
+    assert f"{name}-0 ends at offset 1, but the sink has written its records up to 3" in trace
+
+    stop()
+    for path in directory.glob("[!.]*"):
+        path.unlink()
+    assert worker.http.delete(f"/connectors/{name}/offsets").status_code == 200
+    assert worker.http.put(f"/connectors/{name}/resume").status_code == 202
+    until(lambda: written() == ["4"], "the new record", lambda: str(worker.status(name)))

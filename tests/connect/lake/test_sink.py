@@ -288,3 +288,22 @@ def test_bad_records_are_reported_and_bad_settings_named(place: Place) -> None:
     ):
         assert list(LakeSink.validate({**place.settings, **settings})) == [field]
     assert LakeSink.validate(place.settings) == {}
+
+
+@pytest.mark.promise(
+    "connect", "Lake: a record that cannot be in a file with others is reported, and the others are written"
+)
+def test_records_that_do_not_go_together_are_reported(place: Place) -> None:
+    task = task_of(place, flush_size="5")
+    bad: list[Any] = []
+    task.report = lambda each, error: bad.append((each.original_offset, each.value["x"]))
+    values = [1, "text", 2, {}, 3, 4, 2**70, 5, 6, 7]
+    rows = [{"id": at, "x": value} for at, value in enumerate(values)]
+    task.put_batch(SinkBatch("items", 0, list(range(10)), rows, [None] * 10, [BEGIN] * 10, None, None))
+    assert bad == [(1, "text"), (3, {}), (6, 2**70)]
+    assert sorted(row["id"] for row in place.rows()) == [0, 2, 4, 5, 7, 8, 9]
+    assert task.precommit({("items", 0): 10}) == {("items", 0): 10}
+    schema = struct_schema({"x": decimal_schema(0)})
+    wide = [record(n, {"x": decimal.Decimal(10**digits)}, schema) for n, digits in ((10, 40), (11, 3))]
+    task.put([*wide, *(record(n, {"x": decimal.Decimal(n)}, schema) for n in (12, 13, 14))])
+    assert bad[3:] == [(10, decimal.Decimal(10**40))]

@@ -14,6 +14,7 @@ from penstock.connect.worker.configs import (
     connector_record,
     removal_records,
     target_record,
+    task_count_record,
     task_records,
 )
 
@@ -45,6 +46,16 @@ def test_a_stopped_connector_runs_nothing_and_a_deleted_one_is_gone() -> None:
     for key, value in removal_records("c", 1):
         state.apply(key, value, 20, None)
     assert state.connectors == {}
+
+
+def test_tasks_of_a_deleted_connector_are_fenced_by_a_new_one_of_its_name() -> None:
+    state = replayed(connector_record("c", {}), task_count_record("c", 3), *removal_records("c", 3))
+    assert state.connectors == {}
+    after = [connector_record("c", {"new": "1"}), *task_records("c", [{}])]
+    assert state.preview(after).connectors["c"].most_tasks == 3
+    for key, value in [*after, task_count_record("c", 1)]:
+        state.apply(key, value, 30, None)
+    assert state.connectors["c"].most_tasks == 1
 
 
 @pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")

@@ -90,6 +90,32 @@ def test_json_without_schemas_is_plain() -> None:
     assert converter.to_bytes("t", None, None) is None
 
 
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
+@pytest.mark.parametrize("form", ["BASE64", "NUMERIC"])
+@pytest.mark.parametrize("text", ["12345678901234567890123456789012345678.25", "-0.10", "0.30", "9" * 60])
+def test_json_keeps_all_digits_of_a_decimal(form: str, text: str) -> None:
+    schema = struct_schema({"price": decimal_schema(2), "rate": FLOAT64_SCHEMA})
+    value = {"price": decimal.Decimal(text), "rate": 0.5}
+    converter = CONVERTERS["json"]({"decimal.format": form})
+    data = converter.to_bytes("t", schema, value)
+    assert data is not None and converter.from_bytes("t", data) == (schema, value)
+    if form == "NUMERIC":
+        assert f'"payload":{{"price":{text},"rate":0.5}}'.encode() in data
+        plain = CONVERTERS["json"]({"decimal.format": form, "schemas.enable": "false"})
+        assert plain.to_bytes("t", schema, value) == f'{{"price":{text},"rate":0.5}}'.encode()
+
+
+def test_numbers_that_are_not_finite_are_names_in_json() -> None:
+    schema = struct_schema({"a": FLOAT64_SCHEMA, "b": FLOAT64_SCHEMA})
+    value = {"a": float("inf"), "b": float("-inf")}
+    converter = CONVERTERS["json"]({})
+    data = converter.to_bytes("t", schema, value)
+    assert data is not None and b'"payload":{"a":"Infinity","b":"-Infinity"}' in data
+    assert converter.from_bytes("t", data) == (schema, value)
+    plain = CONVERTERS["json"]({"schemas.enable": "false"})
+    assert plain.to_bytes("t", None, {"a": [float("nan")]}) == b'{"a":["NaN"]}'
+
+
 @pytest.mark.parametrize(
     "bad", [{**VALUE, "small": 300}, {**VALUE, "text": 5}, {**VALUE, "whole": None}, {**VALUE, "inner": 1}]
 )

@@ -83,8 +83,12 @@ def test_types_are_cast() -> None:
     assert cast.value == {"name": 7, "age": 36.0}
     assert (cast.value_schema.field("name"), cast.value_schema.field("age")) == (INT64_SCHEMA, FLOAT64_SCHEMA)
     assert applied("Cast$Value", record(300), spec="int8").value == 44, "as Java narrows"
-    with pytest.raises(DataError, match="out of range"):
-        applied("Cast$Value", record("x"), spec="int32")
+    texts = {AT: "2024-02-29T12:30:00.000Z", b"\x00\xff": "AP8=", True: "true", AT.date(): "2024-02-29"}
+    for value, text in texts.items():
+        assert applied("Cast$Value", record(value), spec="string").value == text, "as Kafka's"
+    for value in ("x", float("inf")):
+        with pytest.raises(DataError, match="out of range"):
+            applied("Cast$Value", record(value), spec="int32")
     with pytest.raises(BadConfig, match="does not support casting"):
         applied("Cast$Value", record("x"), spec="date")
 
@@ -104,6 +108,10 @@ def test_headers_topics_and_times() -> None:
         "TimestampConverter$Value", back, field="at", target__type="unix", unix__precision="seconds"
     )
     assert unix.value == {"at": MS // 1000}
+    nanos = {"target__type": "unix", "unix__precision": "nanoseconds"}
+    assert applied("TimestampConverter$Value", record(AT), **nanos).value == MS * 10**6
+    nanos["target__type"] = "Timestamp"
+    assert applied("TimestampConverter$Value", record(MS * 10**6 + 999), **nanos).value == AT
     offset = applied("InsertField$Value", SinkRecord("t", 3, 9, {}), offset__field="o", partition__field="p")
     assert offset.value == {"p": 3, "o": 9}
 

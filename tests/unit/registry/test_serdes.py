@@ -59,6 +59,7 @@ def avro(schema) -> AvroJson:
         ({"type": "long", "logicalType": "local-timestamp-millis"}, "2024-05-01T12:00:00"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "-1.28"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "327.68"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2}, "1234567890" * 3 + "1.25"),
         ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 9}, "-129"),
         ({"type": "string", "logicalType": "uuid"}, "not checked"),
         (

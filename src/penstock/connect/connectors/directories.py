@@ -12,7 +12,6 @@ import os
 import re
 import time
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -41,6 +40,7 @@ from penstock.connect.api import (
 )
 from penstock.connect.connectors.followed_files import FileIdentity, reopen
 from penstock.connect.connectors.formats import FORMATS, Row, read, write
+from penstock.connect.connectors.misfits import misfits
 from penstock.connect.connectors.partition_claims import PartitionClaim
 
 _SCAN_SECONDS = 0.5
@@ -301,21 +301,13 @@ class DirectorySinkTask(SinkTask):
             return write([record.value for record in records], self._format)
         except DataError:
             pass
-        for record in list(records):
-            error = self._problem([record])
-            if error is not None:
-                self.report(record, error)
-                records.remove(record)
-        while (error := self._problem(records)) is not None:
-            # Each alone is good: the first that does not go with those before it.
-            end = bisect_left(
-                range(len(records)), True, key=lambda at: self._problem(records[: at + 1]) is not None
-            )
-            self.report(records[end], error)
-            del records[end]
+        bad = misfits(records, self._problem)
+        for at, error in bad.items():
+            self.report(records[at], error)
+        records[:] = [record for at, record in enumerate(records) if at not in bad]
         return write([record.value for record in records], self._format) if records else None
 
-    def _problem(self, records: list[SinkRecord]) -> DataError | None:
+    def _problem(self, records: Sequence[SinkRecord]) -> DataError | None:
         try:
             write([record.value for record in records], self._format)
         except DataError as error:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeVar
 
 from penstock.config.types import OneOf
 from penstock.connect.converters.base import Converter
@@ -14,6 +18,11 @@ from penstock.connect.converters.logical import from_number, to_number
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import DECIMAL, Schema, SchemaField, Type, check
 from penstock.connect.settings import ConfigType, Field
+
+Read = TypeVar("Read")
+# What stands for a decimal as a number until the text of the record is made: the encoder knows no exact ones.
+_MARK = secrets.token_hex(8)
+_MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 _FLAT = frozenset(
     (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64, Type.BOOLEAN, Type.STRING)
@@ -51,12 +60,11 @@ class JsonConverter(Converter):
             if not self._with_schemas:
                 if value is None:
                     return None
-                payload = value if schema is None else self.json_of(schema, value)
-                return dump(payload)
+                return dump(value) if schema is None else self._text(schema, value)
             if schema is None:
                 return b'{"schema":null,"payload":' + dump(value) + b"}"
             check(schema, value)
-            payload = dump(self.json_of(schema, value))
+            payload = self._text(schema, value)
         except (TypeError, ValueError) as error:
             raise DataError(f"Converting Connect data to JSON failed: {error}") from error
         return b'{"schema":' + self._schema_text(schema).encode() + b',"payload":' + payload + b"}"
@@ -74,13 +82,13 @@ class JsonConverter(Converter):
         if data is None:
             return None, None
         try:
-            value = json.loads(data)
+            return read_json(data, self._read_envelope) if self._with_schemas else (None, json.loads(data))
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"Converting byte[] to Kafka Connect data failed due to serialization error: {error}"
             ) from error
-        if not self._with_schemas:
-            return None, value
+
+    def _read_envelope(self, value: Any) -> tuple[Schema | None, Any]:
         if not isinstance(value, dict) or value.keys() != {"schema", "payload"}:
             raise DataError(
                 'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not '
@@ -92,6 +100,10 @@ class JsonConverter(Converter):
 
     # Values
 
+    def _text(self, schema: Schema, value: Any) -> bytes:
+        text = dump(self.json_of(schema, value))
+        return _MARKED.sub(r"\1", text.decode()).encode() if self._numeric else text
+
     def json_of(self, schema: Schema, value: Any) -> Any:
         if value is None:
             if schema.default is not None:
@@ -100,7 +112,7 @@ class JsonConverter(Converter):
         kind = schema.type
         if schema.name is not None:
             if schema.name == DECIMAL and self._numeric:
-                return float(value)
+                return f"{_MARK}{value:f}" if isinstance(value, Decimal) and value.is_finite() else value
             number = to_number(schema, value)
             if number is not None:
                 return base64.b64encode(number).decode() if isinstance(number, bytes) else number
@@ -130,10 +142,10 @@ class JsonConverter(Converter):
             raise DataError(f"Invalid null value for required {schema.type.name} field")
         kind = schema.type
         try:
-            if schema.name == DECIMAL and isinstance(value, (int, float)):
-                from decimal import Decimal
-
-                return Decimal(str(value))
+            if schema.name == DECIMAL and isinstance(value, (int, float, Decimal)):
+                if isinstance(value, float):
+                    raise Rounded
+                return Decimal(value)
             if kind is Type.BYTES:
                 value = base64.b64decode(value, validate=True)
             if schema.name is not None:
@@ -155,8 +167,9 @@ class JsonConverter(Converter):
                 }
         except (TypeError, AttributeError, ValueError, binascii.Error) as error:
             raise DataError(f"{value!r} is not the JSON of a {kind.value}: {error}") from error
-        if kind in (Type.FLOAT32, Type.FLOAT64) and type(value) is int:
-            return float(value)
+        if kind in (Type.FLOAT32, Type.FLOAT64):
+            if type(value) is int or isinstance(value, Decimal) or value in _NOT_FINITE:
+                return float(value)
         check(schema, value)
         return value
 
@@ -167,9 +180,8 @@ class JsonConverter(Converter):
         if text is None:
             if len(self._written) >= self.settings["schemas.cache.size"]:
                 self._written.clear()
-            text = self._written[schema] = json.dumps(
-                self._schema_to_json(schema), ensure_ascii=False, separators=(",", ":")
-            )
+            plain = json.dumps(self._schema_to_json(schema), ensure_ascii=False, separators=(",", ":"))
+            text = self._written[schema] = _MARKED.sub(r"\1", plain)
         return text
 
     def _schema_to_json(self, schema: Schema) -> dict[str, Any]:
@@ -199,7 +211,7 @@ class JsonConverter(Converter):
     def _schema_of(self, found: Any) -> Schema | None:
         if found is None:
             return None
-        text = json.dumps(found, sort_keys=True)
+        text = json.dumps(found, sort_keys=True, default=str)
         if text not in self._read:
             if len(self._read) >= self.settings["schemas.cache.size"]:
                 self._read.clear()
@@ -232,8 +244,42 @@ class JsonConverter(Converter):
         return schema if default is None else schema.with_default(self.value_of(schema, default))
 
 
+class Rounded(Exception):
+    """A decimal was read as a float: the text must be read again."""
+
+
+def read_json(data: bytes, read: Callable[[Any], Read]) -> Read:
+    """What `read` makes of the JSON; with exact numbers, which take longer, where it needs them."""
+    try:
+        return read(json.loads(data))
+    except Rounded:
+        return read(json.loads(data, parse_float=Decimal))
+
+
 def dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+    try:
+        return _dump(value)
+    except ValueError:
+        return _dump(_with_names(value))
+
+
+def _dump(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False)
+    return text.encode()
+
+
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+
+
+def _with_names(value: Any) -> Any:
+    """JSON has no number for what is not finite: its name, as Kafka's converter writes it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _with_names(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_names(item) for item in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

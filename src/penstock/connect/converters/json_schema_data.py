@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.connect.converters.json import JsonConverter
+from penstock.connect.converters.json import JsonConverter, read_json
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import Schema, SchemaField, Type, array_schema, map_schema
 
@@ -128,9 +128,8 @@ def decoder(text: Any) -> Callable[[memoryview], tuple[Schema | None, Any]]:
 
     def decode(payload: memoryview) -> tuple[Schema | None, Any]:
         try:
-            value = json.loads(bytes(payload))
+            return schema, read_json(bytes(payload), lambda value: plain.value_of(schema, value))
         except ValueError as error:
             raise DataError(f"it is not JSON: {error}") from error
-        return schema, plain.value_of(schema, value)
 
     return decode

@@ -12,6 +12,8 @@ from penstock.connect.schemas import DATE, DECIMAL, TIME, TIMESTAMP, Schema
 _DAY = datetime.date(1970, 1, 1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
+# Python's own context rounds to 28 digits, also when a number is only scaled.
+_EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
 def to_number(schema: Schema, value: Any) -> int | bytes | None:
@@ -36,7 +38,7 @@ def from_number(schema: Schema, value: Any) -> Any:
     try:
         if schema.name == DECIMAL:
             unscaled = int.from_bytes(value, "big", signed=True)
-            return decimal.Decimal(unscaled).scaleb(-int(schema.parameter("scale") or 0))
+            return decimal.Decimal(unscaled).scaleb(-int(schema.parameter("scale") or 0), _EXACT)
         if schema.name == DATE:
             return _DAY + datetime.timedelta(days=value)
         if schema.name == TIME:
@@ -57,7 +59,7 @@ def millis_of_day(value: datetime.time) -> int:
 
 
 def decimal_bytes(value: decimal.Decimal, scale: int) -> bytes:
-    scaled = value.scaleb(scale)
+    scaled = value.scaleb(scale, _EXACT)
     whole = int(scaled)
     if whole != scaled:
         raise DataError(f"{value} has more than the {scale} decimals of its schema")

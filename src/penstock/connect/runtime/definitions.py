@@ -11,6 +11,7 @@ from penstock.connect.api import Connector, SinkConnector
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import Unresolved, resolve
 from penstock.connect.runtime.clients import WorkerSettings
+from penstock.connect.runtime.subscription import problems_of_topics
 from penstock.connect.runtime.topic_creation import problems_of_groups
 from penstock.connect.runtime.transactions import problems_of_interval
 from penstock.connect.settings import BadConfig, Field, Importance, prefixed_problems, problems_of
@@ -298,16 +299,9 @@ def find_problems(
         )
         _add(problems, problems_of_interval(worker, {**plugin.defaults, **config}))
     else:
-        topics, regex = split_list(config.get("topics") or ""), config.get("topics.regex")
-        if not topics and not regex:
-            _add(problems, {"topics": ["Must configure one of topics or topics.regex"]})
-        elif topics and regex:
-            text = "topics and topics.regex are mutually exclusive options, but both are set."
-            _add(problems, {"topics": [text], "topics.regex": [text]})
-        dead_letters = config.get("errors.deadletterqueue.topic.name")
-        if dead_letters and dead_letters in topics:
-            text = f"DLQ topic '{dead_letters}' must not be included in the connector's topics"
-            _add(problems, {"errors.deadletterqueue.topic.name": [text]})
+        topics, regex = split_list(config.get("topics") or ""), config.get("topics.regex") or ""
+        dead_letters = config.get("errors.deadletterqueue.topic.name") or ""
+        _add(problems, problems_of_topics(topics, regex, dead_letters))
     for part in ("key.converter", "value.converter", "header.converter"):
         if config.get(part):
             try:

@@ -20,6 +20,7 @@ from penstock.connect.runtime.clients import make_consumer, make_producer
 from penstock.connect.runtime.conversion import Conversion
 from penstock.connect.runtime.definitions import COMMON, SINK
 from penstock.connect.runtime.source import create_topic
+from penstock.connect.runtime.subscription import Subscription, seconds_between_looks
 from penstock.connect.runtime.task import Backoff, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
 from penstock.connect.runtime.topic_creation import NewTopicSettings
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _DEFAULT_BATCH = 500
 _LARGE_BATCH = 5000
+_END_SECONDS = 10.0
 
 
 class SinkRunner:
@@ -60,6 +62,11 @@ class SinkRunner:
         self._done: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._topics: set[str] = set()
+        self._subscription = Subscription(
+            self._settings["topics"],
+            self._settings["topics.regex"],
+            seconds_between_looks(spec.worker, self._config),
+        )
         self._held: list[Message] = []
         self._paused = self._waiting = False
         self._commits = Backoff(spec)
@@ -97,14 +104,7 @@ class SinkRunner:
     def run(self) -> None:
         self._task.start(resolve(self._spec.config))
         try:
-            topics = list(self._settings["topics"])
-            regex = self._settings["topics.regex"]
-            self._consumer.subscribe(
-                topics or [regex if regex.startswith("^") else f"^{regex}$"],
-                on_assign=self._opened,
-                on_revoke=self._revoked,
-                on_lost=self._lost,
-            )
+            self._subscribe()
             self._spec.channel.send("running")
             try:
                 self._loop()
@@ -117,6 +117,23 @@ class SinkRunner:
             self._consumer.close()
             self._conversion.close()
 
+    def _subscribe(self) -> None:
+        """To the topics that it names, or that match and are there; again when there are others."""
+        topics = self._subscription.changed(self._existing_topics, time.monotonic())
+        if topics is not None:
+            self._consumer.subscribe(
+                topics, on_assign=self._opened, on_revoke=self._revoked, on_lost=self._lost
+            )
+
+    def _existing_topics(self) -> list[str]:
+        from confluent_kafka import KafkaException
+
+        try:
+            return list(self._consumer.list_topics(timeout=_END_SECONDS).topics)
+        except KafkaException as error:
+            log.warning("%s-%d: topics: %s", self._spec.connector, self._spec.task, error.args[0].str())
+            return []
+
     def _loop(self) -> None:
         spec, interval = self._spec, self._spec.worker.flush_seconds
         due = time.monotonic() + interval
@@ -124,6 +141,7 @@ class SinkRunner:
         while not spec.stopping.is_set():
             if spec.paused.is_set() != self._paused:
                 self._pause(not self._paused)
+            self._subscribe()
             self._round(backoff)
             now = time.monotonic()
             if now >= due:
@@ -248,18 +266,30 @@ class SinkRunner:
             None,
         )
         origin: Any = record.origin
-        if origin is None and message is not None:
-            origin = (
-                record.original_topic,
-                record.original_partition,
-                record.original_offset,
-                message.key(),
-                message.value(),
-                message.headers() or [],
-            )
+        if origin is None and self._tolerance.keeps:
+            origin = _origin(message if message is not None else self._read_again(place, offset))
         name = f"{type(self._task).__module__}.{type(self._task).__qualname__}"
         self._tolerance.failed(error, "TASK_PUT", name, origin, record.value)
         self._flush_dead_letters()
+
+    def _read_again(self, place: TopicPartition, offset: int) -> Message:
+        """A record of an earlier batch, for the dead letter queue: its bytes are not kept meanwhile."""
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+        consumer = make_consumer(
+            self._spec.worker,
+            self._config,
+            f"connector-dlq-consumer-{self._spec.connector}-{self._spec.task}",
+            {"group.id": group_of(self._spec.connector)},  # nothing is joined or committed
+        )
+        try:
+            consumer.assign([KafkaTopicPartition(*place, offset)])
+            message = consumer.poll(_END_SECONDS)
+            if message is None or message.error() is not None or message.offset() != offset:
+                raise ConnectError(f"{place[0]}-{place[1]} has no record {offset} for the dead letter queue")
+            return message
+        finally:
+            consumer.close()
 
     # Offsets
 
@@ -335,12 +365,32 @@ class SinkRunner:
         while True:
             try:
                 own = self._task.open(places)
+                for place, offset in (own or {}).items():
+                    self._check_end(place, offset)
                 backoff.succeeded()
                 return own
             except RetriableError as error:
                 backoff.wait(error)
                 if self._spec.stopping.is_set():
                     raise _Stopped from None
+
+    def _check_end(self, place: TopicPartition, offset: int) -> None:
+        """A store that is ahead of its topic would take new records for those that it has."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+        if offset <= 0:
+            return
+        try:
+            _, end = self._consumer.get_watermark_offsets(KafkaTopicPartition(*place), timeout=_END_SECONDS)
+        except KafkaException as error:
+            raise RetriableError(f"The end of {place[0]}-{place[1]}: {error.args[0].str()}") from error
+        if offset > end:
+            raise ConnectError(
+                f"{place[0]}-{place[1]} ends at offset {end}, but the sink has written its records up to "
+                f"{offset}: the topic was deleted and created again, or its cluster has lost records. To "
+                "write all records, stop the connector and reset its offsets, or use another connector name"
+            )
 
     def _revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         self._commit()
@@ -379,3 +429,15 @@ def by_partition(messages: list[Message]) -> list[tuple[TopicPartition, list[Mes
 
 def group_of(connector: str) -> str:
     return f"connect-{connector}"
+
+
+def _origin(message: Message) -> Any:
+    headers: Any = message.headers() or []
+    return (
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        headers,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import decimal
 from typing import Any
@@ -285,9 +286,7 @@ class Cast(PartTransform):
 def cast(value: Any, kind: str) -> Any:
     try:
         if kind == "string":
-            if isinstance(value, bool):
-                return str(value).lower()
-            return value if isinstance(value, str) else str(value)
+            return _text_of(value)
         if isinstance(value, datetime.datetime) and kind == "int64":
             return millis(value)
         if kind == "boolean":
@@ -298,8 +297,22 @@ def cast(value: Any, kind: str) -> Any:
             # As Java narrows a number.
             return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
         return float(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"Value ({value!r}) was out of range for requested data type {kind}") from error
+
+
+def _text_of(value: Any) -> str:
+    """As Kafka's transform: bytes as base64, times as ISO 8601 with milliseconds in UTC."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime.datetime):
+        at = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+        return at.isoformat(timespec="milliseconds") + "Z"
+    if isinstance(value, datetime.time):
+        return value.isoformat(timespec="milliseconds") + "Z"
+    return value if isinstance(value, str) else str(value)
 
 
 class ValueToKey(Transform):

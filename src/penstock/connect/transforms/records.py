@@ -122,7 +122,8 @@ class TimestampRouter(Transform):
         return record.changed(topic=topic.replace("${timestamp}", text))
 
 
-_UNITS = {"seconds": 1_000_000, "milliseconds": 1000, "microseconds": 1}
+# Nanoseconds in each; a time of Python has microseconds.
+_UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 1000, "nanoseconds": 1}
 
 
 class TimestampConverter(PartTransform):
@@ -141,7 +142,7 @@ class TimestampConverter(PartTransform):
             "unix.precision",
             default="milliseconds",
             doc="Of Unix time.",
-            validator=OneOf("seconds", "milliseconds", "microseconds"),
+            validator=OneOf("seconds", "milliseconds", "microseconds", "nanoseconds"),
         ),
     )
 
@@ -185,7 +186,7 @@ class TimestampConverter(PartTransform):
                 return format_date(self.settings["format"], at)
             case "unix":
                 micros = (at - _EPOCH) // datetime.timedelta(microseconds=1)
-                return micros // _UNITS[self.settings["unix.precision"]]
+                return micros * 1000 // _UNITS[self.settings["unix.precision"]]
             case "Date":
                 return at.date()
             case "Time":
@@ -202,7 +203,7 @@ class TimestampConverter(PartTransform):
             return datetime.datetime.combine(_EPOCH.date(), value, tzinfo=datetime.UTC)
         if isinstance(value, int) and not isinstance(value, bool):
             factor = _UNITS[self.settings["unix.precision"]]
-            return _EPOCH + datetime.timedelta(microseconds=value * factor)
+            return _EPOCH + datetime.timedelta(microseconds=value * factor // 1000)
         if isinstance(value, str):
             return parse_date(self.settings["format"], value)
         raise DataError(f"TimestampConverter does not support {type(value).__name__}")

@@ -85,6 +85,8 @@ class ConfigState:
     """A level for all workers that run now (KIP-976): those that start later begin with their own."""
     _targets: dict[str, str] = field(default_factory=dict)
     _tasks: dict[str, dict[int, Mapping[str, str]]] = field(default_factory=dict)
+    _task_counts: dict[str, int] = field(default_factory=dict)
+    """Also of connectors that are gone: a task that hangs may outlive them."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int | None) -> None:
         self.offset = offset
@@ -123,8 +125,8 @@ class ConfigState:
             self.on_logger(key.removeprefix(_LOGGER), str(content.get("level")))
         elif key.startswith("task-count-record-"):
             name = key.removeprefix("task-count-record-")
-            if name in self.connectors and content is not None:
-                count = int(content.get("task-count", 0))
+            count = self._task_counts[name] = int((content or {}).get("task-count", 0))
+            if name in self.connectors:
                 self.connectors[name] = replace(self.connectors[name], task_count=count)
         elif key == SESSION_KEY:
             self.session_key = _read_session_key(content or {})
@@ -142,8 +144,10 @@ class ConfigState:
             return
         known = self.connectors.get(name)
         if known is None:
-            target = self._targets.get(name, STARTED)
-            self.connectors[name] = ConnectorState(_properties(content), target, generation=offset)
+            target, count = self._targets.get(name, STARTED), self._task_counts.get(name, 0)
+            self.connectors[name] = ConnectorState(
+                _properties(content), target, generation=offset, task_count=count
+            )
         else:
             self.connectors[name] = replace(known, config=_properties(content), generation=offset)
 
@@ -167,6 +171,7 @@ class ConfigState:
             dict(self.assignment),
             _targets=dict(self._targets),
             _tasks={name: dict(tasks) for name, tasks in self._tasks.items()},
+            _task_counts=dict(self._task_counts),
         )
         for key, value in records:
             ahead.apply(key, value, ahead.offset + 1, None)
@@ -215,8 +220,9 @@ def task_records(name: str, tasks: Sequence[Mapping[str, str]]) -> list[Record]:
 
 
 def removal_records(name: str, tasks: int) -> list[Record]:
+    """The task count stays, as in Kafka Connect: a new connector of the name fences so many tasks."""
     gone = [_record(f"task-{name}-{number}", None) for number in range(tasks)]
-    keys = (f"connector-{name}", f"target-state-{name}", f"commit-{name}", f"task-count-record-{name}")
+    keys = (f"connector-{name}", f"target-state-{name}", f"commit-{name}")
     return [*(_record(key, None) for key in keys), *gone]
 
 

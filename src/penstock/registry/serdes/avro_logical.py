@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,8 @@ Convert = Callable[[Any], Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = date(1970, 1, 1)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+# Python's own context rounds to 28 digits, also when a number is only scaled.
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _TICKS = {"millis": 1000, "micros": 1}
 """Microseconds in a tick."""
 
@@ -33,7 +35,7 @@ def decimal_scale(schema: AvroType) -> int:
 
 
 def decimal_of(data: bytes, scale: int) -> Decimal:
-    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale)
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
 
 def to_json(schema: AvroType) -> Convert | None:
@@ -126,7 +128,7 @@ def _decimal_bytes(value: Any, scale: int, size: int | None) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return value
     try:
-        number = Decimal(str(value)).scaleb(scale)
+        number = Decimal(str(value)).scaleb(scale, _EXACT)
         if number != number.to_integral_value():
             raise Unencodable(f"{shown(value)} has more than {scale} digits behind the point")
         whole = int(number)

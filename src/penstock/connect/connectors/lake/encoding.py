@@ -22,8 +22,20 @@ def encode(values: Sequence[Any], schema: Schema | None, format: str, compressio
     import pyarrow.parquet as parquet
 
     out = arrow.BufferOutputStream()
-    parquet.write_table(table_of(values, schema), out, compression=compression)
+    try:
+        parquet.write_table(table_of(values, schema), out, compression=compression)
+    except arrow.ArrowException as error:
+        raise DataError(f"the values do not form a table: {error}") from error
     return out.getvalue()
+
+
+def problem_of(values: Sequence[Any], schema: Schema | None) -> DataError | None:
+    """Why they are no Parquet file."""
+    try:
+        encode(values, schema, "parquet", "none")
+    except DataError as error:
+        return error
+    return None
 
 
 def table_of(values: Sequence[Any], schema: Schema | None) -> Any:
@@ -44,7 +56,7 @@ def table_of(values: Sequence[Any], schema: Schema | None) -> Any:
         if all(isinstance(value, dict) for value in values):
             return table_of_rows(values)
         return arrow.table({"value": values})
-    except (arrow.ArrowException, TypeError, AttributeError) as error:
+    except (arrow.ArrowException, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"the values do not form a table: {error}") from error
 
 

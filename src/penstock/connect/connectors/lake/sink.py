@@ -30,7 +30,7 @@ from penstock.connect.api import (
     TopicPartition,
     parse,
 )
-from penstock.connect.connectors.lake.encoding import EXTENSIONS, encode
+from penstock.connect.connectors.lake.encoding import EXTENSIONS, encode, problem_of
 from penstock.connect.connectors.lake.partitioning import (
     PARTITIONING,
     directory_of,
@@ -40,6 +40,7 @@ from penstock.connect.connectors.lake.partitioning import (
     time_of,
 )
 from penstock.connect.connectors.lake.stores import STORE, Store
+from penstock.connect.connectors.misfits import misfits
 
 _FIELDS = (
     *STORE,
@@ -101,6 +102,8 @@ class _File:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.values: list[Any] = []
+        self.offsets: list[int] = []
+        """Of the values."""
 
 
 class LakeSinkTask(SinkTask):
@@ -136,6 +139,7 @@ class LakeSinkTask(SinkTask):
                 self._open[place] = generation
             file = generation.file(directory, record.original_offset)
             file.values.append(record.value)
+            file.offsets.append(record.original_offset)
             generation.next = record.original_offset + 1
             generation.records += 1
             generation.bytes += weight(record.value)
@@ -167,6 +171,7 @@ class LakeSinkTask(SinkTask):
                 totals = accumulate(weights, initial=generation.bytes)
                 end = at + next(number for number, total in enumerate(totals) if total >= self._most_bytes)
             file.values += batch.values[at:end]
+            file.offsets += batch.offsets[at:end]
             generation.next = batch.offsets[end - 1] + 1
             generation.records += end - at
             generation.bytes += sum(weights[: end - at])
@@ -232,12 +237,35 @@ class LakeSinkTask(SinkTask):
         for directory, file in sorted(generation.files.items()):
             name = f"{topic}+{place[1]}+{file.offset:010d}.{extension}"
             parts = (self._settings["topics.dir"].strip("/"), topic, directory, name)
-            data = encode(
-                file.values, generation.schema, self._settings["format"], self._settings["compression"]
-            )
-            self._store.write("/".join(filter(None, parts)), data)
+            data = self._encoded(place, generation.schema, file)
+            if data is not None:
+                self._store.write("/".join(filter(None, parts)), data)
         self._open.pop(place, None)
         self._done[place] = generation.next
+
+    def _encoded(self, place: TopicPartition, schema: Schema | None, file: _File) -> Any:
+        """Of the values that form a table, if there are any; the others are reported, and removed."""
+        form, compression = self._settings["format"], self._settings["compression"]
+        try:
+            return encode(file.values, schema, form, compression)
+        except DataError:
+            bad = misfits(file.values, lambda values: problem_of(values, schema))
+        for at, error in bad.items():
+            offset = file.offsets[at]
+            record = SinkRecord(
+                *place,
+                offset,
+                file.values[at],
+                value_schema=schema,
+                original_topic=place[0],
+                original_partition=place[1],
+                original_offset=offset,
+            )
+            self.report(record, error)
+        good = [at for at in range(len(file.values)) if at not in bad]
+        file.values = [file.values[at] for at in good]
+        file.offsets = [file.offsets[at] for at in good]
+        return encode(file.values, schema, form, compression) if good else None
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Up to the generation that is open; where none is, all."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy
 from sqlalchemy import exc
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Connection
 from sqlalchemy.types import TypeEngine
 
@@ -99,8 +100,8 @@ _DUCKDB_TYPES: dict[str, Any] = {
     "DATE": sqlalchemy.Date,
     "TIME": sqlalchemy.Time,
     "TIMESTAMP": sqlalchemy.DateTime,
-    "TIMESTAMP_MS": sqlalchemy.DateTime,
-    "TIMESTAMP_S": sqlalchemy.DateTime,
+    "TIMESTAMP_MS": postgresql.TIMESTAMP(precision=3),
+    "TIMESTAMP_S": postgresql.TIMESTAMP(precision=0),
     "TIMESTAMP WITH TIME ZONE": sqlalchemy.DateTime(timezone=True),
     "JSON": sqlalchemy.JSON,
     "UUID": sqlalchemy.Uuid,

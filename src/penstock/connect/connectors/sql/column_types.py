@@ -196,6 +196,18 @@ def timestamp_of(value: Any, zone: ZoneInfo) -> datetime.datetime:
     return (value if value.tzinfo is not None else value.replace(tzinfo=zone)).astimezone(datetime.UTC)
 
 
+def resolution_of(kind: TypeEngine[Any], dialect: str) -> datetime.timedelta:
+    """Of a column of times: rows that come within this time may have the same value."""
+    if isinstance(kind, sqlalchemy.Date):
+        return datetime.timedelta(days=1)
+    digits: int | None = getattr(kind, "precision", None)
+    if dialect == "mysql":
+        digits = getattr(kind, "fsp", None) or 0
+    elif dialect == "sqlite":
+        digits = 0  # its CURRENT_TIMESTAMP has no fraction
+    return datetime.timedelta(microseconds=10 ** (6 - min(6 if digits is None else digits, 6)))
+
+
 def _date(value: Any) -> datetime.date:
     if isinstance(value, datetime.datetime):
         return value.date()

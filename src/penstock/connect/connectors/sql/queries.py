@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from penstock.connect.connectors.sql.catalog import Table
+from penstock.connect.connectors.sql.column_types import resolution_of
 from penstock.connect.connectors.sql.database import Database
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -76,8 +77,10 @@ class TableQuery:
             self._from = f"({text}) penstock_query"
         self._columns = ", ".join(quoted(column.name) for column in table.columns)
         self._incrementing = quoted(incrementing) if incrementing else None
-        aware = [getattr(table.column(name), "type", None) for name in timestamps]
-        self._aware = any(getattr(kind, "timezone", False) for kind in aware)
+        kinds = [column.type for name in timestamps if (column := table.column(name)) is not None]
+        self._aware = any(getattr(kind, "timezone", False) for kind in kinds)
+        steps = [resolution_of(kind, database.dialect) for kind in kinds]
+        self._step = max(steps, default=datetime.timedelta(microseconds=1))
         self._timestamp = self._timestamp_expression([quoted(name) for name in timestamps])
 
     def _timestamp_expression(self, names: list[str]) -> str | None:
@@ -89,13 +92,13 @@ class TableQuery:
         return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
 
     def question(self, after: Position, until: datetime.datetime, most: int | None) -> Question:
-        """Rows after a position, with timestamps before `until`."""
+        """Rows after a position, with timestamps before `until`, rounded down to what the column knows."""
         mark = self._database.mark
         conditions, values = [], []
         order = [each for each in (self._timestamp, self._incrementing) if each]
         if self._timestamp:
             conditions.append(f"{self._timestamp} < {mark}")
-            values.append(self._bound(until))
+            values.append(self._bound(self._begun(until)))
         if self._timestamp and after.timestamp is not None:
             last = self._bound(after.timestamp)
             if self._incrementing and after.incrementing is not None:
@@ -116,6 +119,13 @@ class TableQuery:
         if most is not None:
             text += f" LIMIT {most}"
         return Question(text, tuple(values))
+
+    def _begun(self, until: datetime.datetime) -> datetime.datetime:
+        """The beginning of the second (or what the column knows) that has not ended: it may get more rows."""
+        local = until.astimezone(self._zone)
+        # In the same time zone, so by the clock on the wall, which may be put forward or back.
+        passed = local - local.replace(hour=0, minute=0, second=0, microsecond=0)
+        return (local - passed % self._step).replace(fold=local.fold)
 
     def _bound(self, moment: datetime.datetime) -> Any:
         if self._database.dialect == "sqlite":
