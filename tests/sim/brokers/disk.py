@@ -20,6 +20,10 @@ class SyncFailed(OSError):
     """What was written since the last sync may be on disk or not, and nobody knows."""
 
 
+class NoRoom(OSError):
+    """The disk is full."""
+
+
 class SimFs(Fs):
     """The files of a machine as one process has them open."""
 
@@ -33,14 +37,21 @@ class SimFs(Fs):
         self._open: dict[int, None] = {}
         self._logs: set[int] = set()  # descriptors of segments
         self.failing_syncs = 0  # so many of the next ones fail, of segments
+        self.is_full = False
 
     @staticmethod
     def _alive() -> None:
         if not PROCESS.get().alive:
             raise Killed
 
+    def _has_room(self) -> None:
+        if self.is_full:
+            raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         self._alive()
+        if flags & os.O_CREAT and not os.path.exists(path):
+            self._has_room()
         fd = super().open(path, flags, mode)
         self._open[fd] = None
         if path.endswith(".log"):
@@ -59,10 +70,12 @@ class SimFs(Fs):
 
     def write(self, fd: int, data: Data) -> int:
         self._alive()
+        self._has_room()
         return super().write(fd, data)
 
     def pwrite(self, fd: int, data: Data, offset: int) -> int:
         self._alive()
+        self._has_room()
         return super().pwrite(fd, data, offset)
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
@@ -102,6 +115,7 @@ class SimFs(Fs):
 
     def mkdir(self, path: str, mode: int = 0o755) -> None:
         self._alive()
+        self._has_room()
         super().mkdir(path, mode)
         pause()
 

@@ -1,5 +1,5 @@
 """What goes wrong, by the seed: kills, losses of power, stops, cuts, parts of the network apart,
-ZooKeeper away, slow disks, clocks that jump, clients that die.
+ZooKeeper away, slow disks, clocks that jump, clients that die; by name also full disks.
 
 What was acknowledged survives the loss of all but one in-sync replica, however they die. A broker that
 lost power may lack what it had acknowledged, and stays in sync for the controller until it is back or its
@@ -51,7 +51,8 @@ class Faults:
         # Each seed has its own mixture, so that some meet only few kinds of faults, often.
         self.kinds = [(kind, weight * self.rng.choice((0, 0.3, 1, 3))) for kind, weight in every]
         if chosen is not None:
-            known = {kind.__name__.removeprefix("_"): kind for kind, _ in every}
+            kinds = [self._fill_disk, *(kind for kind, _ in every)]
+            known = {kind.__name__.removeprefix("_"): kind for kind in kinds}
             self.kinds = [(known[name], 1.0) for name in chosen]
         self.apart = {node.id: 0.0 for node in world.nodes}  # until when
         self.last_until = 0.0  # what has begun and is not to be healed before
@@ -75,6 +76,7 @@ class Faults:
             if node.zookeeper is not None:
                 node.zookeeper.reconnect()
             node.fs.failing_syncs = 0
+            node.fs.is_full = False
             if node.process is not None:
                 node.process.stopped_until = 0.0
             if any(one.log.failed is not None for one in node.partitions()):
@@ -313,6 +315,29 @@ class Faults:
         seconds = self.rng.random() * 6
         self.last_until = max(self.last_until, self.loop.now + seconds)
         self.loop.call_later(seconds, restart)
+
+    def _fill_disk(self) -> None:
+        """Nothing more can be written, until there is room again. A log that could not be brought in order is
+        not used any more until the broker is started again."""
+        node = self._node()
+        if node is None or not node.started or not self._may_fail(node):
+            return
+        seconds = self.rng.random() * self.rng.choice((0.1, 1, 4))
+        self.world.note(f"{node.name}: the disk is full for {seconds:.2f} s")
+        process, fs = node.process, node.fs
+        fs.is_full = True
+
+        def empty() -> None:
+            fs.is_full = False
+            if node.process is process and any(one.log.failed is not None for one in node.partitions()):
+                if not self._may_fail(node):
+                    self.loop.call_later(1, empty)
+                    return
+                node.kill()
+                self._restart(node)
+
+        self.last_until = max(self.last_until, self.loop.now + seconds)
+        self.loop.call_later(seconds, empty)
 
     def _jump(self) -> None:
         """The wall clock of a machine is set."""

@@ -301,6 +301,18 @@ def _no_deadlines() -> list[Patch]:
     return [(Answers, "put", patient)]
 
 
+def _deleted_before_made() -> list[Patch]:
+    """A log that starts again elsewhere goes on in deleted files where the new one cannot be made."""
+    restart = PartitionLog.truncate_fully_and_start_at
+
+    def careless(self: PartitionLog, offset: int) -> None:
+        for segment in self.segments:
+            self._delete_later(segment.mark_deleted())
+        restart(self, offset)
+
+    return [(PartitionLog, "truncate_fully_and_start_at", careless)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -317,7 +329,7 @@ MUTANTS: dict[str, Mutant] = {
     for one in (
         _mutant(_overtaking, "hasty", "cut slow_connection stop"),
         _mutant(_markers_sent_twice, "tv2", "cut slow_connection stop"),
-        _mutant(_old_markers_sent_twice, "tv0", "cut slow_connection stop"),
+        _mutant(_old_markers_sent_twice, "tv0", "strand cut"),
         _mutant(_late_markers, "tv0 tv2 hasty", "strand kill exile slow_verification"),
         _mutant(_early_answers, "plain tv0 committer", "doom"),
         _mutant(_no_guard, "impatient", "slow_verification"),
@@ -336,6 +348,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_one_is_enough, "plain committer", "stop exile"),
         _mutant(_blind_retention, "short", "doom stop"),
         _mutant(_no_deadlines, "plain committer", "exile stop no_zookeeper"),
+        _mutant(_deleted_before_made, "trim short", "fill_disk"),
     )
 }
 
