@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -228,8 +229,7 @@ def test_exactly_once_survives_kills_of_worker_and_task(
     worker.kill()
     again = workers.start(broker.bootstrap, *group(name), *once)
     again.until_running(name, 2)
-    for pid in task_processes(again.process.pid, name):
-        os.kill(pid, signal.SIGKILL)
+    kill_tasks(again.process.pid)
 
     def all_there(records: list[Any]) -> bool:
         parts = values(records)
@@ -258,19 +258,22 @@ def test_exactly_once_survives_kills_of_worker_and_task(
         assert sorted(found) == sorted([*range(300), 297, 298, 299])
 
 
-def task_processes(worker: int, name: str) -> list[int]:
-    """Children of the worker: its tasks, and the process that answers questions about plugins."""
+def task_processes(worker: int) -> list[int]:
+    """Children of the worker: its tasks, and processes that answer a question and then end."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == worker:
-            found.append(int(entry.name))
+        with suppress(OSError):  # it has ended
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == worker:
+                found.append(int(entry.name))
     return found
+
+
+def kill_tasks(worker: int) -> None:
+    for pid in task_processes(worker):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.promise(

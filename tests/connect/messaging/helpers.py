@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
 from penstock.connect.api import OffsetsReader, RetriableError, Schema, SinkRecord, SourceRecord, SourceTask
 from penstock.testing import PenstockBroker
 from tests.connect.conftest import Worker, Workers, until
-from tests.connect.test_workers import group, task_processes
+from tests.connect.test_workers import group, kill_tasks
 
 TEXT = {"key.converter": "string", "value.converter": "string"}
 
@@ -94,7 +92,6 @@ def killed_twice(
     write(count // 2, count)
     worker = workers.start(broker.bootstrap, *group(name))
     worker.until_running(name)
-    for pid in task_processes(worker.process.pid, name):
-        os.kill(pid, signal.SIGKILL)
+    kill_tasks(worker.process.pid)
     until(lambda: progress() >= count, f"{count} records", lambda: f"{progress()}, {worker.status(name)}")
     return worker

@@ -53,8 +53,9 @@ class Client:
         return found
 
     def again(self) -> None:
-        """After the server was away."""
+        """After the server was away: it takes connections before it has its queues back."""
         self._connect()
+        self.channel.queue_declare(self.queue, durable=True)
 
     def close(self) -> None:
         self.channel.queue_delete(self.queue)

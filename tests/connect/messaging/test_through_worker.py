@@ -323,7 +323,7 @@ def test_a_slow_server_presses_back(web: WebServer, worker: Worker, topics: Topi
 
     until(tried(4), "several attempts", lambda: str(worker.status(name)))
     # The task, and the process that answers questions about plugins.
-    processes = task_processes(worker.process.pid, name)
+    processes = task_processes(worker.process.pid)
     largest = max(map(resident, processes))
     assert largest < 250_000_000, largest
     keys: set[str] = {each.headers["idempotency-key"] for each in web.requests}

@@ -63,6 +63,8 @@ class WebServer:
         body = b""
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return  # the client was killed before it had sent all
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 pytest.importorskip("psycopg2")
 from tests.connect.conftest import Topics, Worker, Workers, until
 from tests.connect.postgres.running import config_of
-from tests.connect.test_workers import group, task_processes
+from tests.connect.test_workers import group, kill_tasks
 
 if TYPE_CHECKING:
     from penstock.testing import PenstockBroker
@@ -188,8 +187,7 @@ def test_kills_under_load_lose_nothing(
         worker = workers.start(broker.bootstrap, *options)
         worker.until_running(name)
         topics.read_all(topic, lambda found: len(created(found)) >= 50, "changes")
-        for pid in task_processes(worker.process.pid, name):
-            os.kill(pid, signal.SIGKILL)
+        kill_tasks(worker.process.pid)
     finally:
         stop.set()
         writer.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.connect.conftest import Topics, Worker, Workers, until
 from tests.connect.sql.conftest import Target
-from tests.connect.test_workers import group, task_processes
+from tests.connect.test_workers import group, kill_tasks
 
 if TYPE_CHECKING:
     from penstock.testing import PenstockBroker
@@ -84,8 +83,7 @@ def test_kills_under_load_lose_and_double_nothing(
     worker.until_running(name)
     before = committed(worker, name)
     until(lambda: committed(worker, name) > before or before == COUNT, "more rows")
-    for pid in task_processes(worker.process.pid, name):
-        os.kill(pid, signal.SIGKILL)
+    kill_tasks(worker.process.pid)
     until(lambda: committed(worker, name) == COUNT, f"{COUNT} rows", lambda: str(worker.status(name)))
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
     assert ids(target) == list(range(COUNT))
@@ -229,8 +227,7 @@ def test_rows_are_in_a_topic_exactly_once_through_kills(
     worker.kill()
     worker = workers.start(broker.bootstrap, *options)
     worker.until_running(name)
-    for pid in task_processes(worker.process.pid, name):
-        os.kill(pid, signal.SIGKILL)
+    kill_tasks(worker.process.pid)
     target.execute(
         f"INSERT INTO items VALUES ({COUNT + 1})", "UPDATE items SET changed = clock_timestamp() WHERE n = 7"
     )

@@ -28,6 +28,7 @@ from penstock.console.reads.messages import (
     tail,
     within,
 )
+from penstock.console.reads.topics import is_of_servers
 from penstock.console.searching import Result, Search
 from penstock.console.site import Site
 from penstock.console.threads import in_own_thread, in_pool
@@ -54,6 +55,12 @@ _OPEN = """<q-td :props="props" auto-width><q-btn flat dense round size="sm" ico
 
 
 def messages_tab(site: Site, viewer: Viewer, topic: str, query: Query) -> None:
+    if is_of_servers(topic) and not viewer.may(Role.ADMIN):
+        ui.label(
+            f"Servers keep their state in '{topic}': its messages are shown to administrators, in a console "
+            "that is not read-only."
+        ).classes("muted")
+        return
     MessagesTab(site, viewer, topic, query)
 
 

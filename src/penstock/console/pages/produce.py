@@ -8,7 +8,7 @@ from nicegui import ui
 
 from penstock.console.parts.acting import attempt
 from penstock.console.reads.messages import produce
-from penstock.console.reads.topics import parse_settings
+from penstock.console.reads.topics import is_of_servers, parse_settings
 from penstock.console.site import Site
 from penstock.console.viewer import Viewer
 from penstock.web.access import Role
@@ -18,6 +18,7 @@ def produce_dialog(
     site: Site, viewer: Viewer, topic: str, after: Callable[[], Awaitable[object]]
 ) -> ui.dialog:
     """`after` is called when a message was written."""
+    needed = Role.ADMIN if is_of_servers(topic) else Role.WRITE
     with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 700px"):
         ui.label(f"Produce to {topic}").classes("text-lg font-bold break-all")
         key = ui.input("Key (empty: null)").props("outlined dense autofocus").classes("w-full")
@@ -43,7 +44,7 @@ def produce_dialog(
                     )
                 )
 
-            if await attempt(viewer, Role.WRITE, f"write to '{topic}'", write):
+            if await attempt(viewer, needed, f"write to '{topic}'", write):
                 ui.notify(f"Written to partition {where[0][0]} at offset {where[0][1]}.", type="positive")
                 dialog.close()
                 await after()

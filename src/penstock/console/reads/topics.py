@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.console.reads.samples import Sampler
 from penstock.errors import PenstockError
 
 _FROM_SAMPLES = ("records", "size", "rate")
+_OF_SERVERS = re.compile(r"_.*|connect-(configs|offsets|status)|mm2-(configs|offsets|status)\..*\.internal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,15 @@ def health_of(info: TopicInfo) -> str:
     if any(each.leader < 0 for each in info.partitions):
         return "offline"
     return "under-replicated" if any(len(p.isr) < len(p.replicas) for p in info.partitions) else "ok"
+
+
+def is_of_servers(topic: str) -> bool:
+    """Whether servers keep their state in a topic, by its name.
+
+    Passwords of connectors and the key of workers are in such records, and whoever writes one there has the
+    servers do what it says.
+    """
+    return _OF_SERVERS.fullmatch(topic) is not None
 
 
 def _has_health(info: TopicInfo, wanted: str) -> bool:
