@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def answer(address: tuple[str, int], data: bytes, tls: ssl.SSLContext | None = N
             connection = plain if tls is None else tls.wrap_socket(plain, server_hostname=address[0])
             connection.sendall(data)
             if tls is None:
-                connection.shutdown(socket.SHUT_WR)
+                with suppress(OSError):  # the server has hung up already
+                    connection.shutdown(socket.SHUT_WR)
             found = b""
             while part := connection.recv(65536):
                 found += part
