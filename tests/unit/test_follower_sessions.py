@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from penstock.broker.fetch.sessions import FetchSessionCache
 from penstock.broker.net.context import RequestContext
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig, resolve_topic
-from penstock.errors import FetchSessionIdNotFound
+from penstock.errors import FetchSessionIdNotFound, NotLeaderOrFollower
 from penstock.fs import REAL_FS
 from penstock.log.recovery.loading import open_log
 from penstock.replication.delayed import DelayedOperations
@@ -99,7 +100,8 @@ class Follower:
         self._changed.clear()
         body = bytearray(
             replica_fetch.encode_request(
-                more.get("replica_id", self.replica_id), more.get("epoch", 20), max_wait_ms=max_wait_ms,
+                more.get("replica_id", self.replica_id), more.get("epoch", self.replica_id * 10),
+                max_wait_ms=max_wait_ms,
                 min_bytes=more.get("min_bytes", 1), max_bytes=more.get("max_bytes", 1 << 20),
                 session_id=self._session[0], session_epoch=self._session[1],
                 topics={self.leader.topic_id: named} if named else {}, forgotten={},
@@ -112,7 +114,7 @@ class Follower:
         frame = bytearray(b"".join(one if isinstance(one, bytes) else one.read() for one in chunks))
         answer = replica_fetch.decode_answer(frame, 0)
         if answer.error_code == 0:
-            self._session = (answer.session_id, self._session[1] + 1)
+            self._session = (answer.session_id, self._session[1] + 1) if answer.session_id else (0, 0)
         for result in answer.results:
             self.high_watermarks[result.partition] = result.high_watermark
             self.starts[result.partition] = result.log_start_offset
@@ -415,6 +417,55 @@ def test_another_broker_epoch_of_the_follower_counts_for_all_partitions(tmp_path
         leader, one, _ = both(tmp_path, 3)
         one.exchange(epoch=21)
         assert [p.progress[FOLLOWER].broker_epoch for p in leader.partitions.values()] == [21, 21, 21]
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "reassignment",
+    "A late fetch of a follower's earlier process is refused: what it had before it was started again does "
+    "not count",
+)
+@pytest.mark.parametrize("session", [True, False])
+def test_a_fetch_with_an_older_epoch_of_the_broker_does_not_count(tmp_path: Path, session: bool) -> None:
+    """As Kafka: NOT_LEADER_OR_FOLLOWER. The process that is there now may have lost the end of its log."""
+
+    async def main() -> None:
+        leader, one, other = both(tmp_path, 2)
+        if not session:
+            one = Follower(leader, FOLLOWER)
+        leader.append(0)
+        other.settle()
+        one.ends[0] = 1
+        one._changed.update((0, 1))
+        before = {key: partition.progress[FOLLOWER] for key, partition in leader.partitions.items()}
+        noted = {key: (progress.log_end_offset, progress.broker_epoch) for key, progress in before.items()}
+        codes = {result.error_code for result in one.exchange(epoch=19).results}
+        assert codes == {NotLeaderOrFollower.code}
+        assert leader.partitions["t", 0].log.high_watermark == 0
+        assert noted == {
+            key: (progress.log_end_offset, progress.broker_epoch) for key, progress in before.items()
+        }
+        one._changed.update((0, 1))
+        one.exchange(epoch=20)
+        assert leader.partitions["t", 0].log.high_watermark == 1
+
+    asyncio.run(main())
+
+
+def test_a_wait_that_outlives_the_process_of_the_follower_does_not_count(tmp_path: Path) -> None:
+    async def main() -> None:
+        leader, one, _ = both(tmp_path, 1)
+        waiting = one.send()
+        brokers = leader.image.brokers
+        registered = replace(brokers[FOLLOWER], epoch=21)
+        leader.broker.image = replace(leader.image, brokers={**brokers, FOLLOWER: registered})
+        leader.append(0)
+        partition = leader.partitions["t", 0]
+        progress = partition.progress[FOLLOWER]
+        partition.follower_fetched(FOLLOWER, 0, 0, 21)
+        assert [result.error_code for result in one.take(await waiting).results] == [NotLeaderOrFollower.code]
+        assert (progress.log_end_offset, progress.broker_epoch) == (0, 21)
 
     asyncio.run(main())
 

@@ -66,7 +66,7 @@ def handle(
     version = context.version
     request = parse_fetch(buf, pos, end, version)
     by_id = version >= 13
-    find = lookup(broker, context, request.replica_id >= 0)
+    find = lookup(broker, context, request.replica_id, request.replica_epoch)
     asked = partitions_asked(request.topics)
     session: FetchSession | None = None
     if version >= 7:

@@ -23,7 +23,7 @@ from penstock.errors import (
 from penstock.metadata.acls import CLUSTER_NAME, Operation, ResourceType
 from penstock.replication.delayed import Key
 from penstock.replication.fetching import Found
-from penstock.replication.partition import Partition
+from penstock.replication.partition import CONSUMER, Partition
 from penstock.wire.fetch import (
     FetchPartition,
     FetchPartitionResult,
@@ -46,6 +46,7 @@ _UNKNOWN_ID = UnknownTopicId()
 _UNKNOWN = UnknownTopicOrPartition()
 _ELSEWHERE = NotLeaderOrFollower()
 _DENIED = TopicAuthorizationFailed()
+_REPLACED = NotLeaderOrFollower()
 
 
 def partitions_asked(
@@ -89,14 +90,31 @@ def _missing(topics: Topics, key: Key) -> ApiError:
     return _ELSEWHERE if topics.image.partition(*key) is not None else _UNKNOWN
 
 
-def lookup(broker: FetchLookupParts, context: RequestContext, from_follower: bool) -> Find:
+def _find_for_follower(
+    broker: FetchLookupParts, replica_id: int, replica_epoch: int, key: SessionKey
+) -> Found:
+    """A fetch with an older broker epoch is late: the follower has restarted since, and may have lost what it
+    reports to have. Kafka refuses it with the same error."""
+    registered = broker.image.brokers.get(replica_id)
+    if registered is not None and 0 <= replica_epoch < registered.epoch:
+        return _REPLACED
+    return find(broker, key)
+
+
+def lookup(
+    broker: FetchLookupParts, context: RequestContext, replica_id: int = CONSUMER, replica_epoch: int = -1
+) -> Find:
     """How this client finds partitions: with an authorizer only those that it may read."""
+    if replica_id >= 0:
+        found: Find = partial(_find_for_follower, broker, replica_id, replica_epoch)
+    else:
+        found = partial(find, broker)
     if broker.authorizer is None:
-        return partial(find, broker)
+        return found
     access = TopicAccess.of(broker.authorizer, context)
-    if from_follower:
+    if replica_id >= 0:
         if access.may_on_cluster(Operation.CLUSTER_ACTION):
-            return partial(find, broker)
+            return found
         denied(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         return lambda key: _DENIED
 
