@@ -1,4 +1,4 @@
-"""Between a fetch request and the partitions it names: lookup by name or id, and the shape of the answer."""
+"""Looks up the partitions of a fetch request by topic name or id, and encodes the response."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Results = dict[SessionKey, FetchPartitionResult]
 Find = Callable[[SessionKey], Found]
-# Told, never raised: one is enough for any number of names.
+# Returned and never raised, so one instance is enough.
 _UNKNOWN_ID = UnknownTopicId()
 _UNKNOWN = UnknownTopicOrPartition()
 _ELSEWHERE = NotLeaderOrFollower()
@@ -51,7 +51,7 @@ _DENIED = TopicAuthorizationFailed()
 def partitions_asked(
     topics: Iterable[tuple[str | None, UUID | None, list[FetchPartition]]],
 ) -> dict[SessionKey, FetchPartition]:
-    """Each once: a partition that is named again is asked for as it was named last."""
+    """The requested partitions. If a partition is named more than once, the last one counts."""
     asked: dict[SessionKey, FetchPartition] = {}
     for name, topic_id, partitions in topics:
         topic = name if topic_id is None else topic_id
@@ -90,7 +90,8 @@ def _missing(topics: Topics, key: Key) -> ApiError:
 
 
 def lookup(broker: FetchLookupParts, context: RequestContext, from_follower: bool) -> Find:
-    """How this client finds partitions: with an authorizer only those that it may read."""
+    """The lookup function for this client: with an authorizer it finds only partitions that the client may
+    read."""
     if broker.authorizer is None:
         return partial(find, broker)
     access = TopicAccess.of(broker.authorizer, context)
@@ -133,7 +134,7 @@ def encode(
     leaders = set()
     for (topic, index), result in results.items():
         topics.setdefault(topic, []).append(result)
-        # What is denied is not looked up: that would take another time where it exists.
+        # Denied topics are not looked up: the time of the lookup would show whether they exist.
         if result.slices or (result.error_code and result.error_code != _DENIED.code):
             _count(find(broker, (topic, index)), result, to_follower=to_follower)
         if result.current_leader is not None:
