@@ -1,6 +1,6 @@
-"""The table of APIs that this broker serves; ApiVersions is read off it.
+"""The table of APIs that this broker serves; the ApiVersions response is built from it.
 
-Each file in `broker/api` makes one `register` call. An API is advertised because it is registered.
+Each file in `broker/api` makes one `register` call, and every registered API is advertised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.broker.net.context import RequestContext
     from penstock.wire.message import Message
 
-    # mypy checks here that a broker has all the parts that a handler names.
+    # With this type mypy checks that a broker has all the parts that a handler needs.
     MessageHandler = Callable[[Broker, RequestContext, Message], Any]
     InPlaceHandler = Callable[[Broker, RequestContext, bytearray, int, int], Any]
 
@@ -28,18 +28,18 @@ class Api:
     key: ApiKey
     versions: range
     handle: Callable[..., Any]
-    """handle(broker, context, request), or handle(broker, context, buf, pos, end) where there is a `parse`.
+    """handle(broker, context, request), or handle(broker, context, buf, pos, end) if there is a `parse`.
 
-    Returns the answer (a message, the encoded body, or its chunks), a future of it, or a coroutine.
+    Returns the response (a message, the encoded body, or its chunks), a future of it, or a coroutine.
     """
     error_response: Callable[..., Any]
-    """error_response(context, request, code): the answer that puts this error wherever the shape has room."""
+    """error_response(context, request, code): a response with this error in each of its error code fields."""
     parse: Callable[[Any, int, int, int], Any] | None = None
-    """parse(buf, pos, end, version), for the APIs that read their request by hand and in place."""
+    """parse(buf, pos, end, version), for the APIs whose hand-written parser reads the request in place."""
     concurrent: bool = False
-    """Whether later requests of the connection are begun while this one waits."""
+    """Whether later requests of the connection are handled while this one waits."""
     handle_message: Callable[..., Any] | None = None
-    """handle(broker, context, request) beside a `parse`: what is called where an authorizer is on."""
+    """handle(broker, context, request), for an API that also has a `parse`: called if an authorizer is on."""
 
 
 APIS: dict[int, Api] = {}

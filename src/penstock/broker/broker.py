@@ -1,4 +1,5 @@
-"""A broker: settings become a store, logs, partitions and a server, in that order; and stop in the reverse.
+"""The broker: starts the metadata store, the logs, the partitions and the server in this order, and stops
+them in reverse.
 
 `image` is the cluster as this broker has applied it: a topic is in it when its logs are open.
 """
@@ -71,7 +72,7 @@ METADATA_FILE = "metadata.sqlite"
 _INTERNAL_REPLICAS = 3
 _CERTIFICATES_CHECK_MS = 2_000
 _STORE_RETRY_SECONDS = 0.5
-# Descriptors that are kept for segment files when the process cannot have as many as it likes.
+# One in this many file descriptors is kept for segment files.
 _FILES_SHARE = 4
 
 
@@ -79,7 +80,7 @@ class Broker:
     loop: asyncio.AbstractEventLoop
     server: Server
     port: int
-    peer_login: PeerLogin  # where there are other brokers
+    peer_login: PeerLogin  # only in a cluster
     metrics: MetricsPort | None = None
 
     def __init__(
@@ -115,19 +116,19 @@ class Broker:
         self.tokens = DelegationTokens(self)
         self.audit: Audit | None = Audit(self, config.audit_events) if config.audit_enable else None
         self.stopping = asyncio.Event()
-        """Set when the process is told to end: a start that waits for ZooKeeper waits no longer."""
+        """Set when the process gets a signal to stop: a startup that waits for ZooKeeper then gives up."""
 
     # -- start and stop
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
         await self.loop.run_in_executor(None, self._locks.acquire, self._directories)
-        # One thread for what changes the set of logs, so that no two of them meet.
+        # A single thread makes all changes to the set of logs, so that no two run concurrently.
         self._log_thread = ThreadPoolExecutor(1, thread_name_prefix="logs")
         self.membership: Membership | None = None
         self.controller: Controller
         if self.config.zookeeper_connect:
-            # Only here: a single broker does not load a ZooKeeper client.
+            # Imported here so that a single broker does not load the ZooKeeper client.
             from penstock.broker.cluster.membership import Membership
 
             self.membership = Membership(self)
@@ -143,7 +144,7 @@ class Broker:
         self.logs = LogManager(self.config, self.clock, self.fs)
         self.topics = Topics(self)
         self.coordinators = Coordinators(self)
-        self._recovered = False  # the logs are sound, and the leader epochs say so
+        self._recovered = False  # log recovery is complete, including the leader epochs
         try:
             await self._load()
             await self._listen()
@@ -163,7 +164,7 @@ class Broker:
         await self.with_logs(self.logs.load, self._config_of, self._id_of)
         if self.membership is None:
             await self._adopt(image)
-        # By the image of now: recovery may have taken long.
+        # With the current image, because recovery may have taken long.
         await self.with_logs(adopt.drop_strays, self.logs, self.controller.image, self.id)
         if self.membership is not None:
             await self._once_stored(self.membership.return_to_cluster)
@@ -176,8 +177,8 @@ class Broker:
         self.controller.subscribe(self._access_changed)
 
     async def _once_stored(self, step: Callable[[], Awaitable[T]]) -> T:
-        """A step of the start. Where ZooKeeper goes away after it was reached, the start waits for it, as
-        Kafka's did: who started the broker need not start it again."""
+        """Runs a step of the startup, and retries it if ZooKeeper becomes unavailable after it was reached,
+        as Kafka did: so nobody needs to start the broker again."""
         reported = False
         while True:
             try:
@@ -193,7 +194,8 @@ class Broker:
                 await asyncio.wait_for(self.stopping.wait(), _STORE_RETRY_SECONDS)
 
     def _access_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """In force at once, also while the topics of the same image are still being made."""
+        """Applies ACLs and quotas immediately, even while the topics of the same image are still being
+        created."""
         if self.authorizer is not None:
             self.authorizer.update(new.acls)
         self.quotas.update(new.quotas)
@@ -201,11 +203,12 @@ class Broker:
             self.server.connection_quotas.update(new.quotas)
 
     def set_config(self, config: BrokerConfig) -> None:
-        """The settings as they are from now on."""
+        """Apply changed settings."""
         self.config = config
 
     def apply_limits(self, config: BrokerConfig) -> None:
-        """What limits connections, as it is set now. A server that is not yet made begins with it."""
+        """Apply the connection limits to the server. If the server does not exist yet, it starts with
+        them."""
         if not hasattr(self, "server"):
             return
         self.server.places.most = self.most_connections(config)
@@ -215,7 +218,7 @@ class Broker:
         quotas.most_new = config.max_connection_creation_rate
 
     async def _keep_cluster_id(self) -> None:
-        """Where the metadata is new and the data is not, the cluster keeps the id that the data has."""
+        """A new metadata store takes over the cluster id of existing data directories."""
         cluster_id = await self.in_thread(known_cluster_id, self._directories, self.fs)
         if cluster_id is not None and await self._store.get(layout.CLUSTER_ID) is None:
             await self._store.multi(
@@ -291,7 +294,7 @@ class Broker:
             self.metrics.start()
 
     async def _secure(self) -> None:
-        """Before the first connection, in or out."""
+        """Sets up TLS and SASL; must run before the first connection in or out."""
         self.listeners = await self._listener_security()
         known = self.controller.image.credentials
         users = await self.in_thread(lambda: list(missing_users(self.config, self.listeners, known)))
@@ -324,13 +327,14 @@ class Broker:
 
     @staticmethod
     def most_connections(config: BrokerConfig) -> int:
-        """max.connections, or less where the process cannot open as many files."""
+        """max.connections, or less if the process cannot open as many files."""
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         limit: int = min(config.max_connections, descriptors - descriptors // _FILES_SHARE)
         return limit
 
     async def stop(self) -> None:
-        """Stop in order: no new work, what is under way finished, everything on disk, then the marker."""
+        """Stop in order: accept no new requests, finish those in progress, sync the logs, then write the
+        clean shutdown marker."""
         if self.audit is not None:
             await self.audit.close()
         if self.membership is not None:
@@ -348,14 +352,15 @@ class Broker:
     async def _abandon(self) -> None:
         self.topics.close()
         if self._recovered:
-            # Also after a start that failed late, over a port in use for example: its logs stopped cleanly.
+            # Also after a failed startup, for example if a port is in use: the logs were opened and are
+            # closed cleanly.
             self.coordinators.close()
             await self.with_logs(self.logs.close)
         await self.controller.close()
         self._log_thread.shutdown()
         self._locks.release()
 
-    # -- what handlers and jobs ask for
+    # -- for handlers and jobs
 
     @property
     def image(self) -> ClusterImage:
@@ -363,7 +368,7 @@ class Broker:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this broker's registration, by which others tell it from itself before a restart."""
+        """The epoch of this broker's registration, by which others notice that it has restarted."""
         return -1 if self.membership is None else self.membership.controller.broker_epoch
 
     @property
@@ -376,18 +381,18 @@ class Broker:
         return self.topics.partitions
 
     async def caught_up(self) -> None:
-        """When this returns, every change that the controller has made is applied here."""
+        """Waits until every change that the controller has made is applied on this broker."""
         await self.topics.caught_up()
 
     def in_thread(self, work: Callable[..., T], *args: object) -> asyncio.Future[T]:
         return self.loop.run_in_executor(None, lambda: work(*args))
 
     def with_logs(self, work: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        """In the one thread that may change the set of logs, or walk over it."""
+        """Runs `work` in the one thread that may change or iterate over the set of logs."""
         return self.loop.run_in_executor(self._log_thread, lambda: work(*args))
 
     def flush(self, partition: Partition) -> asyncio.Task[None]:
-        """Done when what was appended before this call is on disk; the partition hears of it first."""
+        """Done when everything appended before this call is on disk; the partition is notified first."""
         task = self.flusher.flush(partition.log)
         if task not in self._flushing:
             self._flushing.add(task)
@@ -396,11 +401,12 @@ class Broker:
 
     def _flushed(self, task: asyncio.Task[None], partition: Partition) -> None:
         self._flushing.discard(task)
-        if not task.cancelled() and task.exception() is None:  # whoever waits for it hears of an error
+        if not task.cancelled() and task.exception() is None:  # the waiters get an error themselves
             partition.flushed()
 
     async def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
-        """What all these groups have consumed; None while one of them has committed nothing."""
+        """The offset before which all these groups have consumed; None while one of them has no committed
+        offset."""
         return await self.coordinators.consumed_offset(key, groups)
 
     @property
@@ -418,9 +424,9 @@ class Broker:
     async def create_internal_topic(
         self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]
     ) -> None:
-        """When this returns, the topic is there and its partitions have leaders."""
+        """Creates the topic and waits until its partitions have leaders."""
         if self.membership is not None and replication_factor == 1:
-            # What groups and transactions rest on is never in one place where there are several.
+            # With several brokers, groups and transactions must not depend on a single replica.
             replication_factor = min(_INTERNAL_REPLICAS, max(len(self.controller.image.brokers), 2))
         spec = TopicSpec(name, partitions, replication_factor, configs=configs)
         for result in await self.controller.create_topics([spec]):
@@ -433,21 +439,21 @@ class Broker:
         return self.topics.brokers.shown
 
     def endpoints(self, ids: Iterable[int], listener: str) -> list[NodeEndpoint]:
-        """Where clients of this listener find those of these brokers that have it."""
+        """The endpoints of these brokers on a listener; brokers without that listener are left out."""
         brokers = self.shown_brokers
         found = ((one, one.address(listener)) for one in map(brokers.get, sorted(ids)) if one is not None)
         return [(one.id, *address, one.rack) for one, address in found if address is not None]
 
 
 def _metrics_port(broker: Broker, dispatcher: Dispatcher) -> MetricsPort:
-    """Loads the client of Prometheus, which a broker without metrics does not need."""
+    """Imports the Prometheus client here, because a broker without metrics does not need it."""
     from penstock.broker.metrics.port import MetricsPort
 
     return MetricsPort(broker, dispatcher, broker.loop, broker.config)
 
 
 def _addresses(config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[tuple[str, str, int], ...]:
-    """Name, host and port of each listener, as it is advertised."""
+    """Name, host and port of each listener, as advertised."""
     found = {one.name: (_reachable(one.host), port) for one, port in reversed(list(bound.items()))}
     for one in config.advertised_listeners:
         found[one.name] = one.host, one.port or found[one.name][1]
@@ -455,8 +461,8 @@ def _addresses(config: BrokerConfig, bound: Mapping[Listener, int]) -> tuple[tup
 
 
 def _for_clients(config: BrokerConfig, addresses: Iterable[tuple[str, str, int]]) -> tuple[str, int]:
-    """The address that the ready file has: plain text where there is any, else that of the first listener
-    that is not only for brokers."""
+    """The address for the ready file: a plaintext listener if there is one, otherwise the first listener that
+    is not only for brokers."""
     by_name = {name: (host, port) for name, host, port in addresses}
     if "PLAINTEXT" in by_name:
         return by_name["PLAINTEXT"]
@@ -465,5 +471,5 @@ def _for_clients(config: BrokerConfig, addresses: Iterable[tuple[str, str, int]]
 
 
 def _reachable(host: str) -> str:
-    """An address that a client on this machine can connect to."""
+    """An address to which a client on this machine can connect."""
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

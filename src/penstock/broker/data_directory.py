@@ -1,7 +1,7 @@
-"""What a broker keeps in a data directory besides its logs: the lock, and who it belongs to.
+"""What a broker keeps in a data directory besides its logs: the lock, and `meta.properties`.
 
-The lock keeps a second broker out, also one of Apache Kafka. `meta.properties` is Kafka's, so that neither
-system takes up a directory of another node or cluster.
+The lock keeps a second broker out, including one of Apache Kafka. `meta.properties` has Kafka's format and
+the node and cluster id, so that neither system opens a directory of another node or cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCK = ".lock"
 
 
 class DataDirectoryError(PenstockError):
-    """A data directory that this broker must not use; says which and what to do."""
+    """A data directory that this broker must not use; the message says which, and what to do."""
 
 
 class DirectoryLocks:
@@ -43,7 +43,7 @@ class DirectoryLocks:
         self._descriptors.append(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the one that Apache Kafka takes
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the same lock that Apache Kafka takes
         except (BlockingIOError, PermissionError):
             raise DataDirectoryError(
                 f"{directory} is in use by another broker; stop it, or set log.dirs to another directory"
@@ -68,7 +68,7 @@ def read_properties(directory: str, fs: Fs) -> dict[str, str] | None:
 
 
 def known_cluster_id(directories: Iterable[str], fs: Fs) -> str | None:
-    """The cluster that the directories say they belong to, if they say."""
+    """The cluster id in the directories' `meta.properties`, if any."""
     for directory in directories:
         properties = read_properties(directory, fs)
         if properties and properties.get("cluster.id"):
@@ -77,7 +77,7 @@ def known_cluster_id(directories: Iterable[str], fs: Fs) -> str | None:
 
 
 def claim(directories: Iterable[str], node_id: int, cluster_id: str, fs: Fs) -> None:
-    """Write `meta.properties` where there is none; refuse a directory of another node or cluster."""
+    """Write `meta.properties` if it is missing; reject a directory of another node or cluster."""
     for directory in directories:
         properties = read_properties(directory, fs)
         if properties is None:

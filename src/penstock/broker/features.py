@@ -1,6 +1,7 @@
-"""The features that ApiVersions shows (KIP-584): which versions this broker knows, and which are in force.
+"""The features in ApiVersions responses (KIP-584): the supported and the finalized versions.
 
-Clients decide by them how they do transactions (KIP-890) and whether they may use the newer group protocols.
+Clients use them to choose the transaction protocol (KIP-890) and to see whether the newer group protocols are
+available.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FEATURES = (
 
 
 def supported(version: int) -> list[Message]:
-    """Clients before ApiVersions 4 refuse a feature whose least version is 0 (KIP-1022)."""
+    """Clients before ApiVersions 4 reject a feature whose minimum version is 0 (KIP-1022)."""
     least = 0 if version >= 4 else 1
     return [
         Message(name=feature.name, min_version=least, max_version=feature.highest) for feature in FEATURES

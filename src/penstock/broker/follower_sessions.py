@@ -1,11 +1,11 @@
-"""The fetch session of a follower: a fetch looks only at the partitions in which something has happened.
+"""The fetch session of a follower: a fetch reads only the partitions that have changed.
 
-A follower has all the partitions that it copies from this broker in one session, and fetches after each
-record. A partition rests while the follower is at its end, in sync, and knows its log start offset; whatever
-else happens to it makes it due again. A fetch also says of the resting partitions that the follower is at
-their ends: that is noted when their rest is over. All are looked at again now and then: then the follower
-hears of high watermarks that have moved since the last records (at once where it serves consumers), and of
-logs that start later because of retention.
+A follower has all partitions that it copies from this broker in one session, and fetches after each append. A
+partition rests while the follower is in sync, at the end of the log, and knows the log start offset; any
+other change makes it due again. A fetch also confirms that the follower is at the end of the resting
+partitions: that is recorded when they stop resting. From time to time all partitions are read: then the
+follower gets high watermarks that have advanced since the last records (immediately if it serves consumers),
+and log start offsets that retention has moved.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 _LOOK_AT_ALL_S = 0.5
-"""A follower that has nothing to fetch waits so long by default (replica.fetch.wait.max.ms)."""
+"""How often all partitions are read: the default of replica.fetch.wait.max.ms."""
 
 
 class _Waiting(NamedTuple):
-    """A fetch that is not answered yet."""
+    """A fetch that waits for its response."""
 
     answer: asyncio.Future[list[Chunk]]
     find: Find
@@ -62,11 +62,11 @@ class FollowerSession(Watcher):
         self._replica_epoch = replica_epoch
         self._fetched_ms = broker.clock.now_ms()
         self._looked_at_all = broker.loop.time()
-        self._tells_all = True  # the next answer has all that the follower was not sent yet
-        self._tells_high_watermarks = False  # each answer does
-        self._due: dict[SessionKey, None] = {}  # read in this order; what gave records goes to the end
+        self._tells_all = True  # the next response has everything that was not sent yet
+        self._tells_high_watermarks = False  # every response has new high watermarks
+        self._due: dict[SessionKey, None] = {}  # in the order of reading; one with records moves to the end
         self._resting: dict[SessionKey, Partition] = {}
-        self._names: dict[Key, SessionKey] = {}  # that are watched
+        self._names: dict[Key, SessionKey] = {}  # of the watched partitions
         self._waiting: _Waiting | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._woken: set[SessionKey] = set()
@@ -96,7 +96,7 @@ class FollowerSession(Watcher):
                 self._broker.delayed.remove_watcher(name, self)
 
     def close(self) -> None:
-        """The session is gone."""
+        """The session was closed or evicted."""
         self._complete()
         self.forget(list(self._names.values()))
         if self._timer is not None:
@@ -125,7 +125,7 @@ class FollowerSession(Watcher):
             self._due[name] = None
 
     def _goes_on_resting(self, key: SessionKey) -> bool:
-        """Whether nothing has happened to a partition but that its high watermark has moved."""
+        """Whether the partition can keep resting: nothing has changed except its high watermark."""
         partition = self._resting.get(key)
         if partition is None or self._tells_all:
             return False
@@ -139,7 +139,7 @@ class FollowerSession(Watcher):
     def lost(self, key: Key) -> None:
         name = self._names.get(key)
         if name is not None:
-            self._resting.pop(name, None)  # its followers are counted again, if it is led here
+            self._resting.pop(name, None)  # a new leader epoch tracks its followers from the beginning
             self._due[name] = None
             self._complete()
 
@@ -154,7 +154,8 @@ class FollowerSession(Watcher):
         named: Iterable[SessionKey],
         forgotten: Iterable[SessionKey],
     ) -> list[Chunk] | asyncio.Future[list[Chunk]]:
-        """Answers a fetch of this session, which has `named` and without `forgotten` what it asks for."""
+        """Handles a fetch of this session, which adds the partitions `named` and removes those in
+        `forgotten`."""
         broker = self._broker
         self._complete()  # one at a time, in order
         self._add(named)
@@ -166,7 +167,7 @@ class FollowerSession(Watcher):
         self._tells_high_watermarks = params.tell_high_watermark
         self._tells_all |= params.tell_high_watermark
         self._fetched_ms = broker.clock.now_ms()
-        self._woken.clear()  # all of it is due, and read now
+        self._woken.clear()  # these partitions are due and read below
         results: Results = {}
         outcome, wanted = self._read(find, params, results)
         if broker.membership is not None:
@@ -189,7 +190,7 @@ class FollowerSession(Watcher):
         if self._timer is None or self._timer.when() > deadline:
             self._arm(deadline)
         if not self._due.keys().isdisjoint(self._woken):
-            # What this fetch has shown to be replicated was followed by another append, after it was read.
+            # This fetch advanced a high watermark, which caused another append after the partition was read.
             self._check_soon()
         return answer
 
@@ -201,7 +202,8 @@ class FollowerSession(Watcher):
     def _read(
         self, find: Find, params: FetchParams, results: Results
     ) -> tuple[ReadOutcome, list[Partition | ApiError]]:
-        """What is due. A partition that the follower has completely is noted and not sent."""
+        """Reads the due partitions. If the follower is at the end of one, that is recorded, and it is not
+        read."""
         partitions = self._session.partitions
         replica_id, tells_all = self.replica_id, self._tells_all
         looked_at: list[Partition | ApiError] = []
@@ -227,7 +229,7 @@ class FollowerSession(Watcher):
         return read(params, wanted, results), looked_at
 
     def _rest(self, results: Results) -> None:
-        """Those of which the follower has all, and knows all, are not looked at until something happens."""
+        """Let partitions rest that have no news for the follower: they are not read until they change."""
         due, partitions = self._due, self._session.partitions
         for key, result in results.items():
             cached = partitions[key]
@@ -263,8 +265,8 @@ class FollowerSession(Watcher):
         woken, self._woken = self._woken, set()
         waiting = self._waiting
         if waiting is not None and any(self._is_over(waiting.params, key) for key in woken):
-            # Not before what lies in sockets by now is handled: what that appends goes along, and need not
-            # wait until the follower has fetched again.
+            # Handle the requests that are already in the sockets first, so that their appends are in this
+            # response and need not wait for the next fetch.
             self._broker.loop.call_soon(self._complete_this, waiting)
 
     def _complete_this(self, waiting: _Waiting) -> None:
@@ -296,13 +298,14 @@ class FollowerSession(Watcher):
         return size
 
     def _arm(self, deadline: float) -> None:
-        """One timer for many fetches: most are answered long before, and the next one waits for longer."""
+        """One timer serves many fetches: most complete long before it fires, and it is then armed for the
+        next."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._broker.loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """All is looked at when the time of a fetch is over."""
+        """When a fetch times out, all partitions are read."""
         self._timer = None
         if self._waiting is None:
             return
@@ -314,14 +317,14 @@ class FollowerSession(Watcher):
 
     def _complete(self) -> None:
         waiting, self._waiting = self._waiting, None
-        if waiting is None or waiting.answer.done():  # nobody wants it any more
+        if waiting is None or waiting.answer.done():  # done: the follower has disconnected
             return
         self._fetched_ms = self._broker.clock.now_ms()
         results: Results = {}
         try:
             self._read(waiting.find, waiting.params, results)
             chunks = self._respond(waiting.version, results)
-        except Exception as error:  # noqa: BLE001 - the border: the dispatcher logs it and answers
+        except Exception as error:  # noqa: BLE001 - the border: the dispatcher logs it and responds
             waiting.answer.set_exception(error)
         else:
             waiting.answer.set_result(chunks)

@@ -1,6 +1,6 @@
-"""Log levels of this broker as Kafka's clients see and change them: the broker logger resources (KIP-412).
+"""Log levels of this broker, as Kafka clients describe and alter them: the broker logger resources (KIP-412).
 
-They belong to the process and last until it ends. `/admin/loggers` of the metrics port has the same.
+They are levels of this process and are lost when it stops. `/admin/loggers` of the metrics port has the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _loggers = Loggers()
 
 
 def levels(broker_id: int, name: str, wanted: Collection[str] | None) -> dict[str, str]:
-    """Of the loggers that are asked for, or of all. InvalidRequest where another broker is named."""
+    """The levels of the requested loggers, or of all. InvalidRequest if the request names another broker."""
     _check_broker(broker_id, name)
     return {
         logger: level for logger, level in _loggers.levels().items() if wanted is None or logger in wanted
@@ -29,7 +29,7 @@ def levels(broker_id: int, name: str, wanted: Collection[str] | None) -> dict[st
 def alter(
     broker_id: int, resources: Sequence[AlterResource], validate_only: bool
 ) -> list[AlterConfigsResult]:
-    """Each resource as a whole or not at all."""
+    """Alters log levels; the changes of one resource are applied together or not at all."""
     times = Counter(resource.name for resource in resources)
     results = []
     for resource in {each.name: each for each in resources}.values():

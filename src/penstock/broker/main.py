@@ -26,7 +26,8 @@ from penstock.web.log_output import set_up_logging
 
 Announce = Callable[[dict[str, Any]], object]
 Alongside = Callable[[dict[str, Any], asyncio.Event], AbstractAsyncContextManager[object]]
-"""What runs while the broker does: gets what the ready file will have, to add to it, and the sign to stop."""
+"""Runs alongside the broker: gets the content of the ready file, to add to it, and the event that stops
+it."""
 
 _SWITCH_INTERVAL_S = 0.0005
 
@@ -38,11 +39,12 @@ def run(
     announce: Announce | None = None,
     alongside: Alongside | None = None,
 ) -> int:
-    """Run a broker until SIGTERM or SIGINT; the exit code. `announce` gets what the ready file has."""
+    """Run a broker until SIGTERM or SIGINT. Returns the exit code. `announce` gets the content of the ready
+    file."""
     _raise_descriptor_limit()
     set_up_logging()
-    # What computes in a thread (replay, searches) holds the loop up for as long each time that it comes back
-    # from the kernel; with Python's 5 ms, a produce would wait several times for it.
+    # A thread that computes (replay, searches) delays the event loop by this interval each time the loop
+    # comes back from the kernel; with Python's default of 5 ms a produce would wait for it several times.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         return _new_loop_runner(_serve(config, ready_file, announce or ready or _print, alongside))
@@ -74,13 +76,13 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     await broker.start()
-    # What is loaded stays: the collector need not walk over it again and again.
+    # What is loaded by now stays in memory: exclude it from garbage collection.
     gc.collect()
     gc.freeze()
-    # A request may name many things, each an object or three that is gone with the answer. With the usual
-    # threshold the collector takes a third of the time in which they are made; with 20,000, a round of it
-    # holds the loop up for 20 ms. The middle generation has what lives longer, as the state of a coordinator
-    # that is loaded: it is looked at after 5 rounds, since 20 of them hold the loop up for 34 ms.
+    # A request with many items creates a few objects for each, which are freed with the response. With the
+    # default threshold the collector takes a third of that time; with 20,000, one collection blocks the loop
+    # for 20 ms. The middle generation has longer-lived objects, such as the state of a coordinator that is
+    # being loaded: it is collected after 5 collections, because with 20 it blocks the loop for 34 ms.
     gc.set_threshold(5_000, 5, 40)
     state = {
         "bootstrap": f"{broker.host}:{broker.port}",
@@ -106,7 +108,7 @@ def _shown(broker: Broker) -> dict[str, Any]:
 
 
 def _write_ready(path: str, state: dict[str, Any]) -> None:
-    """In one step: who waits for the file finds it whole."""
+    """Writes the file atomically, so that a reader never sees a part of it."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(state, file)

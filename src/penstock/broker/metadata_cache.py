@@ -1,13 +1,14 @@
-"""Encoded Metadata answers of one version of the cluster's image, by request: clients ask the same again."""
+"""A cache of encoded Metadata responses for one version of the image, by request: clients repeat the same
+ones."""
 
 from __future__ import annotations
 
 _MAX_BYTES = 8 * 1024 * 1024
-# A request this large is not asked twice in the same form.
+# Larger requests are not cached: they are unlikely to be repeated unchanged.
 _MAX_KEY = 4096
 
 CacheKey = tuple[int, bytes, str]
-"""Version and body of the request, and the listener: the addresses are those of its clients."""
+"""The version and body of the request, and the listener, which decides the addresses in the response."""
 
 
 class MetadataCache:

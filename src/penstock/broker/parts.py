@@ -1,8 +1,8 @@
-"""The parts of a broker, each as a Protocol: what a handler or a coordinator names is all that it can use.
+"""The parts of a broker, each as a Protocol: a handler or coordinator can use only the parts that it names.
 
 A module lists its parts under `TYPE_CHECKING`: `class ListOffsetsParts(HasPartitions, HasTopics, Protocol)`.
-It takes any object that has them. Nothing of this is there at run time, so it costs a request nothing.
-`api_table.register` is where mypy checks that a `Broker` has the parts of every handler.
+It accepts any object that has these parts. The protocols exist only for type checking and cost nothing at run
+time. `api_table.register` is where mypy checks that a `Broker` has the parts of every handler.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HasId(Protocol):
 
 
 class HasConfig(Protocol):
-    """The settings in force now."""
+    """The current settings."""
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -75,42 +75,42 @@ class HasImage(Protocol):
 
 
 class HasController(Protocol):
-    """What changes the metadata."""
+    """The controller, which changes the metadata."""
 
     @property
     def controller(self) -> Controller: ...
 
 
 class HasMembership(Protocol):
-    """The place in a cluster; None for a single broker."""
+    """The membership in a cluster; None for a single broker."""
 
     @property
     def membership(self) -> Membership | None: ...
 
 
 class HasPeers(Protocol):
-    """Connections to other brokers. Only where there is a membership."""
+    """Connections to other brokers; only in a cluster."""
 
     @property
     def peers(self) -> Peers: ...
 
 
 class HasPeerLogin(Protocol):
-    """How it logs in at other brokers."""
+    """The login at other brokers."""
 
     @property
     def peer_login(self) -> PeerLogin: ...
 
 
 class HasEpoch(Protocol):
-    """The epoch of its registration."""
+    """The epoch of the broker's registration."""
 
     @property
     def epoch(self) -> int: ...
 
 
 class HasHost(Protocol):
-    """The address that clients are given."""
+    """The advertised address."""
 
     @property
     def host(self) -> str: ...
@@ -122,7 +122,7 @@ class HasPort(Protocol):
 
 
 class HasPartitions(Protocol):
-    """The replicas that are here."""
+    """The replicas on this broker."""
 
     @property
     def partitions(self) -> dict[Key, Partition]: ...
@@ -141,7 +141,7 @@ class HasLogs(Protocol):
 
 
 class HasDelayed(Protocol):
-    """Requests that wait."""
+    """Delayed operations."""
 
     @property
     def delayed(self) -> DelayedOperations: ...
@@ -168,28 +168,28 @@ class HasCoordinators(Protocol):
 
 
 class HasGroups(Protocol):
-    """The coordinator of groups."""
+    """The group coordinator."""
 
     @property
     def groups(self) -> ShardHost[GroupShard]: ...
 
 
 class HasShare(Protocol):
-    """The coordinator of share groups."""
+    """The share coordinator."""
 
     @property
     def share(self) -> Sharing: ...
 
 
 class HasTransactions(Protocol):
-    """The coordinator of transactions."""
+    """The transaction coordinator."""
 
     @property
     def transactions(self) -> TransactionHost: ...
 
 
 class HasAuthorizer(Protocol):
-    """Who may do what; None without ACLs."""
+    """The authorizer; None without ACLs."""
 
     @property
     def authorizer(self) -> Authorizer | None: ...
@@ -232,13 +232,13 @@ class CanFlush(Protocol):
 
 
 class CanUseThreads(Protocol):
-    """Work that would hold up the loop."""
+    """Runs work that would block the event loop in a thread."""
 
     def in_thread(self, work: Callable[..., T], *args: object) -> asyncio.Future[T]: ...
 
 
 class CanChangeLogs(Protocol):
-    """In the one thread that may change the set of logs."""
+    """Runs work in the one thread that may change the set of logs."""
 
     def with_logs(self, work: Callable[..., T], *args: object) -> asyncio.Future[T]: ...
 

@@ -1,4 +1,4 @@
-"""Topics as Metadata shows them."""
+"""Encodes topics for Metadata responses."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def why_unknown(name: str) -> int:
 def topic_message(
     topic: TopicImage, operations: int, reachable: Collection[int], known: Collection[int]
 ) -> Message:
-    """`reachable` are the brokers that have the listener that was asked, `known` all that clients are shown.
-    As in Kafka, a leader that is not among the first is not named."""
+    """`reachable` are the brokers that have the listener of the request, `known` are all brokers that clients
+    see. As in Kafka, a leader that does not have the listener is not returned."""
     partitions = [
         Message(
             error_code=_code(partition.leader, reachable, known),

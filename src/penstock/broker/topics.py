@@ -1,7 +1,7 @@
-"""The partitions of this broker, kept as the cluster's image says: logs are made, altered and removed.
+"""The partitions of this broker: applies images by creating, changing and deleting logs.
 
-Images are applied in order, one at a time; directory work happens in a thread. `image` is the last one
-that is applied as a whole, so what it shows is there.
+Images are applied in order, one at a time; directory operations run in a thread. `image` is the last one that
+is completely applied, so everything in it exists.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Topics:
         self.partitions: dict[Key, Partition] = {}
         self.traffic: dict[str, Traffic] = {}  # by topic
         self._config: BrokerConfig = broker.config
-        self.unavailable: set[Key] = set()  # their logs could not be made
-        self._dropped: list[Key] = []  # gone from here; who waits for them is answered with the next image
+        self.unavailable: set[Key] = set()  # partitions whose logs could not be created
+        self._dropped: list[Key] = []  # removed; operations that wait for them complete with the next image
         self._wanted: ClusterImage | None = None
         self._applying: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -93,7 +93,8 @@ class Topics:
                 try:
                     await self.apply(image)
                 except Exception:
-                    # Nobody sends this image again: leaders and coordinators would stay as they were.
+                    # The image is not sent again, so without a retry leaders and coordinators would stay
+                    # outdated.
                     log.exception("could not apply the new metadata; retrying")
                     self._wanted = self._wanted or image
                     self.close()
@@ -127,26 +128,28 @@ class Topics:
         self.brokers.on_image(image)
         if broker.membership is not None:
             broker.membership.on_image(old, image)
-        # Only now: requests that wait for a deleted topic get what the new image says.
+        # Only now, so that requests that wait for a deleted topic get the error of the new image.
         dropped, self._dropped = self._dropped, []
         for key in dropped:
             broker.delayed.complete_all(key)
         broker.coordinators.on_image(image)
 
     def missing(self, key: Key) -> ApiError:
-        """Why there is no such partition here. One that other brokers have makes a client look for them."""
+        """The error for a partition that is not on this broker. If other brokers have it, the client looks
+        for the leader."""
         if key in self.unavailable:
             return KafkaStorageError()
         return NotLeaderOrFollower() if self.image.partition(*key) is not None else UnknownTopicOrPartition()
 
     async def retry_unavailable(self) -> None:
-        """Make the logs that could not be made, for example because the disk was full."""
+        """Retry to create the logs that could not be created, for example because the disk was full."""
         if self.unavailable and self._applying is None:
             self._applying = self._broker.loop.create_task(self._make_unavailable())
             await self.caught_up()
 
     async def _make_unavailable(self) -> None:
-        """As an image is applied: a new one, in which the topic may be gone, waits until this is done."""
+        """Runs like applying an image: a newer image, which may delete the topic, waits until this is
+        done."""
         try:
             for name in {name for name, _ in self.unavailable}:
                 topic = self.image.topics.get(name)
@@ -158,7 +161,7 @@ class Topics:
                 self._resume()
 
     def _progressed(self, key: Key) -> None:
-        """Something was appended to a coordinator's topic, or its high watermark moved."""
+        """Records were appended to a coordinator's topic, or its high watermark has advanced."""
         self._broker.delayed.wake(key)
         self._broker.coordinators.on_replicated(key)
 
@@ -175,7 +178,7 @@ class Topics:
         await self._drop(keys)
 
     async def _drop(self, keys: list[Key]) -> None:
-        """Take these partitions' logs out of use."""
+        """Stop using the logs of these partitions."""
         broker = self._broker
         if not keys:
             return
@@ -242,7 +245,7 @@ class Topics:
                 self.unavailable.add(key)
             else:
                 self.unavailable.discard(key)
-                # Only in a coordinator's topic does somebody beside readers wait for the high watermark.
+                # Coordinators also wait for the high watermark of their topics.
                 progressed = self._progressed if topic.is_internal else broker.delayed.wake
                 traffic = self.traffic.setdefault(topic.name, Traffic())
                 partition = Partition(

@@ -1,4 +1,5 @@
-"""Deciding about ACLs and client quotas: what a request to change them comes to. Pure; nothing is stored."""
+"""Plans changes of ACLs and client quotas: validates requests and computes the changes. Pure; stores
+nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ BYTE_RATES = frozenset({"producer_byte_rate", "consumer_byte_rate"})
 CLIENT_QUOTAS = BYTE_RATES | {"request_percentage", "controller_mutation_rate"}
 CONNECTION_RATE = "connection_creation_rate"
 
-# Where the cluster cannot keep more, and a filter cannot delete more at once.
+# The cluster cannot have more ACLs, and a filter cannot delete more at once.
 MAX_CHANGED = 10_000
 
 
 def plan_create_acls(
     image: ClusterImage, acls: Sequence[Acl]
 ) -> tuple[list[ApiError | None], dict[str, Acl]]:
-    """An error or None for each, and the new ones; one that already exists is a success."""
+    """An error or None for each ACL, and the new ones. Creating one that already exists succeeds."""
     results: list[ApiError | None] = []
     created: dict[str, Acl] = {}
     for acl in acls:
@@ -72,7 +73,7 @@ def _check_acl(acl: Acl) -> None:
 def plan_delete_acls(
     image: ClusterImage, filters: Sequence[AclFilter]
 ) -> tuple[list[dict[str, Acl] | ApiError], set[str]]:
-    """What each filter finds, or its error; and the names of all that go."""
+    """What each filter matches, or its error; and the names of all ACLs to delete."""
     results: list[dict[str, Acl] | ApiError] = []
     deleted: set[str] = set()
     for one in filters:
@@ -102,7 +103,7 @@ class QuotaChange:
 def plan_alter_quotas(
     image: ClusterImage, changes: Sequence[QuotaChange]
 ) -> tuple[list[ApiError | None], dict[QuotaEntity, Mapping[str, float]]]:
-    """An error or None for each entity, and the quotas that the changed ones have afterwards."""
+    """An error or None for each entity, and the new quotas of the changed ones."""
     results: list[ApiError | None] = []
     planned: dict[QuotaEntity, Mapping[str, float]] = {}
     for change in changes:

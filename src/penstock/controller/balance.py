@@ -1,7 +1,7 @@
-"""Leaders that are asked for, and leaders given back: preferred and unclean elections. Pure.
+"""Preferred and unclean elections: on request, and to balance leadership automatically. Pure.
 
-The preferred leader is the first replica. It leads when it is alive and in sync: right away where somebody
-asks (ElectLeaders), and automatically where a broker leads too few of the partitions that prefer it.
+The preferred leader is the first replica. It is elected if it is alive and in sync: immediately on request
+(ElectLeaders), and automatically if a broker leads too few of the partitions that prefer it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, int]
 def plan_elections(
     image: ClusterImage, wanted: Iterable[Key], election: int
 ) -> dict[Key, PartitionChange | ApiError | None]:
-    """For each partition its change, or why there is none."""
+    """For each partition its change, or the error."""
     found: dict[Key, PartitionChange | ApiError | None] = {}
     for topic, index in wanted:
         partition = image.partition(topic, index)
@@ -65,10 +65,11 @@ def _can_lead(partition: PartitionImage, broker: int, live: Collection[int], unf
 
 
 def give_back(image: ClusterImage, percentage: int) -> dict[Key, PartitionChange | ApiError | None]:
-    """The partitions of brokers that lead too few of those that prefer them.
+    """The preferred elections that balance leadership: for brokers that lead too few of the partitions that
+    prefer them.
 
-    Up to `percentage` of them may be led elsewhere. What moves to other brokers is left alone until it has
-    arrived.
+    Up to `percentage` of these partitions may have another leader. Partitions that are being reassigned are
+    left alone until that is complete.
     """
     live = image.brokers.keys()
     preferring: Counter[int] = Counter()

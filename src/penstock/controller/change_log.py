@@ -1,4 +1,5 @@
-"""What the log says of changed partitions: one line for each kind of change, however many there are. Pure."""
+"""Log lines for changed partitions: one line for each kind of change, however many partitions change.
+Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from penstock.metadata.partition_names import some_of
 
 
 def summaries(changes: Iterable[PartitionChange]) -> Iterator[tuple[int, str]]:
-    """Levels and lines: a broker that dies costs a line for each successor, not one for each partition."""
+    """Log levels and lines. If a broker fails there is one line for each new leader, not one for each
+    partition."""
     kinds: dict[tuple[int, str], list[str]] = {}
     for change in changes:
         for kind in _kinds(change):

@@ -1,9 +1,9 @@
-"""The metadata as one broker of a cluster sees and changes it: the image follows the shared store.
+"""The cluster's metadata on one broker: the image follows the shared metadata store.
 
-Any broker makes changes that stand for themselves (topics, settings, producer ids, its own registration):
-each is one transaction that carries the versions it was planned with. Leaders and in-sync replicas of
-partitions that exist are changed by the elected controller alone (`elected_controller.py`), and by a broker
-that returns before it is registered.
+Any broker may make self-contained changes (topics, settings, producer ids, its own registration): each is one
+transaction that checks the versions it was planned with. Only the elected controller changes leaders and
+in-sync replicas of existing partitions (`elected_controller.py`), except for a returning broker before it
+registers.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from penstock.metadata.store import (
 )
 
 CHUNK = 250
-"""Operations of one transaction, well below what ZooKeeper takes in one message."""
-# The nodes of topics can be large, and a message of ZooKeeper has at most 1 MiB.
+"""The number of operations in one transaction, well below ZooKeeper's message limit."""
+# Topic nodes can be large, and a ZooKeeper message has at most 1 MiB.
 _LARGEST_TOPICS = 512 * 1024
 _BYTES_OF_A_TOPIC, _BYTES_OF_A_REPLICA = 200, 12
 
-# Errors that may be over when all that was changed elsewhere has come in.
+# Errors that may be outdated: retry after the changes of other brokers have been read.
 _OF_THE_MOMENT = (TopicAlreadyExists, UnknownTopicOrPartition, UnknownTopicId)
 
 log = logging.getLogger(__name__)
@@ -70,18 +70,18 @@ class _Result(Protocol):
 
 
 class FollowedStore(MetadataStore, Protocol):
-    """A store that others change too. `nodes` is what it holds, as far as this process has heard."""
+    """A store that other brokers change too. `nodes` is its content, as far as this process has read it."""
 
     nodes: dict[str, Versioned]
 
     async def catch_up(self) -> None:
-        """When this returns, `nodes` has every change that was made before it was called."""
+        """Waits until `nodes` has every change that was made before the call."""
         ...
 
 
 class _Versions(Mapping[str, int]):
-    """The versions of what the image shows. A topic whose nodes have not all come in yet has none: what is
-    planned with the image would be stored as if it knew of the newest node."""
+    """The node versions that the image is based on. A topic whose nodes are only partly read has none:
+    otherwise a change that was planned with the old image would be stored with the newest version."""
 
     def __init__(self, nodes: Mapping[str, Versioned], reader: ImageReader) -> None:
         self._nodes = nodes
@@ -91,7 +91,7 @@ class _Versions(Mapping[str, int]):
         if self._reader.is_behind(path):
             raise BadVersion(path)
         if path not in self._nodes:
-            raise NoNode(path)  # the image still shows it
+            raise NoNode(path)  # deleted, but still in the image
         return self._nodes[path][1]
 
     def __contains__(self, path: object) -> bool:
@@ -143,26 +143,27 @@ class ClusterController(Controller):
                 try:
                     await self._store.create(path, value)
                 except NodeExists:
-                    await self._followed.catch_up()  # another broker was quicker
+                    await self._followed.catch_up()  # another broker has created it first
         await self._store.watch("/", self._heard)
         self._heard(self._followed.nodes)
         await self._identify_topics()
         return self.image
 
     def _heard(self, paths: Iterable[str]) -> None:
-        """The store has changed, by us or by another; the mirror has it already."""
+        """Called when this or another broker has changed the store; the mirror already has the change."""
         self._show(self._reader.read(self._followed.nodes, paths))
 
     async def _reload(self) -> None:
         await self._followed.catch_up()
 
     async def _commit(self, ops: Iterable[Op], image: ClusterImage) -> None:
-        """The planned image is not used: others' changes may have come in since. The store's word counts."""
+        """Stores the operations. The planned image is not used, because other changes may have arrived: the
+        image is always read from the store."""
         batch = list(ops)
         if batch:
             await self._store.multi(batch)
 
-    # what clients ask for: not refused for what another broker has changed a moment ago
+    # requests of clients: they must not fail because of a change that this broker has not read yet
 
     async def _create_topics(
         self, specs: Sequence[TopicSpec], validate_only: bool
@@ -192,16 +193,17 @@ class ClusterController(Controller):
         if any(isinstance(result.error, _OF_THE_MOMENT) for result in results):
             await self._followed.catch_up()
 
-    # this broker
+    # the registration of this broker
 
     async def return_to_cluster(self) -> int:
-        """Before registering: step back where another replica may know more. How many partitions changed."""
+        """Called before registering: give up leadership of partitions of which another replica may have more
+        records. Returns how many partitions changed."""
         return await self._change(self._return)
 
     async def _return(self) -> int:
         stale = layout.broker_path(self._broker_id)
         if stale in self._followed.nodes:
-            # Of a former session: while it is there, the controller may count on us.
+            # It belongs to a former session: while it exists, the controller may elect this broker.
             await self._store.delete(stale)
         changes = list(plan_return(self.image, self._broker_id))
         for start in range(0, len(changes), CHUNK):
@@ -215,7 +217,8 @@ class ClusterController(Controller):
         leaving = layout.leaving_path(broker.id)
         ops: list[Op] = [Set(layout.BROKER_EPOCH, b"{}", epoch - 1)]
         if path in self._versions:
-            # Of a former session: it would go with that one, and take our registration with it.
+            # It belongs to a former session: it would be deleted with that session, and our registration with
+            # it.
             ops.append(Delete(path))
         if leaving in self._versions:
             ops.append(Delete(leaving))
@@ -230,7 +233,7 @@ class ClusterController(Controller):
         await self._followed.catch_up()
 
     async def replan(self, conflict: StoreError) -> None:
-        """When this returns, the image has what a transaction of the controller has failed for."""
+        """Waits until the image has the change that caused the conflict of a controller's transaction."""
         await self._followed.catch_up()
         if layout.is_id_path(conflict.path):
             await self._identify_topics()
@@ -239,7 +242,7 @@ class ClusterController(Controller):
         return self._mirrored[path]
 
     def controller_epoch(self) -> int:
-        """The epoch with which the controller that is shown was elected; NoNode where there is none."""
+        """The epoch of the current controller node; NoNode if there is none."""
         node = self._followed.nodes.get(layout.CONTROLLER)
         if node is None:
             raise NoNode(layout.CONTROLLER)
@@ -247,10 +250,10 @@ class ClusterController(Controller):
         return epoch
 
     def still_registered(self, brokers: Collection[int]) -> list[Op]:
-        """Checks that these brokers are registered as the image shows them when a transaction is stored.
+        """The checks that make a transaction fail if these brokers are no longer registered as in the image.
 
-        Every registration raises the node of broker epochs. One that was started again may have lost the end
-        of its logs, and is not to become in sync by what its leader knew of it before (KIP-903).
+        Every registration changes the node of broker epochs. A restarted broker may have lost the end of its
+        logs, so it must not join the ISR because of what its leader knew before the restart (KIP-903).
         """
         if not brokers:
             return []
@@ -260,7 +263,7 @@ class ClusterController(Controller):
         ]
 
     def change_ops(self, changes: Sequence[PartitionChange]) -> list[Op]:
-        """The states of these partitions, and the nodes of topics whose replicas change with them."""
+        """The operations for the partition states, and for topic nodes if replicas change."""
         ops = state_ops(changes)
         moved: dict[str, dict[int, PartitionImage]] = {}
         for change in changes:
@@ -275,7 +278,7 @@ class ClusterController(Controller):
         return ops
 
     def transactions_of(self, changes: Iterable[PartitionChange]) -> Iterator[list[PartitionChange]]:
-        """The changes in parts, each small enough for one transaction."""
+        """Divides the changes into parts that fit into one transaction."""
         part: list[PartitionChange] = []
         topics: set[str] = set()
         size = 0
@@ -297,12 +300,12 @@ class ClusterController(Controller):
 
 
 def _shape(partition: PartitionImage) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """What the node of the topic has of a partition."""
+    """The part of a partition that is stored in the topic node."""
     return partition.replicas, partition.adding, partition.removing
 
 
 def state_ops(changes: Iterable[PartitionChange]) -> list[Op]:
-    """The new states, of these topics and not of others with their names."""
+    """The operations for the new states, with checks that the topics were not recreated."""
     changes = list(changes)
     ops: list[Op] = [layout.same_topic(topic) for topic in dict.fromkeys(one.topic_id for one in changes)]
     ops += (layout.put_state(one.topic, one.old, one.new) for one in changes)

@@ -1,6 +1,6 @@
-"""Deciding about altered settings: what a request to alter configs comes to. Pure; nothing is stored.
+"""Plans changes of settings: validates AlterConfigs requests and computes the changes. Pure; stores nothing.
 
-A resource is altered as a whole or not at all; the settings it would then have are validated together.
+The changes of a resource are applied together or not at all; its resulting settings are validated together.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Configs = dict[str, str]
 
 
 class AlterPlan:
-    """The resources that change, each with all the settings it has afterwards."""
+    """The resources that change, each with all its resulting settings."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Configs] = {}
         self.brokers: dict[str, Configs] = {}
         self.groups: dict[str, Configs] = {}
         self.notes: list[str] = []
-        """What an operator should know of settings that are accepted without effect."""
+        """Warnings about settings that are accepted without effect."""
 
 
 def plan_alter(
@@ -52,7 +52,8 @@ def plan_alter(
     *,
     incremental: bool,
 ) -> tuple[list[AlterConfigsResult], AlterPlan]:
-    """`config` is the broker's as it is in force. Not incremental: what is not named is unset."""
+    """`config` are the broker's current settings. If the request is not incremental, settings that it does
+    not name are removed."""
     times = Counter((resource.type, resource.name) for resource in resources)
     results, plan = [], AlterPlan()
     for resource in {(r.type, r.name): r for r in resources}.values():
@@ -125,7 +126,7 @@ def _alter_broker(
         if op.op != AlterOp.DELETE:
             note = check_dynamic(op.name, configs[op.name], for_all=not resource.name)
             notes += [] if note is None else [note]
-    # Validated together with what this request has altered at the other level already.
+    # Validated together with what this request has already altered at the other level.
     layers = {**image.broker_configs, **plan.brokers, resource.name: configs}
     try:
         config.with_dynamic(layers.get("", {}), layers.get(str(config.node_id), {}))
@@ -151,7 +152,7 @@ def _alter_group(
 
 
 def _check_broker_name(config: BrokerConfig, name: str) -> None:
-    """A broker's settings are altered at that broker, as with Kafka: it alone can say what it can take."""
+    """As in Kafka, a broker's settings are altered at that broker, because only it can validate them."""
     if name == "":
         return
     if not re.fullmatch(r"[0-9]{1,10}", name, re.ASCII):
@@ -163,7 +164,7 @@ def _check_broker_name(config: BrokerConfig, name: str) -> None:
 
 
 def _apply(configs: Configs, op: ConfigOp, is_list: bool, in_force: str) -> None:
-    """`in_force` is the value that counts where the resource has none of its own."""
+    """`in_force` is the value in effect if the resource has none of its own."""
     value = op.value or ""
     match op.op:
         case AlterOp.DELETE:
@@ -184,7 +185,7 @@ def _apply(configs: Configs, op: ConfigOp, is_list: bool, in_force: str) -> None
 
 
 def broker_config_in_force(image: ClusterImage, config: BrokerConfig) -> BrokerConfig:
-    """The broker's settings with what was altered in the image."""
+    """The broker's settings, with the altered ones of the image applied."""
     default: Mapping[str, str] = image.broker_configs.get("", {})
     own: Mapping[str, str] = image.broker_configs.get(str(config.node_id), {})
     if default == config.dynamic_default and own == config.dynamic_broker:

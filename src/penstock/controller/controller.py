@@ -1,8 +1,8 @@
-"""The one that changes the cluster's metadata: plans a change (pure, elsewhere), stores it, shows it.
+"""Changes the cluster's metadata: plans a change (in pure modules), stores it, and publishes the new image.
 
-Changes are made one after the other. Each is one transaction of the store; when it is durable the new image
-is put in place and the subscribers hear of it, before the caller gets its answer. If somebody else has
-changed the store meanwhile, the image is read again and the change planned again.
+Changes are made one after the other. Each is one transaction of the store. When it is durable the new image
+replaces the old one and the subscribers are called, before the caller gets its result. If the store was
+changed by others meanwhile, the image is read again and the change is planned again.
 """
 
 from __future__ import annotations
@@ -61,14 +61,15 @@ T = TypeVar("T")
 Subscriber = Callable[[ClusterImage, ClusterImage], None]
 
 PRODUCER_ID_BLOCK = 1000
-# Each retry follows a change that somebody else did make, so this many in a row mean a second controller.
+# Each retry is caused by a change of another process, so this many in a row mean a second controller.
 _MAX_CONFLICTS = 10
 
 log = logging.getLogger(__name__)
 
 
 class Controller:
-    """`load()` first. `image` is the current image and `broker_config` this broker's settings in force."""
+    """Call `load()` first. `image` is the current image, `broker_config` are the current settings of this
+    broker."""
 
     image: ClusterImage
     broker_config: BrokerConfig
@@ -89,21 +90,21 @@ class Controller:
         self._running: set[asyncio.Task[Any]] = set()
         self._subscribers: list[Subscriber] = []
         self._written: dict[str, int] = {}
-        self._refused = ""  # why altered settings are not in force here
+        self._refused = ""  # the error because of which altered settings are not applied here
         self.listeners: tuple[tuple[str, str, int], ...] = ()  # name, host and port; set before registering
         self.broker_config = config or BrokerConfig.parse({"node.id": str(broker_id)})
         self.image = ClusterImage(cluster_id="", controller_id=broker_id)
 
     def subscribe(self, callback: Subscriber) -> None:
-        """callback(old, new) runs on the loop after every change; it must neither block nor raise."""
+        """callback(old, new) runs on the event loop after every change; it must neither block nor raise."""
         self._subscribers.append(callback)
 
     async def load(self) -> ClusterImage:
-        """Reads everything; gives the cluster an id where it has none."""
+        """Reads the metadata; generates a cluster id if there is none."""
         return await self._change(self._load)
 
     async def register_broker(self, host: str, port: int, rack: str | None = None) -> BrokerInfo:
-        """Makes this broker known at its address until the store's session ends."""
+        """Registers this broker with its address, until the session of the store ends."""
         return await self._change(lambda: self._register_broker(host, port, rack))
 
     async def create_topics(
@@ -112,7 +113,7 @@ class Controller:
         return await self._change(lambda: self._create_topics(specs, validate_only))
 
     async def delete_topics(self, refs: Sequence[TopicRef]) -> list[DeleteTopicResult]:
-        """TopicDeletionDisabled for all of them where delete.topic.enable is false."""
+        """Deletes topics; TopicDeletionDisabled for all of them if delete.topic.enable is false."""
         if not self.broker_config.delete_topic_enable:
             raise TopicDeletionDisabled("Topic deletion is disabled: delete.topic.enable is false.")
         return await self._change(lambda: self._delete_topics(refs))
@@ -125,7 +126,7 @@ class Controller:
     async def alter_configs(
         self, resources: Sequence[AlterResource], validate_only: bool = False
     ) -> list[AlterConfigsResult]:
-        """The old way: the given settings replace all that the resource had."""
+        """AlterConfigs: the given settings replace all settings of the resource."""
         return await self._change(lambda: self._alter(resources, validate_only, incremental=False))
 
     async def incremental_alter_configs(
@@ -137,7 +138,7 @@ class Controller:
         return await self._change(lambda: self._create_acls(acls))
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[dict[str, Acl] | ApiError]:
-        """What each filter has found, by the names of the nodes, or its error."""
+        """Deletes ACLs. For each filter: the deleted ACLs by the names of their nodes, or the error."""
         return await self._change(lambda: self._delete_acls(filters))
 
     async def alter_client_quotas(
@@ -148,21 +149,22 @@ class Controller:
     async def alter_scram_credentials(
         self, changes: Sequence[CredentialChange]
     ) -> dict[str, ApiError | None]:
-        """The result for each user."""
+        """Alters SCRAM credentials; returns the result for each user."""
         return await self._change(lambda: self._alter_scram_credentials(changes))
 
     async def create_token(self, token: DelegationToken) -> None:
         await self._change(lambda: self._put_token(token.id, token))
 
     async def alter_token(self, token_id: str | None, change: tokens.Change) -> DelegationToken | None:
-        """What the token has become; DelegationTokenNotFound where there is none."""
+        """Applies a change to a token and returns the new token; DelegationTokenNotFound if it does not
+        exist."""
         return await self._change(lambda: self._alter_token(token_id, change))
 
-    # What the store itself has now. An image may be behind: that it lacks a topic does not say that the topic
-    # was deleted. StoreUnavailable where the store cannot be asked.
+    # Reads of the store itself. An image may be behind: a topic that it lacks was not necessarily deleted.
+    # StoreUnavailable if the store cannot be read.
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
-        """The ids of those of these topics that exist."""
+        """The ids of those topics that exist."""
         paths = {layout.topic_path(name): name for name in names}
         found = await self._store.read(paths)
         return {paths[path]: layout.topic_id(value) for path, (value, _) in found.items()}
@@ -175,43 +177,44 @@ class Controller:
         }
 
     async def missing_partitions(self, keys: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Those of these partitions that do not exist."""
+        """The given partitions that do not exist."""
         paths = {layout.state_path(*key): key for key in keys}
         found = await self._store.read(paths)
         return {key for path, key in paths.items() if path not in found}
 
     async def salt_key(self) -> bytes:
-        """A secret of the cluster, of which the salts of unknown users are made."""
+        """The secret of the cluster from which the SCRAM salts of unknown users are derived."""
         return await self._change(self._salt_key)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        """(first, count) of a block of producer ids that nobody has had or will get."""
+        """Allocates a block of producer ids that are never given out again: (first, count)."""
         return await self._change(self._allocate_producer_ids)
 
     async def bump_leader_epochs(self) -> int:
-        """Gives every partition led here the next epoch, in one transaction; returns how many there are.
+        """Raises the leader epoch of every partition led by this broker, in one transaction; returns how
+        many.
 
-        After an unclean start the log may have lost its tail: under the old epoch, offsets there would be
-        given out a second time for other records, and the two could not be distinguished.
+        After an unclean shutdown a log may have lost its end: with the old leader epoch, the same offsets
+        would be assigned to other records, and readers could not tell them apart.
         """
         return await self._change(self._bump_leader_epochs)
 
     async def close(self) -> None:
-        """Lets the changes under way finish, and closes the store."""
+        """Waits for the running change, and closes the store."""
         while self._running:
             await asyncio.wait(set(self._running))
         await self._store.close()
 
     @property
     def _versions(self) -> Mapping[str, int]:
-        """The versions that the image was read with, by path."""
+        """The node versions that the image is based on, by path."""
         return self._written
 
     # How every change runs
 
     async def _change(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        # In a task of its own: when the caller is cancelled (its client went away) a change that may be
-        # stored already must still reach the image.
+        # In a separate task: if the caller is cancelled (its client has disconnected), a change that may
+        # already be stored must still reach the image.
         task = asyncio.get_running_loop().create_task(self._one_at_a_time(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -253,8 +256,8 @@ class Controller:
             self.broker_config = broker_config_in_force(image, self.broker_config)
             self._refused = ""
         except ConfigError as error:
-            # Who has altered them does not know what this broker was started with. It keeps what it has, and
-            # continues hearing of all other changes.
+            # The altered settings do not fit those that this broker was started with. It keeps its settings,
+            # and continues to apply all other changes.
             if str(error) != self._refused:
                 log.error("could not apply the altered settings on this broker: %s", error)
             self._refused = str(error)
@@ -265,7 +268,7 @@ class Controller:
 
     async def _load(self) -> ClusterImage:
         if await self._store.get(layout.CLUSTER_ID) is None:
-            # 22 characters of URL-safe base64, the form of Kafka's own cluster ids.
+            # 22 characters of URL-safe base64, as Kafka's cluster ids.
             cluster_id = base64.urlsafe_b64encode(self._new_id().bytes).rstrip(b"=")
             await self._store.multi(
                 [
@@ -280,7 +283,7 @@ class Controller:
         return self.image
 
     async def _identify_topics(self) -> int:
-        """Topics that an older Penstock has created have no node of their id yet. How many got one."""
+        """Creates the topic id nodes of topics from older versions of Penstock. Returns how many."""
         topics = {layout.id_path(topic.id): topic.name for topic in self.image.topics.values()}
         created = 0
         for path in topics.keys() - (await self._store.read(topics)).keys():
@@ -289,7 +292,7 @@ class Controller:
                 await self._store.multi([Check(named, self._versions[named]), Create(path, b"")])
                 created += 1
             except (BadVersion, NodeExists, NoNode):
-                pass  # another broker was quicker, or the topic is gone
+                pass  # another broker has created it, or the topic was deleted
         return created
 
     async def _reload(self) -> None:

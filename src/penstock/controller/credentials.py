@@ -1,4 +1,4 @@
-"""Deciding about SCRAM credentials: what AlterUserScramCredentials comes to. Pure; nothing is stored."""
+"""Plans changes of SCRAM credentials: validates AlterUserScramCredentials requests. Pure; stores nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import (
 )
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""By the numbers that the protocol has for them."""
+"""The mechanisms by their numbers in the protocol."""
 
 CredentialKey = tuple[str, str]
 """Mechanism and user."""
@@ -23,7 +23,7 @@ CredentialKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CredentialChange:
-    """To be deleted where there is no `salted_password`."""
+    """A change of one credential; without a `salted_password` it deletes it."""
 
     user: str
     mechanism: int
@@ -35,7 +35,8 @@ class CredentialChange:
 def plan_credentials(
     known: Mapping[CredentialKey, ScramCredential], changes: Sequence[CredentialChange]
 ) -> tuple[dict[str, ApiError | None], dict[CredentialKey, ScramCredential | None]]:
-    """The result for each user, and what is stored (None: deleted). A user with an error is left as it is."""
+    """The result for each user, and the credentials to store (None: to delete). A user with an error is not
+    changed."""
     results: dict[str, ApiError | None] = {}
     planned: dict[CredentialKey, ScramCredential | None] = {}
     for change in changes:

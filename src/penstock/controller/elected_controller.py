@@ -1,8 +1,8 @@
-"""The elected controller: one broker at a time, with an epoch that each of its writes checks.
+"""The elected controller: one broker at a time, with a controller epoch that each of its writes checks.
 
-Whoever creates the ephemeral node first holds it; in the same transaction the controller epoch grows by one.
-Every write checks that epoch, so one that was replaced without knowing it changes nothing more.
-The work itself is to look at each new image and to write what the planners find to be changed.
+The broker that creates the ephemeral node first is elected; the same transaction increments the controller
+epoch. Every write checks that epoch, so a controller that was replaced without knowing it is fenced. The
+controller runs the planners on each new image and writes the changes that they return.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class ElectedController:
-    """`planners` say what an image asks for; the first that asks for anything is served first."""
+    """`planners` return the changes that an image needs; the first planner that returns any has priority."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class ElectedController:
         self._epoch: int | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()  # the controller writes one thing after the other
+        self._lock = asyncio.Lock()  # the controller makes one write after the other
 
     @property
     def epoch(self) -> int:
-        """The epoch of this controller; NotController when another broker is."""
+        """The epoch of this controller; NotController if this broker is not the controller."""
         if self._epoch is None or self._controller.image.controller_id != self._broker_id:
             raise NotController(f"broker {self._controller.image.controller_id} is the controller")
         return self._epoch
@@ -73,7 +73,7 @@ class ElectedController:
         return self._epoch is not None and self._controller.image.controller_id == self._broker_id
 
     def start(self) -> None:
-        """The broker is registered: from here on it may be elected."""
+        """Called when the broker is registered: from now on it may be elected."""
         self._controller.subscribe(lambda old, new: self._wake.set())
         self._wake.set()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -85,7 +85,7 @@ class ElectedController:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Resign, so that another is elected at once."""
+        """Resign, so that another broker is elected immediately."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -93,28 +93,28 @@ class ElectedController:
             try:
                 await self._resign(self._epoch)
             except (BadVersion, NoNode, StoreUnavailable):
-                pass  # another holds it, or it goes with the session
+                pass  # another broker is the controller, or the node will expire with the session
         self._epoch = None
 
     async def _resign(self, epoch: int) -> None:
-        """Delete the controller's node if it is still the one of this epoch: each new controller raises the
-        epoch in the transaction that creates its own."""
+        """Delete the controller node if it is still the one of this epoch: each new controller increments the
+        epoch in the transaction that creates its node."""
         await self._store.multi([Check(layout.CONTROLLER_EPOCH, epoch), Delete(layout.CONTROLLER)])
 
     async def write(self, ops: Sequence[Op]) -> None:
-        """One transaction of the controller."""
+        """Run one transaction that also checks the controller epoch."""
         async with self._lock:
             await self._store.multi([Check(layout.CONTROLLER_EPOCH, self.epoch), *ops])
 
     async def carry_out(self, plan: Plan) -> dict[Key, ApiError | None]:
-        """Store what a request comes to; the error of each partition, None where it is as wanted.
+        """Plan and store a request. Returns the error of each partition, or None if it is as requested.
 
-        What was stored before another's change came in between counts; the rest is planned again.
+        After a conflict with another change, parts that are already stored count; the rest is planned again.
         """
         results: dict[Key, ApiError | None] = {}
         try:
             for _ in range(_MAX_CONFLICTS):
-                self.epoch  # noqa: B018 - NotController unless it is held
+                self.epoch  # noqa: B018 - raises NotController if this broker is not the controller
                 found = plan(self._controller.image)
                 changes = []
                 for key, outcome in found.items():
@@ -128,7 +128,7 @@ class ElectedController:
                 except (BadVersion, NoNode) as error:
                     log.info("metadata changed meanwhile, planning again: %s", error)
                     await self._controller.replan(error)
-                    # Errors are those of the newest image.
+                    # Errors are taken from the plan with the newest image.
                     results = {key: error for key, error in results.items() if error is None}
         except StoreUnavailable as error:
             raise NotController(str(error)) from error
@@ -137,7 +137,8 @@ class ElectedController:
     async def _store_all(
         self, changes: Sequence[PartitionChange], results: dict[Key, ApiError | None]
     ) -> None:
-        """In parts; `results` and the log have those that were stored, also where not all could be."""
+        """Store the changes in parts. Stored ones are added to `results` and logged, even if a later part
+        fails."""
         stored: list[PartitionChange] = []
         try:
             for part in self._controller.transactions_of(changes):
@@ -149,7 +150,7 @@ class ElectedController:
                 log.log(level, line)
 
     async def _store_changes(self, changes: Sequence[PartitionChange]) -> None:
-        """One transaction; built when it is its turn, with the topics as they are then."""
+        """Store the changes in one transaction, built now with the current topics."""
         async with self._lock:
             ops = self._controller.change_ops(changes)
             await self._store.multi([Check(layout.CONTROLLER_EPOCH, self.epoch), *ops])
@@ -161,7 +162,7 @@ class ElectedController:
             try:
                 await self._look()
             except (BadVersion, NodeExists, NoNode) as error:
-                # Another has changed what this was planned with; its change wakes us, or has done so.
+                # Metadata has changed since the plan; that change triggers the next run.
                 log.info("metadata changed meanwhile, planning again: %s", error)
                 await self._again(partial(self._controller.replan, error))
             except (StoreUnavailable, NotController) as error:
@@ -181,11 +182,12 @@ class ElectedController:
     async def _look(self) -> None:
         image = self._controller.image
         if self._broker_id not in image.brokers:
-            return  # who is not registered yet, or no more, is not to decide
+            return  # an unregistered broker must not become the controller
         if image.controller_id == NO_LEADER:
             await self._take()
         elif image.controller_id == self._broker_id and self._epoch is None:
-            # Of our former session; it would go with that one, some time. What the mirror shows may be old.
+            # It belongs to our former session, and would expire with it at some time. The mirror may be
+            # behind.
             await self._resign(self._controller.controller_epoch())
         if not self.is_held:
             return

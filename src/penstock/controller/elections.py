@@ -1,8 +1,8 @@
-"""Who leads, and who is in sync: what an image of the cluster asks to be changed. Pure; nothing is stored.
+"""Leader elections: the changes of leaders and in-sync replicas that an image needs. Pure; stores nothing.
 
-A leader comes from the in-sync replicas, in the order of the replica list, and every change of leader has
-its own epoch. The last in-sync replica stays one however long it is away, because it alone is known to have
-all that was acknowledged; only where unclean elections are allowed does another take its place.
+The leader is the first alive replica of the ISR, in the order of the replica list. Every change of the leader
+has a new leader epoch. The last in-sync replica stays in the ISR however long it is offline, because only it
+is known to have all acknowledged records; another replica replaces it only if unclean elections are enabled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.metadata.image import NO_LEADER, ClusterImage, PartitionImage
 class PartitionChange:
     topic: str
     topic_id: UUID
-    """Another topic of that name is not to be changed."""
+    """The change applies only to the topic with this id, not to a recreated topic of the same name."""
     old: PartitionImage
     new: PartitionImage
 
@@ -26,13 +26,13 @@ class PartitionChange:
 def changed(
     partition: PartitionImage, *, leader: int | None = None, isr: tuple[int, ...] | None = None
 ) -> PartitionImage:
-    """The partition with another leader (and so another epoch) or other replicas in sync."""
+    """The partition with another leader (and a new leader epoch) or another ISR."""
     new_leader = partition.leader if leader is None else leader
     return replace(
         partition,
         leader=new_leader,
         isr=partition.isr if isr is None else isr,
-        # An epoch also for no leader: the old one, if it lives after all, must not continue under its own.
+        # "No leader" has a new epoch too: it fences the old leader, if that is still alive.
         leader_epoch=partition.leader_epoch + (new_leader != partition.leader),
         partition_epoch=partition.partition_epoch + 1,
     )
@@ -41,9 +41,10 @@ def changed(
 def elect(
     partition: PartitionImage, live: Collection[int], leaving: Collection[int], unclean: bool
 ) -> PartitionImage:
-    """The partition as it should be with these brokers alive; itself when nothing is to be done.
+    """The partition after an election with these live brokers; unchanged if no election is needed.
 
-    Those `leaving` are alive, but lead only where no other can: they shut down, or cannot write its log.
+    Brokers in `leaving` are alive, but are elected only if no other can be: they are shutting down, or cannot
+    write the log.
     """
     isr = tuple(replica for replica in partition.isr if replica in live) or partition.isr
     candidates = [replica for replica in partition.replicas if replica in isr and replica in live]
@@ -59,7 +60,7 @@ def elect(
         if alive:
             leader, isr = alive[0], (alive[0],)
     if staying and leader in staying and any(replica in leaving for replica in isr):
-        # Who leaves in order is out of sync from now on: its end must not hold up a produce.
+        # Remove a broker that shuts down from the ISR now, so that produces do not wait for it.
         isr = tuple(replica for replica in isr if replica not in leaving)
     if leader == partition.leader and isr == partition.isr:
         return partition
@@ -67,7 +68,7 @@ def elect(
 
 
 def reconcile(image: ClusterImage, unclean: Callable[[str], bool]) -> Iterator[PartitionChange]:
-    """What the controller has to change so that every partition that can be led is led."""
+    """The changes that give every partition a leader, if one can be elected."""
     live = image.brokers.keys()
     for topic in image.topics.values():
         allowed: bool | None = None
@@ -88,11 +89,12 @@ def reconcile(image: ClusterImage, unclean: Callable[[str], bool]) -> Iterator[P
 
 
 def plan_return(image: ClusterImage, broker_id: int) -> Iterator[PartitionChange]:
-    """What a broker changes before it registers again, in case nobody has noticed that it was away.
+    """The changes that a restarted broker makes before it registers, in case no controller noticed its
+    absence.
 
-    It may have lost the unflushed end of its logs. Where another in-sync replica is alive, that one has it
-    all: the broker steps back and follows. Where there is none it is the best there is, and leads under a new
-    epoch, because offsets of a lost end would else be given out a second time under the same one.
+    It may have lost the unflushed end of its logs. If another in-sync replica is alive, that one has all
+    records: the broker gives up leadership and follows. Otherwise it is the best replica and leads with a new
+    leader epoch, because offsets of lost records must not be assigned again in the same epoch.
     """
     live = image.brokers.keys() - {broker_id}
     for topic in image.topics.values():

@@ -1,4 +1,4 @@
-"""Whether a leader may change its in-sync replicas: what an AlterPartition request comes to. Pure."""
+"""Plans AlterPartition requests: checks whether a leader may change its in-sync replicas. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.metadata.image import ClusterImage, TopicImage
 
 @dataclass(frozen=True, slots=True)
 class WantedIsr:
-    """`isr` are broker ids, each with the epoch that the leader knows it by (-1: not known)."""
+    """`isr` has broker ids, each with the broker epoch that the leader knows (-1: unknown)."""
 
     index: int
     leader_epoch: int
@@ -38,7 +38,7 @@ def check_sender(image: ClusterImage, broker_id: int, broker_epoch: int) -> None
 def plan_isr(
     image: ClusterImage, sender: int, topic: TopicImage | None, wanted: Sequence[WantedIsr]
 ) -> list[PartitionChange | ApiError]:
-    """For each partition its change, or why there is none."""
+    """For each partition its change, or the error."""
     found: list[PartitionChange | ApiError] = []
     for one in wanted:
         try:
@@ -53,7 +53,7 @@ def _plan(image: ClusterImage, sender: int, topic: TopicImage | None, one: Wante
         raise UnknownTopicOrPartition()
     partition = topic.partitions[one.index]
     if one.leader_epoch > partition.leader_epoch or one.partition_epoch > partition.partition_epoch:
-        # The sender has heard of a controller newer than this one.
+        # The sender knows of a newer controller than this one.
         raise NotController("this controller is behind")
     if one.leader_epoch < partition.leader_epoch or partition.leader != sender:
         raise FencedLeaderEpoch(f"broker {partition.leader} leads with epoch {partition.leader_epoch}")

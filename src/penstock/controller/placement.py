@@ -1,8 +1,8 @@
-"""Where the replicas of new partitions go: a pure function of the brokers and what they carry already.
+"""Replica placement of new partitions: a pure function of the brokers and their current load.
 
-Promises: the replicas of a partition are on distinct brokers and spread over as many racks as there are;
-among the brokers that allows, the least loaded come first; the first replica (the preferred leader) is the
-chosen broker that leads the fewest partitions.
+Promises: the replicas of a partition are on distinct brokers and spread over as many racks as possible; among
+the brokers that qualify, the least loaded are chosen; the first replica (the preferred leader) is the chosen
+broker that leads the fewest partitions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.metadata.image import BrokerInfo, ClusterImage
 
 
 class Load:
-    """How many replicas and preferred leaders each broker carries; grows with every placement."""
+    """How many replicas and preferred leaders each broker has; updated with every placement."""
 
     def __init__(self) -> None:
         self.replicas: Counter[int] = Counter()
@@ -25,7 +25,7 @@ class Load:
     def of(cls, image: ClusterImage) -> Load:
         load = cls()
         if len(image.brokers) <= 1:
-            return load  # no choice, so no need to look at every partition
+            return load  # only one choice, so no need to count the partitions
         for topic in image.topics.values():
             for partition in topic.partitions:
                 load.add(partition.replicas)
@@ -37,7 +37,7 @@ class Load:
 
 
 def check_replication_factor(brokers: Collection[BrokerInfo], replication_factor: int) -> None:
-    """InvalidReplicationFactor unless there are brokers enough for `place`."""
+    """Raises InvalidReplicationFactor if there are not enough brokers for `place`."""
     if replication_factor > len(brokers):
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {replication_factor} time(s): "
@@ -48,7 +48,7 @@ def check_replication_factor(brokers: Collection[BrokerInfo], replication_factor
 def place(
     brokers: Iterable[BrokerInfo], load: Load, count: int, replication_factor: int
 ) -> list[tuple[int, ...]]:
-    """Replica lists for `count` new partitions, which are added to the load."""
+    """The replica lists of `count` new partitions; adds them to the load."""
     rack_of = {broker.id: broker.rack for broker in brokers}
     placed = []
     for _ in range(count):
@@ -67,7 +67,7 @@ def _place_one(rack_of: dict[int, str | None], load: Load, replication_factor: i
     chosen: list[int] = []
 
     def cost(broker: int) -> tuple[int, int, int, int, int]:
-        # Whoever leads little is wanted as the leader, so the other replicas go to those who lead much.
+        # Brokers that lead few partitions are kept for leaders: place other replicas on those that lead many.
         rack, leaders = rack_of[broker], load.leaders[broker]
         return (
             used_racks[rack],

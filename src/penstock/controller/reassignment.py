@@ -1,12 +1,12 @@
-"""Partitions that move to other brokers (KIP-455): begin, complete, cancel. Pure; nothing is stored.
+"""Partition reassignments (KIP-455): start, complete, cancel. Pure; stores nothing.
 
-While a partition moves it has the replicas of its target first and then those that it will lose; `adding`
-and `removing` say which. It has arrived when the whole target is in sync, and only then are the others
-dropped. A target may be replaced on the way: a replica that neither the old assignment nor the new target
-has is in both lists, and so goes whichever way it ends.
+During a reassignment a partition has the target replicas first, then the replicas to remove; `adding` and
+`removing` say which. The reassignment completes when all target replicas are in sync; only then are the
+others removed. The target may be replaced during a reassignment: a replica that is in neither the old
+assignment nor the new target is in both lists, so that it is removed however the reassignment ends.
 
-Whoever drops a replica gives the partition a new leader epoch, also where the leader stays: what the leader
-knows of that replica's log must not count when it is added again, with an empty one.
+Removing a replica always raises the leader epoch, even if the leader stays: what the leader knows about that
+replica's log must not count when the replica is added again with an empty log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for one partition: these replicas, or None for an end of what is under way."""
+    """The requested replicas of one partition; None cancels its reassignment."""
 
     topic: str
     index: int
@@ -41,7 +41,7 @@ def is_moving(partition: PartitionImage) -> bool:
 
 
 def target_of(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas that it will have when it has arrived."""
+    """The replicas after the reassignment."""
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
@@ -57,10 +57,10 @@ def find(image: ClusterImage, topic: str, index: int) -> PartitionImage:
 def plan_reassignments(
     image: ClusterImage, wanted: Sequence[Wanted], unclean: Collection[str], *, other_factor: bool = True
 ) -> dict[Key, PartitionChange | ApiError | None]:
-    """For each partition its change, why there is none, or None where it is as wanted already.
+    """For each partition its change, the error, or None if it already is as requested.
 
-    `unclean` are the topics that allow a leader which is not in sync; without `other_factor` a partition must
-    keep as many replicas as it has.
+    `unclean` are the topics that allow unclean elections; without `other_factor` a partition must keep its
+    replication factor.
     """
     found: dict[Key, PartitionChange | ApiError | None] = {}
     for one in wanted:
@@ -124,7 +124,7 @@ def _cancelled(image: ClusterImage, partition: PartitionImage, one: Wanted, uncl
     isr = tuple(replica for replica in partition.isr if replica in original)
     live = image.brokers.keys()
     if live.isdisjoint(isr) and (not isr or not live.isdisjoint(partition.isr)):
-        # What was acknowledged is only with replicas that would go, or with them and with one that is away.
+        # Only the replicas to be removed, and possibly an offline one, have the acknowledged records.
         alive = [replica for replica in original if replica in live]
         if not unclean or not alive:
             raise InvalidReplicaAssignment(
@@ -136,7 +136,7 @@ def _cancelled(image: ClusterImage, partition: PartitionImage, one: Wanted, uncl
 
 
 def completions(image: ClusterImage) -> Iterator[PartitionChange]:
-    """The partitions that have arrived: without the replicas that they had to keep until now."""
+    """The changes that complete reassignments whose target is in sync: they remove the other replicas."""
     for topic in image.topics.values():
         for partition in topic.partitions:
             if not (partition.adding or partition.removing):
@@ -156,7 +156,7 @@ def _shaped(
     replicas: tuple[int, ...],
     isr: tuple[int, ...],
 ) -> PartitionImage:
-    """With these replicas and no others, led by one of them."""
+    """The partition with exactly these replicas, led by one of them."""
     shaped = replace(partition, replicas=replicas, isr=isr, adding=(), removing=())
     chosen = elect(shaped, image.brokers.keys(), image.unfit(topic, partition.index), unclean=False)
     return replace(
@@ -169,7 +169,7 @@ def _shaped(
 def under_way(
     image: ClusterImage, wanted: Mapping[str, Collection[int]] | None
 ) -> dict[str, list[PartitionImage]]:
-    """The partitions that move, of those wanted (None: of all), by topic."""
+    """The partitions with a reassignment in progress, of those requested (None: of all), by topic."""
     found: dict[str, list[PartitionImage]] = {}
     for name in image.topics if wanted is None else wanted:
         topic = image.topics.get(name)

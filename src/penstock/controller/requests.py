@@ -1,6 +1,6 @@
-"""What the controller is asked and what it answers, free of any wire version.
+"""Requests to the controller and their results, independent of wire versions.
 
-In every result `error` is None on success; one item's error never touches another item.
+In every result `error` is None on success; the error of one item never affects another item.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ BROKER_DEFAULT = -1
 
 
 class ResourceType(enum.IntEnum):
-    """Kafka's numbers of config resources. Broker loggers are not in the metadata, and client metrics have
-    no settings here."""
+    """Kafka's config resource types. Broker loggers are not in the metadata, and client metrics have no
+    settings here."""
 
     TOPIC = 2
     BROKER = 4
@@ -28,7 +28,7 @@ class ResourceType(enum.IntEnum):
 
 
 class AlterOp(enum.IntEnum):
-    """Kafka's numbers of incremental changes."""
+    """Kafka's operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -59,7 +59,7 @@ class CreateTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class TopicRef:
-    """A topic by name or by id, as DeleteTopics v6 has it; never both."""
+    """A topic by name or by id, as in DeleteTopics version 6; never both."""
 
     name: str | None = None
     topic_id: UUID = ZERO_UUID
@@ -74,7 +74,7 @@ class DeleteTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsSpec:
-    """A topic to grow to `count` partitions; `assignments` has the replicas of the new ones."""
+    """A topic to extend to `count` partitions; `assignments` has the replicas of the new ones."""
 
     name: str
     count: int

@@ -1,4 +1,4 @@
-"""Deciding about delegation tokens, as Kafka does: lifetimes, and who may renew or expire one. Pure."""
+"""Plans changes of delegation tokens, as Kafka does: lifetimes, and who may renew or expire a token. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import (
 from penstock.metadata.tokens import DelegationToken
 
 Change = Callable[[DelegationToken], DelegationToken | None]
-"""What a token becomes; None where it is deleted. Raises an ApiError where it stays as it is."""
+"""Returns the changed token, or None to delete it. Raises an ApiError if the change is rejected."""
 
 
 def new_token(
@@ -28,7 +28,7 @@ def new_token(
     max_lifetime_ms: int,
     expiry_ms: int,
 ) -> DelegationToken:
-    """`renewers` are pairs of type and name; `asked_ms` is the lifetime that is asked for, -1 for any."""
+    """`renewers` are pairs of type and name; `asked_ms` is the requested lifetime, -1 for the maximum."""
     if not owner.startswith("User:") or any(kind != "User" for kind, _ in renewers):
         raise InvalidPrincipalType("Only users can own or renew a delegation token.")
     lifetime = min(max_lifetime_ms, asked_ms) if asked_ms > 0 else max_lifetime_ms
@@ -38,7 +38,7 @@ def new_token(
 
 
 def renewal(principal: str, now_ms: int, *, period_ms: int, expiry_ms: int) -> Change:
-    """`period_ms` is what is asked for, -1 for the broker's own, which is also the most."""
+    """`period_ms` is the requested period; -1 means the broker's, which is also the maximum."""
 
     def renew(token: DelegationToken) -> DelegationToken:
         _check(token, principal, now_ms)
@@ -49,7 +49,7 @@ def renewal(principal: str, now_ms: int, *, period_ms: int, expiry_ms: int) -> C
 
 
 def expiry(principal: str, now_ms: int, *, period_ms: int) -> Change:
-    """A negative period deletes the token at once, also one that has expired."""
+    """A negative period deletes the token immediately, even one that has expired."""
 
     def expire(token: DelegationToken) -> DelegationToken | None:
         if period_ms < 0 and token.concerns(principal):

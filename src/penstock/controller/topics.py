@@ -1,6 +1,6 @@
-"""Deciding about topics: what a request to create, grow or delete topics comes to. Pure; nothing is stored.
+"""Plans requests to create, extend and delete topics. Pure; stores nothing.
 
-Every `plan_*` takes the current image and returns the results to answer and the topics to write.
+Every `plan_*` function takes the current image and returns the results and the topics to write.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from penstock.log.manager import KRAFT_METADATA
 from penstock.metadata.image import ClusterImage, PartitionImage, TopicImage
 
 MAX_NAME_LENGTH = 249
-# Kafka's controller takes at most this many records in one operation; without a limit one small request
-# could ask for two billion partitions.
+# Kafka's controller accepts at most this many records in one operation. Without a limit one small request
+# could create two billion partitions.
 MAX_NEW_PARTITIONS = 10_000
 RESERVED_NAMES = frozenset({KRAFT_METADATA})
 
@@ -49,7 +49,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_topic_name(name: str) -> None:
-    """InvalidTopicException unless the name is legal."""
+    """Raises InvalidTopicException if the name is not valid."""
     if not name:
         raise InvalidTopicException("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):
@@ -65,12 +65,12 @@ def check_topic_name(name: str) -> None:
 
 
 def metric_name(name: str) -> str:
-    """Metrics write '.' as '_', so names that differ only there would be mixed up: the topics collide."""
+    """The name in metrics, which write '.' as '_'. Topics whose names differ only there collide."""
     return name.replace(".", "_")
 
 
 class _Budget:
-    """The partitions that one request may still create."""
+    """How many more partitions a request may create."""
 
     def __init__(self) -> None:
         self._left = MAX_NEW_PARTITIONS
@@ -84,7 +84,7 @@ class _Budget:
 def plan_create(
     image: ClusterImage, config: BrokerConfig, specs: Sequence[TopicSpec], new_id: Callable[[], UUID]
 ) -> tuple[list[CreateTopicResult], list[TopicImage]]:
-    """One result for each name, in the order of the request; a name that is there twice is refused."""
+    """One result for each name, in the order of the request; a name that occurs twice is rejected."""
     times = Counter(spec.name for spec in specs)
     colliding = {metric_name(name): name for name in image.topics}
     load, budget = Load.of(image), _Budget()
@@ -210,7 +210,7 @@ def _check_replicas(image: ClusterImage, replicas: Sequence[int], replication_fa
 def _new_partitions(
     first: int, replicas: Sequence[tuple[int, ...]], leader_epoch: int
 ) -> tuple[PartitionImage, ...]:
-    """Every replica is in sync at the start: there is nothing yet that it could lack."""
+    """The new partitions. All replicas are in the ISR, because the logs are empty."""
     return tuple(
         PartitionImage(first + i, assigned[0], leader_epoch, assigned, assigned)
         for i, assigned in enumerate(replicas)
@@ -220,7 +220,7 @@ def _new_partitions(
 def plan_create_partitions(
     image: ClusterImage, specs: Sequence[PartitionsSpec]
 ) -> tuple[list[CreatePartitionsResult], list[TopicImage]]:
-    """The topics come back with all their partitions, the old ones unchanged."""
+    """Returns the topics with all their partitions; existing ones are unchanged."""
     times = Counter(spec.name for spec in specs)
     load, budget = Load.of(image), _Budget()
     results, grown = [], []
@@ -263,7 +263,8 @@ def _grown_topic(image: ClusterImage, spec: PartitionsSpec, load: Load, budget: 
         assigned = [tuple(replicas) for replicas in spec.assignments]
     else:
         assigned = place(image.brokers.values(), load, additional, replication_factor)
-    # A topic created again started above the epochs of its forerunner, which may have had more partitions.
+    # A recreated topic has started above the leader epochs of the deleted one, which may have had more
+    # partitions.
     leader_epoch = min(partition.leader_epoch for partition in topic.partitions)
     return replace(topic, partitions=topic.partitions + _new_partitions(have, assigned, leader_epoch))
 
@@ -271,7 +272,7 @@ def _grown_topic(image: ClusterImage, spec: PartitionsSpec, load: Load, budget: 
 def plan_delete(
     image: ClusterImage, refs: Sequence[TopicRef]
 ) -> tuple[list[DeleteTopicResult], list[TopicImage]]:
-    """A topic that is meant twice, in whatever way, is refused and stays."""
+    """A topic that is named twice, by name or by id, is rejected and not deleted."""
     found = [_find(image, ref) for ref in refs]
     times = Counter(topic.id for topic in found if isinstance(topic, TopicImage))
     times_missing = Counter(
@@ -286,7 +287,8 @@ def plan_delete(
             error = InvalidRequest("Duplicate topic.") if times_missing[ref] > 1 else topic
             results.append(DeleteTopicResult(ref.name, ref.topic_id, error))
         elif times[topic.id] > 1:
-            # Not the other half of the reference: who may not describe a topic must not learn its id.
+            # Do not add the other half of the reference: a client that may not describe a topic must not
+            # learn its id.
             results.append(
                 DeleteTopicResult(
                     ref.name, ref.topic_id, InvalidRequest("The topic is named more than once.")

@@ -1,6 +1,7 @@
 """The group coordinator: pure state machines over the records of `__consumer_offsets`.
 
-`GroupShard` is the door: one for each partition. Nothing here does I/O, reads a clock or starts a task.
+`GroupShard` is the entry point, one for each partition. Nothing here does I/O, reads a clock or starts a
+task.
 """
 
 from penstock.groups.group import Caller, Group, TopicsView

@@ -1,8 +1,8 @@
-"""When a group shard forgets what it has of a topic: only when the topic was deleted for certain.
+"""Decides when a group shard deletes the offsets of a topic: only when the topic was certainly deleted.
 
-That an image lacks a topic does not say that it was deleted. The image may be behind, also behind what the
-former coordinator of this shard knew. Two things are certain: an image had the topic's id and a later one
-does not, or the metadata store itself, asked after the shard was loaded, does not have the topic.
+A topic that is missing in the image was not necessarily deleted: the image may be behind, even behind what
+the former coordinator of this shard knew. The topic was certainly deleted if an image had its id and a later
+one does not, or if the metadata store, read after the shard was loaded, does not have it.
 """
 
 from __future__ import annotations

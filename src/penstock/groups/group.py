@@ -1,4 +1,4 @@
-"""What every type of group has in common, and what a request's handler knows besides the request.
+"""The base class of all types of groups, and what a handler knows apart from the request.
 
 A group id belongs to one Group at a time, in `GroupShard.groups`. Classic groups, consumer groups (KIP-848)
 and share groups are subclasses; committed offsets are kept apart from them, by group id, and survive a change
@@ -43,7 +43,7 @@ class Caller(NamedTuple):
 
 
 class TopicsView(Protocol):
-    """The topics there are; a ClusterImage is one."""
+    """The existing topics; a ClusterImage is one."""
 
     @property
     def topics(self) -> Mapping[str, TopicImage]: ...
@@ -58,7 +58,7 @@ class TopicsView(Protocol):
 
 
 class Group:
-    """Methods named `check_*` raise the ApiError that the request is to be answered with."""
+    """Methods named `check_*` raise the ApiError for the response."""
 
     __slots__ = ("group_id",)
 
@@ -72,7 +72,7 @@ class Group:
 
     @property
     def state_name(self) -> str:
-        """The state as ListGroups and the Describe APIs tell it, for example "Stable"."""
+        """The state as returned by ListGroups and the Describe APIs, for example "Stable"."""
         raise NotImplementedError
 
     @property

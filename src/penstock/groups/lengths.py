@@ -1,7 +1,8 @@
-"""How long a string may be that a client makes us write: 32,767 bytes, as records and old requests count so.
+"""The maximum length of a client's string that is written to records: 32,767 bytes, the limit of int16
+lengths.
 
-Newer requests can carry longer ones. They are refused where they come in: a record that cannot be written
-would stop whatever else is decided in the same step.
+Newer requests can have longer strings. They are rejected when they arrive: a record that cannot be written
+would fail all other decisions of the same step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings that the group coordinator's state machines read, apart from the broker that has them."""
+"""The settings of the group coordinator's state machines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The groups and offsets of one partition of `__consumer_offsets`.
 
-`GroupShard` finds the group of a request and hands it to the machine of the group's type; it replays records
-by the version of their key. The types plug in: a type adds a Group subclass, a replayer for its keys, and a
-handler for what classic members ask of its groups.
+`GroupShard` finds the group of a request and calls the state machine of the group's type; it replays records
+by the version of their key. Types plug in: a type adds a Group subclass, a replayer for its keys, and a
+handler for requests of classic members to its groups.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class GroupShard:
         return self.other_types[group.type].heartbeat(group, request, who, out, now_ms)
 
     def leave_group(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
-        """Takes the shape of version 3: a list of members. The file of the API makes it of an older one."""
+        """Expects the form of version 3, a list of members; the API handler converts older requests."""
         out = self._begin(now_ms)
         code = 0
         members: list[Message] = []
@@ -421,7 +421,7 @@ class GroupShard:
     # administration
 
     def describe_groups(self, group_id: str, who: Caller, token: Any, now_ms: int) -> Outcome:
-        """One group of DescribeGroups. What is not a classic group is not there, or dead."""
+        """One group of DescribeGroups. A group of another type counts as missing, or "Dead"."""
         out = self._begin(now_ms)
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):

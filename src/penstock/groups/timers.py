@@ -1,8 +1,8 @@
-"""Deadlines of a shard in one heap.
+"""The timers of a shard, in one heap.
 
-A timer that is put off (every heartbeat does it) costs an assignment: its old place in the heap stays, and
-the timer goes to its new place when that comes up. So the heap has one entry for each timer, not one for
-each heartbeat. Entries of cancelled timers are thrown out when they are the greater part.
+Postponing a timer (as every heartbeat does) is only an assignment: its old heap entry stays, and when that is
+due the timer is queued again with its new deadline. So the heap has one entry for each timer, not for each
+heartbeat. Entries of cancelled timers are removed when they are the majority.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 _SMALL = 256
 _AGAIN_MS = 10_000
-"""When an action that failed is tried again."""
+"""The delay before a failed action is retried."""
 
 
 class Timer:
@@ -83,9 +83,9 @@ class Timers:
         return None
 
     def fire(self, now_ms: int, outcome: Outcome) -> None:
-        """Do what is due. What an action sets to now or earlier is done in the same call.
+        """Run the actions that are due. Timers that an action sets to now or earlier fire in the same call.
 
-        An action that fails takes nothing with it that others have decided.
+        A failed action does not affect the decisions of others.
         """
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
@@ -108,7 +108,7 @@ class Timers:
             timer.action(*timer.args, decided, now_ms)
         except Exception:  # the border: groups of strangers share a shard and its clock
             log.exception("a timer of group %s failed", _group_of(timer))
-            # Who waited is to ask again: its answer may rest on what was not decided.
+            # Clients that waited must retry: their responses may depend on the failed decision.
             failure = CoordinatorNotAvailable("the group's timer failed")
             outcome.replies += [Reply(reply.token, failure) for reply in decided.replies]
             if timer.at is None:

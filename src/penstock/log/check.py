@@ -1,7 +1,7 @@
-"""What must hold of an open log whatever has happened to it; `PartitionLog.check` runs it.
+"""Invariants of an open log; `PartitionLog.check` runs them.
 
-Called after every unit test that opens a log and by the simulators, never on the way of a record: it reads
-the header of every batch. `verify` judges files alone; this judges the log in memory by its files.
+Unit tests that open a log and the simulators run the check, never the path of a record: it reads the header
+of every batch. `verify` checks files alone; this compares the log in memory with its files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class InvariantViolated(PenstockError):
-    """A log or a replica whose state contradicts itself: a bug in the code that changed it."""
+    """A log or a replica with inconsistent state: a bug in the code that changed it."""
 
 
 def check_log(log: PartitionLog) -> None:
-    """Raise InvariantViolated unless all of it holds together."""
+    """Raise InvariantViolated unless all invariants hold."""
     _Check(log).run()
 
 

@@ -20,7 +20,7 @@ TopicPartition = tuple[str, int]
 
 
 class CheckpointError(PenstockError):
-    """A checkpoint file that does not read as one."""
+    """A malformed checkpoint file."""
 
 
 def parse_checkpoint(data: bytes, columns: int) -> list[list[str]]:
@@ -46,7 +46,7 @@ def render_checkpoint(rows: Sequence[Sequence[str]]) -> bytes:
 
 
 def read_offsets(path: str, fs: Fs) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint; none where the file is missing. Raises CheckpointError."""
+    """The offsets of a checkpoint; empty if the file does not exist. Raises CheckpointError."""
     if not fs.exists(path):
         return {}
     try:

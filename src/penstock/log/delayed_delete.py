@@ -1,4 +1,4 @@
-"""Files and directories out of use, which are removed when their delay has passed."""
+"""Files and directories that are no longer used, and are deleted after a delay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DelayedDeletes:
         self._items += [(due, path) for path in paths]
 
     def purge(self) -> None:
-        """Remove what is due. Blocking; called off the loop, which may add more meanwhile."""
+        """Delete what is due. Blocking: called in a thread, while the event loop may add more."""
         now = self._clock.now_ms()
         for item in [item for item in self._items if item[0] <= now]:
             path = item[1]

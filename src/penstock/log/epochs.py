@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset (KIP-101), and its checkpoint file.
+"""The leader epoch cache: the start offset of each leader epoch (KIP-101), and its checkpoint file.
 
-A follower cuts its log by it and a consumer finds out by it that the log was cut. The file is Kafka's
-`leader-epoch-checkpoint`; where it is lost, it is rebuilt from the batches of the log.
+Followers truncate their logs by it, and consumers detect with it that the log was truncated. The file is
+Kafka's `leader-epoch-checkpoint`; if it is lost, it is rebuilt from the batches of the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LeaderEpochCache:
         self.entries: list[EpochEntry] = []
         self.damaged = False
         self._is_saved = True
-        self._is_synced = False  # of a file that is there already nobody knows
+        self._is_synced = False  # unknown for an existing file
         if fs.exists(path):
             try:
                 rows = parse_checkpoint(fs.read_bytes(path), columns=2)
@@ -50,7 +50,8 @@ class LeaderEpochCache:
         return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The batch at `start_offset` was written in `epoch`. Only a newer epoch makes an entry."""
+        """The batch at `start_offset` was written in `epoch`. Adds an entry if the epoch is newer than the
+        last."""
         if epoch > self.latest:
             before = self.entries
             kept = [entry for entry in before if entry.start_offset < start_offset]
@@ -58,7 +59,7 @@ class LeaderEpochCache:
             try:
                 self._save()
             except OSError:
-                self.entries = before  # the batch is refused, and the next one tries again
+                self.entries = before  # the append fails, and the next one tries again
                 raise
 
     def epoch_for(self, offset: int) -> int:
@@ -66,7 +67,7 @@ class LeaderEpochCache:
         return self.entries[i - 1].epoch if i else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
-        """The largest epoch at or below `epoch`, and the offset at which it ended (OffsetForLeaderEpoch)."""
+        """The largest epoch that is not above `epoch`, and its end offset (OffsetForLeaderEpoch)."""
         if epoch < 0 or not self.entries:
             return EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
         if epoch == self.latest:
@@ -84,8 +85,9 @@ class LeaderEpochCache:
             self._save()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Not written until the next change or `save`: entries before the start do no harm, are dropped again
-        when the log is opened, and a rename over an existing file can wait for the disk."""
+        """Removes entries before the log start. This is written only with the next change or `save`: such
+        entries are harmless and are removed when the log is opened, and a rename over an existing file can
+        block."""
         i = bisect.bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if i > 1 or (i == 1 and self.entries[0].start_offset < start_offset):
             current = self.entries[i - 1]
@@ -101,11 +103,11 @@ class LeaderEpochCache:
             self._save()
 
     def sync(self) -> bool:
-        """Bring the file to disk. Runs off the loop, when the batches are synced: after a crash those that
-        are known safe are not asked for their epochs. Returns whether its directory is to be synced, too."""
+        """Sync the file. Runs in a thread, when the batches are synced: recovery does not read the epochs of
+        synced batches. Returns whether the directory must be synced too."""
         if self._is_synced:
             return False
-        self._is_synced = True  # what is saved from here on is not of this sync
+        self._is_synced = True  # set before the sync: a later save resets it
         try:
             sync_path(self.path, self._fs)
         except OSError:
@@ -114,7 +116,8 @@ class LeaderEpochCache:
         return True
 
     def _save(self) -> None:
-        # Not synced here: this runs on the event loop. Batches that are not synced give their entries back.
+        # Not synced here, because this runs on the event loop. Recovery restores the entries of unsynced
+        # batches.
         data = render_checkpoint([(str(epoch), str(start)) for epoch, start in self.entries])
         temporary = self.path + ".tmp"
         fd = self._fs.open(temporary, _CREATE)

@@ -1,7 +1,7 @@
-"""Files of a log: one owner for each descriptor, and slices of them on their way to a socket.
+"""Files of a log: one owner for each descriptor, and file slices that are sent to sockets.
 
-A slice keeps its file alive. A segment that is deleted while a slow consumer is still being sent
-its bytes stays readable for that consumer, and the descriptor is closed when the last slice is gone.
+A slice keeps its file open. If a segment is deleted while its bytes are still sent to a slow consumer, they
+stay readable for that consumer; the descriptor is closed when the last slice is released.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _PREFETCH_STEP = 1 << 18
 
 
 class Handle:
-    """An open descriptor. It is closed when nobody refers to it any more: whoever reads holds it meanwhile,
-    so that its number cannot become that of another file under them, in whatever thread they are."""
+    """An open descriptor, which is closed when the last reference to it is released. Every reader, in any
+    thread, holds a reference, so that the number of the descriptor cannot be reused for another file
+    meanwhile."""
 
     __slots__ = ("_fs", "fd")
 
@@ -37,9 +38,9 @@ class Handle:
 
 
 class OpenFiles:
-    """The files of closed segments that are open: only so many, the oldest is closed first.
+    """Limits the open files of closed segments: the oldest is closed first.
 
-    A closed one is opened again when it is read, so a broker can have more segments than descriptors.
+    A closed file is opened again when it is read, so a broker can have more segments than file descriptors.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -49,7 +50,7 @@ class OpenFiles:
 
     @property
     def capacity(self) -> int:
-        if self._capacity is None:  # asked for late: the broker raises its limit when it starts
+        if self._capacity is None:  # read late: the broker raises its limit at startup
             self._capacity = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4, 64)
         return self._capacity
 
@@ -72,10 +73,10 @@ _OPEN_FILES = OpenFiles()
 
 
 class LogFile:
-    """One `.log` file. `size` is the number of valid bytes, which a preallocated file exceeds.
+    """One `.log` file. `size` is the number of valid bytes; a preallocated file is larger.
 
-    It is always the same file, also after its name has gone to another one: compaction puts a new file in the
-    place of an old one that may still be read.
+    It always stands for the same file, even if another file gets its name: compaction replaces a file that
+    may still be read.
     """
 
     __slots__ = ("__weakref__", "_fs", "_handle", "_identity", "_old_size", "path", "sealed", "size", "torn")
@@ -85,12 +86,12 @@ class LogFile:
     ) -> None:
         self.path = path
         self.size = size
-        self.torn = False  # bytes of a failed write could not be cut off
-        self.sealed = False  # nothing more is appended; it may be closed while it is not read
+        self.torn = False  # bytes of a failed write could not be truncated
+        self.sealed = False  # no more appends; its descriptor may be closed between reads
         self._fs = fs
         self._handle = handle
         self._identity = identity
-        self._old_size = size  # what this process has not written itself
+        self._old_size = size  # the bytes that an earlier process has written
 
     @classmethod
     def create(cls, path: str, fs: Fs, preallocate: int = 0) -> LogFile:
@@ -104,7 +105,7 @@ class LogFile:
         return self._handle is not None
 
     def open(self) -> Handle:
-        """The descriptor of this very file. ESTALE where its name is another file's now, and it has none."""
+        """The descriptor of this file. ESTALE if the file is closed and another one has its name now."""
         handle = self._handle
         while handle is None:
             path = self.path
@@ -117,7 +118,7 @@ class LogFile:
                     _OPEN_FILES.add(self)
             elif self.path == path:
                 raise OSError(errno.ESTALE, "another file has its name now", path)
-            else:  # it was renamed between the two looks
+            else:  # renamed since `path` was read: try again
                 handle = self._handle
         return handle
 
@@ -132,15 +133,15 @@ class LogFile:
         _OPEN_FILES.forget(self)
 
     def retire(self) -> None:
-        """Its name is about to go to another file, or away: who still reads it keeps it open."""
+        """Called before its name is reused or removed: keeps it open for readers."""
         with contextlib.suppress(OSError):
             self.open()
         self.unseal()
 
     def append(self, data: memoryview | bytes) -> None:
-        """Write at the end of the valid bytes. A write that fails leaves no torn bytes behind."""
+        """Write after the valid bytes. A failed write leaves no partial bytes."""
         if self.sealed:
-            self.unseal()  # a roll failed after it was sealed
+            self.unseal()  # a roll has failed after sealing it
         fs, position = self._fs, self.size
         handle = self._handle or self.open()
         fd, length = handle.fd, len(data)
@@ -170,20 +171,20 @@ class LogFile:
         self._old_size = min(self._old_size, size)
 
     def trim(self) -> None:
-        """Give back what was preallocated and not used."""
+        """Truncate preallocated space that was not used."""
         handle = self.open()
         if os.fstat(handle.fd).st_size != self.size:
             self._fs.ftruncate(handle.fd, self.size)
 
     def is_resident(self, position: int, length: int) -> bool:
-        """Whether these bytes can be sent without waiting for the disk. What was just appended can."""
+        """Whether these bytes can be sent without waiting for the disk, as those appended recently."""
         if position >= max(self._old_size, self.size - _JUST_WRITTEN):
             return True
         handle = self.open()
         return residency.is_resident(handle.fd, position, length)
 
     def prefetch(self, position: int, length: int) -> None:
-        """Read these bytes into the page cache. Runs off the loop."""
+        """Read these bytes into the page cache. Runs in a thread."""
         handle = self.open()
         end = min(position + length, self.size)
         while position < end:
@@ -193,7 +194,7 @@ class LogFile:
             position += got
 
     def sync(self) -> None:
-        """Runs off the loop."""
+        """Sync the file. Runs in a thread."""
         try:
             handle = self.open()
         except OSError as error:
@@ -203,13 +204,14 @@ class LogFile:
         self._fs.fsync(handle.fd)
 
     def close(self) -> None:
-        """Its descriptor is closed now, or when who reads it at this moment has done."""
+        """Close the descriptor, now or when the last current reader releases it."""
         _OPEN_FILES.forget(self)
         self._handle = None
 
 
 def sync_path(path: str, fs: Fs) -> None:
-    """Bring a file to disk. Runs off the loop, beside which a descriptor may be closed: it takes its own."""
+    """Sync a file. Runs in a thread, with its own descriptor, because the event loop may close others
+    meanwhile."""
     try:
         fd = fs.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -221,9 +223,9 @@ def sync_path(path: str, fs: Fs) -> None:
 
 
 class FileSlice:
-    """A run of bytes of a log file, sent to a socket without passing through Python.
+    """A range of bytes of a log file, sent to a socket with sendfile.
 
-    Up to `resident` they were in the page cache when they were looked at.
+    The bytes before position `resident` were in the page cache at the last check.
     """
 
     __slots__ = ("file", "length", "position", "resident")

@@ -1,8 +1,8 @@
-"""The three indexes beside a segment, in Kafka's formats.
+"""The three indexes of a segment, in Kafka's formats.
 
 `OffsetIndex` (offset to position), `TimeIndex` (timestamp to offset) and `TransactionIndex` (aborted
-transactions). New entries gather in a short tail in memory and are written in blocks: an index is
-rebuilt after a crash, so it never needs to be ahead of the log. Lookups read the file in place.
+transactions). New entries are collected in memory and written in blocks: this is safe because an index is
+rebuilt after a crash. Lookups read the file directly.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TAIL_ENTRIES = 256
 
 
 class EntryFile:
-    """An append-only file of entries of one size, binary-searchable.
+    """An append-only file of entries of a fixed size, for binary search.
 
-    A sealed one keeps no descriptor: a broker may have many thousand closed segments. The loop appends;
-    look-ups come from other threads, too.
+    A sealed index keeps no open descriptor, because a broker may have many thousand closed segments. The
+    event loop appends; lookups may come from other threads too.
     """
 
     __slots__ = ("_fd", "_flushed", "_fs", "_lock", "_tail", "path", "sealed")
@@ -55,7 +55,8 @@ class EntryFile:
             self.sealed = False
             self._tail += entry
             if len(self._tail) >= _TAIL_ENTRIES * self.ENTRY.size:
-                # A full disk must not fail an append whose bytes are in the log already: the tail waits.
+                # A full disk must not fail an append whose bytes are already in the log: keep the tail in
+                # memory.
                 with contextlib.suppress(OSError):
                     self.flush()
 
@@ -73,7 +74,7 @@ class EntryFile:
                     self._tail.clear()
 
     def seal(self) -> None:
-        """All entries to the file; from now on it is opened for each look-up."""
+        """Write all entries to the file; from now on it is opened for each lookup."""
         with self._lock:
             self.flush()
             self.close()
@@ -96,7 +97,7 @@ class EntryFile:
             residency.check(fd, i * size, size)
             data = self._fs.pread(fd, size, i * size)
             if len(data) < size:
-                # the file was cut behind our back; treat what is missing as absent
+                # another process has truncated the file: treat missing entries as absent
                 return (-1, 0)
             first, second = self.ENTRY.unpack(data)
         return first, second
@@ -140,7 +141,7 @@ class EntryFile:
                 self._flushed = count
 
     def reset(self) -> None:
-        """Forget every entry, in memory and on disk."""
+        """Remove all entries, in memory and on disk."""
         with self._lock:
             self._tail.clear()
             self._flushed = 0
@@ -174,17 +175,17 @@ class OffsetIndex(EntryFile):
         self._add(self.ENTRY.pack(offset - self.base_offset, position))
 
     def position_for(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`."""
+        """A position at or before the batch that contains `offset`."""
         i = self._floor(offset - self.base_offset)
         return self.entry(i)[1] if i >= 0 else 0
 
     def floor_position(self, position: int) -> int:
-        """The last indexed batch start at or before `position`."""
+        """The start of the last indexed batch at or before `position`."""
         i = self._floor(position, column=1)
         return self.entry(i)[1] if i >= 0 else 0
 
     def position_back(self, entries: int) -> int:
-        """The position of the entry that many before the end."""
+        """The position of the entry that is `entries` before the end."""
         i = self.count - entries
         return self.entry(i)[1] if i >= 0 else 0
 
@@ -228,8 +229,8 @@ class TimeIndex(EntryFile):
     def before(self, timestamp: int) -> tuple[int, int] | None:
         """The last entry (timestamp, offset) below `timestamp`.
 
-        Every batch up to an entry's offset has timestamps of at most the entry's, so a search for the
-        first record that is at least as new may start there.
+        No batch up to the offset of an entry has a larger timestamp than the entry, so the search for the
+        first record with at least `timestamp` may start there.
         """
         i = self._floor(timestamp - 1)
         if i < 0:
@@ -254,7 +255,8 @@ class TimeIndex(EntryFile):
 
 
 class AbortedTxn(NamedTuple):
-    """A transaction that was aborted: its first record, its marker, and the LSO at that moment."""
+    """An aborted transaction: the offsets of its first record and its marker, and the last stable offset
+    then."""
 
     producer_id: int
     first_offset: int
@@ -263,9 +265,10 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions of a segment. The file exists only when there are any.
+    """The aborted transactions of a segment. The file exists only if there are any.
 
-    What a crash left of an entry is overwritten by the next one: entries behind it would be misread.
+    A partial entry that a crash has left is overwritten by the next one; otherwise later entries would be
+    misread.
     """
 
     __slots__ = ("_entries", "_fs", "_size", "path")
@@ -276,7 +279,7 @@ class TransactionIndex:
         self.path = path
         self._fs = fs
         self._entries: list[AbortedTxn] = []
-        self._size = 0  # of the whole entries in the file
+        self._size = 0  # of the complete entries in the file
         if fs.exists(path):
             data = fs.read_bytes(path)
             self._size = len(data) - len(data) % self.ENTRY.size
@@ -299,12 +302,13 @@ class TransactionIndex:
         self._size += len(entry)
 
     def sync(self) -> None:
-        """What is lost of it, nobody misses: only recovery reads the markers again."""
+        """Sync the file: of synced segments, recovery does not read the markers again."""
         if self._entries:
             sync_path(self.path, self._fs)
 
     def truncate_to(self, offset: int) -> None:
-        """Cut it, as what is written anew may not fit on a full disk. Entries are by their last offset."""
+        """Truncate the file in place, because a rewritten one might not fit on a full disk. Entries are
+        ordered by their last offset."""
         kept = [txn for txn in self._entries if txn.last_offset < offset]
         if len(kept) == len(self._entries):
             return

@@ -1,7 +1,7 @@
-"""All logs of a broker: the data directories, their checkpoints, the clean-shutdown marker.
+"""All logs of a broker: the data directories, their checkpoints, the clean shutdown marker.
 
-Everything here blocks on files and is meant for a thread or for start and stop, except `get` and `create`'s
-result. The metadata decides which logs exist; this class opens, keeps and deletes them.
+Everything here blocks on files and must run in a thread, or at startup or shutdown, except `get`. The
+metadata decides which logs exist; this class opens, keeps and deletes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.log.recovery.loading import LogLoadError, open_log, read_partition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 KRAFT_METADATA = "__cluster_metadata"
-"""Where a node of Apache Kafka keeps its own metadata, beside the topics: no log of ours."""
+"""The directory in which an Apache Kafka node keeps its metadata log; it is ignored."""
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)$")
 _DELETED_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|stray)$")
 
@@ -47,24 +47,24 @@ class LogManager:
     def __init__(self, config: BrokerConfig, clock: Clock, fs: Fs = REAL_FS) -> None:
         self.directories = [os.path.abspath(path) for path in config.log_dirs]
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.clean = True  # whether the last shutdown was in order
+        self.clean = True  # whether the last shutdown was clean
         self.cleaner_offsets: dict[TopicPartition, int] = {}
-        self._recovery_points: dict[TopicPartition, int] = {}  # as the checkpoints on disk have them
+        self._recovery_points: dict[TopicPartition, int] = {}  # from the checkpoints on disk
         self._threads = config.num_recovery_threads_per_data_dir
         self._clock = clock
         self._fs = fs
         self._delayed_deletes = DelayedDeletes(clock, fs)
-        self._outdated: set[TopicPartition] = set()  # in the checkpoints, though their logs are gone
+        self._outdated: set[TopicPartition] = set()  # deleted logs that are still in the checkpoints
         self._written: dict[
             str, dict[TopicPartition, int]
-        ] = {}  # the high watermarks in each directory's file
+        ] = {}  # the high watermark checkpoint of each directory
 
     # opening
 
     def load(self, config_of: ConfigOf, id_of: IdOf = lambda topic: None) -> None:
-        """Open every partition of the data directories, recovering where the last stop was not clean.
+        """Open all partitions of the data directories, with recovery if the last shutdown was not clean.
 
-        `id_of` gives the id of a topic whose directory has lost it.
+        `id_of` returns the id of a topic, for directories without one.
         """
         for directory in self.directories:
             self._fs.makedirs(directory)
@@ -115,7 +115,7 @@ class LogManager:
                 )
             self.logs[log.topic, log.partition] = log
         self._outdated |= checkpointed - self.logs.keys()
-        # From now on a crash is a crash.
+        # From now on, a stop without a clean shutdown is a crash.
         if fs.exists(marker):
             fs.unlink(marker)
             fs.fsync_dir(directory)
@@ -139,13 +139,13 @@ class LogManager:
             logger.warning("%s: %s; continuing without it", path, error)
             return {}
 
-    # keeping the set of logs
+    # the set of logs
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self.logs.get((topic, partition))
 
     def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig) -> PartitionLog:
-        """Make an empty log, or open the one that is there, in the directory with the fewest logs."""
+        """Create an empty log in the directory with the fewest logs, or open the existing one."""
         existing = self.logs.get((topic, partition))
         if existing is not None:
             return existing
@@ -156,7 +156,7 @@ class LogManager:
         path = os.path.join(directory, f"{topic}-{partition}")
         try:
             if (topic, partition) in self._outdated:
-                self.checkpoint()  # or after a crash the new log would start where the former one did
+                self.checkpoint()  # or after a crash it would get the log start offset of the deleted log
             log = open_log(path, topic, partition, topic_id, config, self._clock, self._fs, clean=False)
         except OSError as error:
             raise KafkaStorageError(f"cannot create {path}: {error.strerror}") from error
@@ -164,33 +164,33 @@ class LogManager:
         return log
 
     def delete(self, topic: str, partition: int, *, reason: str = "delete") -> None:
-        """Take a log out of use. Its directory is renamed now and removed after file.delete.delay.ms."""
+        """Delete a log. Its directory is renamed now and deleted after file.delete.delay.ms."""
         log = self.logs.pop((topic, partition), None)
         if log is None:
             return
         self.cleaner_offsets.pop((topic, partition), None)
         self._outdated.add((topic, partition))
         self._recovery_points.pop((topic, partition), None)
-        name = f"{topic}-{partition}"[:200]  # a directory's name has at most 255 bytes
+        name = f"{topic}-{partition}"[:200]  # a directory name has at most 255 bytes
         target = os.path.join(os.path.dirname(log.directory), f"{name}.{uuid.uuid4().hex}-{reason}")
         self._fs.rename(log.directory, target)
         log.directory = target
         self._delayed_deletes.add([target], log.config.file_delete_delay_ms)
 
     def purge(self) -> None:
-        """Remove files and directories whose delay has passed. Blocking."""
+        """Delete files and directories whose delay has passed. Blocking."""
         self._delayed_deletes.purge()
         for log in list(self.logs.values()):
             log.delayed_deletes.purge()
 
     def logs_to_trim(self) -> list[PartitionLog]:
-        """Those with segments below their start, which are dropped little by little."""
+        """The logs with segments below their log start offset, which are deleted step by step."""
         return [log for log in list(self.logs.values()) if log.segments_below_start]
 
     # durability
 
     def logs_to_flush(self) -> list[PartitionLog]:
-        """Those whose flush.ms has passed since the last flush."""
+        """The logs whose last flush is longer ago than flush.ms."""
         now = self._clock.now_ms()
         return [
             log
@@ -220,7 +220,7 @@ class LogManager:
         self._outdated.clear()
 
     def checkpoint_high_watermarks(self) -> None:
-        """So that a broker that leads again after a restart does not show its consumers an earlier end."""
+        """Write the high watermarks, so that after a restart a leader does not show consumers a lower one."""
         for directory in self.directories:
             offsets = {(log.topic, log.partition): log.high_watermark for log in self._in(directory)}
             if offsets != self._written.get(directory):
@@ -233,10 +233,10 @@ class LogManager:
         write_offsets(os.path.join(directory, RECOVERY_POINTS), points, self._fs)
 
     def truncated(self, log: PartitionLog, offset: int) -> None:
-        """The log was cut at `offset`: no checkpoint may claim more than it had left then.
+        """The log was truncated to `offset`: lower its checkpoints to that offset.
 
-        Else recovery after a crash trusts what has taken the place of the records that were cut, unread,
-        and compaction takes it for cleaned.
+        Otherwise recovery after a crash would trust the records that replace the truncated ones without
+        reading them, and compaction would take them for cleaned.
         """
         key = (log.topic, log.partition)
         if self.cleaner_offsets.get(key, 0) > offset:
@@ -246,7 +246,7 @@ class LogManager:
             self._checkpoint_recovery_points(directory, self._in(directory))
 
     def checkpoint_log_starts(self) -> None:
-        """Write the log start offsets alone: a client knows that records are gone, so they stay gone."""
+        """Write only the log start offsets: records that a client knows to be deleted must not come back."""
         for directory in self.directories:
             starts = {
                 (log.topic, log.partition): log.log_start_offset
@@ -259,7 +259,7 @@ class LogManager:
         return [log for log in list(self.logs.values()) if os.path.dirname(log.directory) == directory]
 
     def close(self) -> None:
-        """Stop in order: every log synced, then the marker that the next start trusts."""
+        """Clean shutdown: sync all logs, then write the marker."""
         failed = set()
         for log in self.logs.values():
             try:

@@ -1,8 +1,8 @@
-"""The log of one partition: ordered batches over segments, with the state that follows from them.
+"""The log of one partition: ordered batches in segments, and the state that is derived from them.
 
-Promises: offsets never change and never repeat; a batch is either whole in the log or not at all; what
-`flush` has covered survives a crash. Everything but `flush` is called from the event loop's thread.
-Opening and recovery are in `loading`, what a client's batch must satisfy in `validate`.
+Promises: offsets never change and are never reused; a batch is either completely in the log or not at all;
+what `flush` has synced survives a crash. Everything but `flush` is called from the event loop's thread.
+Opening and recovery are in `loading`, the validation of a client's batches in `validate`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from penstock.wire.batches.records import BatchHeader, check_batch, iter_records
 _INT_MAX = (1 << 31) - 1
 _MAX_HINTS = 32
 SEGMENTS_AT_ONCE = 8
-"""So many go in one turn of the loop: each is up to five files to rename, and others wait meanwhile."""
+"""How many segments are deleted in one iteration of the event loop: each has up to five files to rename."""
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
-_COMPLAIN_MS = 10_000  # a full disk is worth a line now and then, not one for each request
+_COMPLAIN_MS = 10_000  # a full disk is logged at this interval, not for each request
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class AppendInfo(NamedTuple):
     log_append_time: int
     log_start_offset: int
     duplicate: bool = False
-    flush_required: bool = False  # flush.messages is reached: answer when `flush` has covered it
+    flush_required: bool = False  # flush.messages is reached: respond after `flush`
 
 
 class TimestampOffset(NamedTuple):
@@ -75,7 +75,7 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(slots=True)
 class _Flush:
-    """One that is under way: what lies before `end` is on disk when it is done."""
+    """A running flush: when it is done, everything before `end` is on disk."""
 
     end: int
 
@@ -106,23 +106,23 @@ class PartitionLog:
         self.high_watermark = 0
         self.recovery_point = 0
         self.last_flush_ms = clock.now_ms()
-        self._flushes: list[_Flush] = []  # under way
+        self._flushes: list[_Flush] = []  # running
         self._flush_lock = threading.Lock()
         self._producers = ProducerStateManager(directory, fs)
-        self._rebuild: ProducerRebuild | None = None  # after a truncation, until it is taken over
+        self._rebuild: ProducerRebuild | None = None  # after a truncation, until it is settled
         self._swapping: list[int] = []  # base offsets of segments whose `.swap` files are on disk
-        self._directory_dirty = False  # names were removed that a crash must not bring back
+        self._directory_dirty = False  # files were removed that must not come back after a crash
         self.epochs = LeaderEpochCache(os.path.join(directory, "leader-epoch-checkpoint"), fs)
         self.failed: OSError | None = None
         self.closed = False
-        self.truncations = 0  # what was made from the log before one may not replace what is there since
+        self.truncations = 0  # a rewrite that was planned before a truncation must not be swapped in
         self.delayed_deletes = DelayedDeletes(clock, fs)
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._rng = rng or random.Random()
         self._jitter_ms = 0
         self._complained_ms = 0
 
-    # what it holds
+    # content
 
     @property
     def active(self) -> Segment:
@@ -134,19 +134,20 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerStateManager:
-        """What is known of producers. Raises NotLeaderOrFollower while a truncation is not settled."""
+        """The producer state. Raises NotLeaderOrFollower while a truncation is not settled."""
         self._check_settled()
         return self._producers
 
     @property
     def verifying(self) -> ProducerStateManager:
-        """For what is not read from the log, and so is known at any time: verifications under way."""
+        """The producer state for running verifications, which do not depend on the log and are always
+        known."""
         return self._producers
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that follows from the last truncation is done, and records may be appended again: see
-        `producer_rebuild`. The event loop never does that itself, it may take long."""
+        """Whether the last truncation is settled, so that records may be appended again: see
+        `producer_rebuild`. Settling may take long, so it never runs on the event loop."""
         return self._rebuild is None
 
     def _check_settled(self) -> None:
@@ -175,14 +176,14 @@ class PartitionLog:
         return max(bisect.bisect_right(self._bases, offset) - 1, 0)
 
     def _readable(self) -> list[Segment]:
-        """The segments that have something to read. Also off the loop."""
+        """The segments that have readable records. May run in a thread."""
         segments = list(self.segments)
         start = self.log_start_offset
         first = bisect.bisect_right(segments, start, key=lambda segment: segment.base_offset) - 1
         return segments[max(first, 0) :]
 
     def segment_base(self, offset: int) -> int:
-        """The base offset of the segment that holds `offset`."""
+        """The base offset of the segment that contains `offset`."""
         return self._bases[self._floor(offset)]
 
     # appending
@@ -198,11 +199,11 @@ class PartitionLog:
         allowance: Allowance | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Check a batch, give it its offset in place, and append it with one write.
+        """Validate a batch, set its offset in place, and append it with one write.
 
-        A coordinator's batch (`origin="coordinator"`) may be a transaction marker, and is trusted otherwise;
-        one of another broker (`origin="broker"`) is checked as a client's.
-        A request with several batches has an allowance for what is unpacked to check them.
+        A coordinator's batch (`origin="coordinator"`) is trusted and may be a transaction marker; a batch of
+        another broker (`origin="broker"`) is validated like a client's. A request with several batches has an
+        allowance for the bytes that are decompressed to validate them.
         """
         if self.failed is not None:
             raise self._storage_error(self.failed)
@@ -222,12 +223,12 @@ class PartitionLog:
             marker = marker_of(buf, start)
             self.producers.check_marker(header, marker[1])
         elif header.producer_id >= 0 and origin == "coordinator":
-            self.producers.check_epoch(header)  # a coordinator's records have no sequence
+            self.producers.check_epoch(header)  # a coordinator's batch has no sequence
         elif header.producer_id >= 0:
             known = self.producers.find_duplicate(header)
             if known is not None:
                 time = known.timestamp if append_time >= 0 else -1
-                # The first one may still wait for its flush: the retry promises no less.
+                # The original may still wait for its flush, so the retry must wait too.
                 flush = known.last_offset >= self.recovery_point and self.flush_required
                 return AppendInfo(
                     known.base_offset, known.last_offset, time, self.log_start_offset, True, flush
@@ -247,7 +248,7 @@ class PartitionLog:
         )
 
     def append_as_follower(self, buf: bytearray | memoryview, start: int, end: int) -> AppendInfo:
-        """Append batches as the leader wrote them; offsets and epochs are the leader's."""
+        """Append batches unchanged, with the offsets and leader epochs of the leader."""
         if self.failed is not None:
             raise self._storage_error(self.failed)
         self._check_settled()
@@ -273,29 +274,29 @@ class PartitionLog:
         return AppendInfo(first, last, -1, self.log_start_offset, flush_required=self.flush_required)
 
     def _begins_within(self, header: BatchHeader) -> bool:
-        """Whether the log is empty and its start lies in this batch: DeleteRecords has moved the start of the
-        leader's log into it, and a batch is sent whole."""
+        """Whether the log is empty and its start offset is inside this batch: DeleteRecords has moved the
+        leader's log start offset into the batch, and batches are sent completely."""
         return self.size == 0 and self.log_start_offset == self.log_end_offset <= header.last_offset
 
     def _write_around_start(
         self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None
     ) -> None:
-        """The segment begins with the batch, the log still inside it."""
+        """Start the segment with the batch; the log start offset stays inside it."""
         start, high_watermark = self.log_start_offset, self.high_watermark
         self.truncate_fully_and_start_at(header.base_offset)
-        self.settle()  # there is nothing to read
+        self.settle()  # the log is empty, so this does not block
         self._write(data, header, marker)
         self.log_start_offset = start
         self.high_watermark = max(high_watermark, start)
 
     @property
     def flush_required(self) -> bool:
-        """Whether flush.messages is reached: nobody may count on what is not synced."""
+        """Whether flush.messages is reached: records that are not synced do not count as stored."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     @property
     def reliable_end(self) -> int:
-        """Up to where others may count on what is here: what flush.messages demands is on disk."""
+        """The end of what counts as stored: everything, or with flush.messages what is on disk."""
         return self.recovery_point if self.flush_required else self.log_end_offset
 
     def _write(self, data: memoryview, header: BatchHeader, marker: tuple[str, int] | None) -> None:
@@ -329,7 +330,7 @@ class PartitionLog:
                 segment.txns.append(aborted)
             except (
                 OSError
-            ) as error:  # readers would see aborted records: stop here, recovery rebuilds the index
+            ) as error:  # readers would get aborted records: stop writing; recovery rebuilds the index
                 self.failed = error
                 raise self._storage_error(error) from error
 
@@ -339,7 +340,7 @@ class PartitionLog:
             return last_offset - segment.base_offset > _INT_MAX
         if segment.file.size + size > config.segment_bytes or last_offset - segment.base_offset > _INT_MAX:
             return True
-        # An entry is due only after an interval of bytes: a small log cannot have filled them.
+        # Index entries are written at intervals of bytes, so a small log cannot have filled the indexes.
         if segment.file.size >= config.segment_index_bytes // 12 * config.index_interval_bytes and (
             (segment.offsets.count + 1) * 8 > config.segment_index_bytes
             or (segment.times.count + 1) * 12 > config.segment_index_bytes
@@ -352,11 +353,11 @@ class PartitionLog:
             age = self.clock.now_ms() - segment.created_ms
         limit = config.segment_ms
         if "compact" in config.cleanup_policy:
-            limit = min(limit, config.max_compaction_lag_ms)  # an active segment is not cleaned
+            limit = min(limit, config.max_compaction_lag_ms)  # the active segment is never cleaned
         return age > limit - self._jitter_ms
 
     def roll(self, base_offset: int | None = None) -> Segment:
-        """Start a new segment at the log end offset. The old one is complete and will not change."""
+        """Start a new segment at the log end offset. The old one is complete and no longer changes."""
         old = self.segments[-1] if self.segments else None
         base = self.log_end_offset if base_offset is None else base_offset
         if old is not None and old.size == 0 and old.base_offset == base:
@@ -365,7 +366,7 @@ class PartitionLog:
             old.seal()
             if self.is_settled:
                 self._producers.take_snapshot(base)
-        # The new file comes last: whatever failed before it, the old segment is still the active one.
+        # Create the new file last: if a step before it fails, the old segment stays active.
         new = self._create_segment(base)
         self.segments.append(new)
         self._bases.append(base)
@@ -395,7 +396,7 @@ class PartitionLog:
         return KafkaStorageError(f"{self.topic}-{self.partition}: {error.strerror} in {self.directory}")
 
     def update_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark up. Returns whether it moved."""
+        """Advance the high watermark. Returns whether it has changed."""
         if offset > self.log_end_offset:
             offset = self.log_end_offset
         if offset <= self.high_watermark:
@@ -410,9 +411,9 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one: bool = True
     ) -> list[FileSlice]:
-        """Whole batches from the one that holds `offset`, below `upper_bound_offset`, as slices of files.
+        """Complete batches from the one that contains `offset`, below `upper_bound_offset`, as file slices.
 
-        With `min_one` the first batch comes even if it alone is larger than `max_bytes` (KIP-74).
+        With `min_one` the first batch is returned even if it is larger than `max_bytes` (KIP-74).
         """
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise OffsetOutOfRange(
@@ -427,7 +428,7 @@ class PartitionLog:
             raise self._storage_error(error) from error
 
     def warm_up(self, offset: int, max_bytes: int) -> None:
-        """Have what `read` looks at in memory: index entries and headers of batches. In a thread."""
+        """Load into the page cache what `read` needs: index entries and batch headers. Runs in a thread."""
         for segment in self.segments[self._floor(offset) :]:
             try:
                 found = segment.locate(offset, mend=False)
@@ -435,7 +436,7 @@ class PartitionLog:
                     segment.boundary_before(found[0], found[0] + max_bytes)
                     return
             except (OSError, CorruptMessage):
-                return  # `read` reports it
+                return  # `read` raises the error
 
     def _slices(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one: bool) -> list[FileSlice]:
         hint = self._hints.get(offset)
@@ -480,13 +481,13 @@ class PartitionLog:
         return start
 
     def _hint(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember where the next fetch of a reader will start: most read on where they stopped."""
+        """Remember where the next fetch will start: most readers continue where they stopped."""
         if len(self._hints) >= _MAX_HINTS:
             self._hints.clear()
         self._hints[offset] = (segment, position)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Aborted transactions with records from `first_offset` up to but without `end_offset`."""
+        """The aborted transactions with records from `first_offset` to before `end_offset`."""
         found = []
         for segment in self.segments[self._floor(first_offset) :]:
             for txn in segment.txns:
@@ -497,7 +498,7 @@ class PartitionLog:
         return found
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is at least as new as `timestamp`. Also off the loop."""
+        """The first record whose timestamp is at least `timestamp`. May run in a thread."""
         for segment in self._readable():
             if segment.max_timestamp < timestamp:
                 continue
@@ -510,7 +511,7 @@ class PartitionLog:
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp of the log."""
+        """The first record with the largest timestamp in the log."""
         newest = max((segment.max_timestamp for segment in self._readable()), default=-1)
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
@@ -518,21 +519,21 @@ class PartitionLog:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Every batch from the one that holds `offset` on."""
+        """All batches from the one that contains `offset`."""
         return batches_from(self.segments[self._floor(offset) :], offset)
 
-    # cutting and removing
+    # truncation and deletion
 
     def truncation_step(self, offset: int) -> int:
-        """Where to truncate first, for a truncation to `offset` in several turns of the loop: at `offset`
-        itself as soon as so few segments go with it."""
+        """The next offset to truncate to, for a truncation to `offset` over several iterations of the event
+        loop; `offset` itself once only few segments are left to remove."""
         bases = self._bases
         return offset if len(bases) <= SEGMENTS_AT_ONCE else max(offset, bases[-SEGMENTS_AT_ONCE])
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on. Returns with the log end at the last whole batch before it.
+        """Remove everything from `offset` on. The log then ends with the last complete batch before it.
 
-        The last segment goes first: a crash in between leaves a log without a hole.
+        The last segment is removed first, so that a crash in between leaves no gap in the log.
         """
         if offset >= self.log_end_offset:
             return
@@ -550,14 +551,14 @@ class PartitionLog:
         self._after_truncation(stable_until)
 
     def _stable_after(self, offset: int) -> int:
-        """Up to where no transaction can be open once the log is cut: as far as now, unless markers that
-        counted as replicated go with it."""
+        """The offset below which no transaction can be open after the truncation: the current last stable
+        offset, unless the truncation removes replicated markers."""
         return self.last_stable_offset if offset >= self.high_watermark else self.log_start_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.cancel_swap()
-        # The new one first: where it cannot be made, because the disk is full, the log is as it was. Other
-        # threads read the log, which is never without a segment.
+        # Create the new segment first: if that fails, because the disk is full, the log is unchanged. Also,
+        # other threads read the log, so it must always have a segment.
         new = None if offset in self._bases else self._create_segment(offset)
         for segment in self.segments:
             self._delete_later(segment.mark_deleted())
@@ -572,38 +573,39 @@ class PartitionLog:
         end = self.log_end_offset
         self.truncations += 1
         with self._flush_lock:
-            # What takes the place of the records that were cut is not what a flush under way syncs.
+            # A running flush does not cover records that replace the truncated ones.
             self.recovery_point = min(self.recovery_point, end)
             for flush in self._flushes:
                 flush.end = min(flush.end, end)
         self.log_start_offset = min(self.log_start_offset, end)
-        # A log that starts again further on is replicated up to there.
+        # A log that starts again at a higher offset is replicated up to that offset.
         self.high_watermark = max(min(self.high_watermark, end), self.log_start_offset)
         self._rebuild = ProducerRebuild(
             self._producers, self.segments, self.log_start_offset, end, end, stable_until=stable_until
         )
-        self.epochs.truncate_from_end(end)  # where that fails, it is saved before the truncation is settled
+        self.epochs.truncate_from_end(end)  # if that fails, it is saved before the truncation is settled
 
     def producer_rebuild(self) -> ProducerRebuild | None:
-        """What is to be read back after a truncation, if anything. Its `run` is called in a thread; when no
-        checkpoint claims what was cut any more, `take_producers` settles the truncation, on the loop."""
+        """The rebuild of the producer state after a truncation, if one is needed. Call its `run` in a thread
+        and lower the checkpoints; then `take_producers`, on the event loop, settles the truncation."""
         return self._rebuild
 
     def take_producers(self, rebuild: ProducerRebuild) -> None:
-        """Take over what `rebuild` has read; of an earlier truncation it is of no use."""
+        """Use the rebuilt producer state, unless the log was truncated again since."""
         if self._rebuild is rebuild:
             self._producers.take_over(rebuild.run())
             self._producers.on_high_watermark(self.high_watermark)
             self._rebuild = None
 
     def settle(self) -> None:
-        """Read back now what is to be read back. Blocking: not for the event loop, but where it is little."""
+        """Rebuild the producer state now. Blocking: use it on the event loop only if there is little to
+        read."""
         if self._rebuild is not None:
             self.take_producers(self._rebuild)
 
     def refuse(self, buf: bytearray | memoryview, start: int, end: int, error: ApiError) -> None:
-        """A batch is not looked at now, and its producer is to send it again: see `ProducerStateManager`.
-        What is no whole batch says nothing of any producer."""
+        """Note that a batch was rejected and that its producer will retry it: see `ProducerStateManager`.
+        Malformed batches are ignored."""
         try:
             header = check_batch(buf, start, end)
         except ApiError:
@@ -612,10 +614,10 @@ class PartitionLog:
             self._producers.refuse(header, error)
 
     def rebuild_producer_state(self, snapshot_at_most: int | None = None) -> None:
-        """Read back what the log says of its producers, when it is opened.
+        """Rebuild the producer state when the log is opened.
 
-        After a crash a snapshot past the recovery point is not trusted: `snapshot_at_most` says from where
-        on the log itself is read.
+        After a crash, snapshots past the recovery point are not trusted: `snapshot_at_most` limits the
+        snapshot, and the log is read from there.
         """
         end = self.log_end_offset
         at_most = end if snapshot_at_most is None else min(snapshot_at_most, end)
@@ -625,8 +627,8 @@ class PartitionLog:
         self._producers.take_over(rebuild.run())
 
     def delete_records_before(self, offset: int) -> int:
-        """Records below `offset` become unreadable. Of the segments that are below it, a few go now, and
-        whoever calls `drop_below_start` drops the others. Returns the new start."""
+        """Raise the log start offset to `offset`. Deletes a few of the segments below it now;
+        `drop_below_start` deletes the others. Returns the new log start offset."""
         if offset > self.high_watermark:
             raise OffsetOutOfRange(
                 f"cannot delete up to {offset}: the high watermark of {self.topic}-{self.partition}"
@@ -644,16 +646,16 @@ class PartitionLog:
 
     @property
     def segments_below_start(self) -> int:
-        """So many segments have nothing to read and are to be dropped. Also off the loop."""
+        """How many segments are below the log start offset and are to be deleted. May run in a thread."""
         return max(bisect.bisect_right(self._bases, self.log_start_offset) - 1, 0)
 
     def drop_below_start(self) -> int:
-        """Drop some of the segments with nothing to read. Returns how many."""
+        """Delete some of the segments below the log start offset. Returns how many."""
         return self._drop_segments(min(self.segments_below_start, SEGMENTS_AT_ONCE))
 
     def apply_retention(self, consumed_offset: int | None = None, most: int | None = None) -> int:
-        """Delete what the topic's limits allow, `most` segments at a time: their files are renamed here.
-        Returns the number of segments that went."""
+        """Delete segments by the retention settings of the topic, at most `most`: their files are renamed
+        here. Returns how many were deleted."""
         if consumed_offset is not None and consumed_offset > self.log_start_offset:
             self._move_start(min(consumed_offset, self.high_watermark))
         count = self._deletable(self.clock.now_ms())
@@ -671,9 +673,9 @@ class PartitionLog:
         if count == 0:
             return 0
         if count == len(self.segments):
-            self.roll()  # the active segment is never deleted: it becomes an old one first
+            self.roll()  # the active segment is never deleted, so roll it first
         gone, kept = self.segments[:count], self.segments[count:]
-        # First the start moves, then the files: a crash in between leaves files that the next pass removes.
+        # Move the log start offset first: a crash in between leaves files that the next pass deletes.
         if kept[0].base_offset > self.log_start_offset:
             self._move_start(kept[0].base_offset)
         self.set_segments(kept)
@@ -683,13 +685,14 @@ class PartitionLog:
         return count
 
     def begin_swap(self, base_offsets: list[int]) -> None:
-        """`.cleaned` files become `.swap`. When the directory is synced, a crash is completed by `loading`,
-        and `finish_swap` may follow; until then nothing has changed for readers."""
+        """Rename `.cleaned` files to `.swap`. After the directory is synced, `finish_swap` may follow, and if
+        the broker crashes `loading` completes the swap. Nothing changes for readers yet."""
         self._swapping = base_offsets
         rename_segments(self.directory, base_offsets, CLEANED_SUFFIX, SWAP_SUFFIX, self.fs)
 
     def finish_swap(self, old: list[Segment]) -> None:
-        """The old segments go, `.swap` gets the name. The directory is to be synced afterwards."""
+        """Remove the old segments and rename the `.swap` files to their final names. The caller must sync the
+        directory afterwards."""
         bases, self._swapping = self._swapping, []
         gone = {segment.base_offset for segment in old}
         try:
@@ -697,17 +700,18 @@ class PartitionLog:
             rename_segments(self.directory, bases, SWAP_SUFFIX, "", self.fs)
             new = [self.open_segment(base) for base in bases]
         except OSError as error:
-            self.failed = error  # half of it is done: the next start completes it
+            self.failed = error  # the swap is half done: the next start completes it
             raise
         kept = [segment for segment in self.segments if segment.base_offset not in gone]
         self.set_segments(sorted([*kept, *new], key=lambda segment: segment.base_offset))
         self._delete_later(renamed)
 
     def cancel_swap(self) -> None:
-        """What was rewritten is of the log as it was: nothing of it may come back, nor after a crash."""
+        """The log has changed since the rewrite: delete the `.swap` files, so that they are not used after a
+        crash."""
         bases, self._swapping = self._swapping, []
         for base in bases:
-            for kind in FILE_KINDS:  # the log first: without it the rest is thrown away at the next start
+            for kind in FILE_KINDS:  # the log first: without it the next start deletes the indexes
                 path = os.path.join(self.directory, file_name(base, kind) + SWAP_SUFFIX)
                 if self.fs.exists(path):
                     self.fs.unlink(path)
@@ -719,12 +723,13 @@ class PartitionLog:
         )
 
     def _delete_later(self, paths: list[str]) -> None:
-        # A law that demands deletion knows no delay. A reader in flight keeps its descriptor.
+        # Strict retention is for legal requirements, so it deletes without delay. Readers keep their
+        # descriptors.
         self.delayed_deletes.add(
             paths, 0 if self.config.retention_strict else self.config.file_delete_delay_ms
         )
 
-    # keeping
+    # maintenance
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
@@ -732,10 +737,10 @@ class PartitionLog:
             segment.index_interval_bytes = config.index_interval_bytes
 
     def flush(self) -> None:
-        """Sync what was appended before this call. Blocking; may run beside everything else, off the loop.
+        """Sync everything appended before this call. Blocking; runs in a thread, concurrently with all else.
 
-        After a sync that failed, the kernel may have dropped the pages, and the next sync succeeds without
-        them: so none is tried until the log is opened again and what is on disk has been read.
+        After a failed sync the kernel may have dropped the pages, and the next sync would succeed without
+        them. So no other sync is tried until the log is opened again and its content has been read from disk.
         """
         with self._flush_lock:
             if self.failed is not None:
@@ -751,7 +756,7 @@ class PartitionLog:
             raise self._storage_error(error) from error
         else:
             with self._flush_lock:
-                if self.failed is not None:  # of another flush, beside this one
+                if self.failed is not None:  # a concurrent flush has failed
                     raise self._storage_error(self.failed)
                 self.recovery_point = max(self.recovery_point, flush.end)
             self.last_flush_ms = self.clock.now_ms()
@@ -761,7 +766,7 @@ class PartitionLog:
 
     def _sync(self, segments: list[Segment], recovery_point: int) -> None:
         bases = [segment.base_offset for segment in segments]
-        # The one before it, too, where the last sync was of all that it has: its indexes were not complete.
+        # Include the segment before: if it was active at the last sync, its indexes were not synced.
         unsynced = segments[max(bisect.bisect_left(bases, recovery_point) - 1, 0) :]
         for segment in unsynced:
             segment.sync(sealed=segment is not segments[-1])
@@ -771,11 +776,12 @@ class PartitionLog:
             self.fs.fsync_dir(self.directory)
 
     def check(self) -> None:
-        """Raise InvariantViolated unless memory and files hold together. For tests: it reads all headers."""
+        """Raise InvariantViolated unless memory and files are consistent. For tests: it reads all batch
+        headers."""
         check_log(self)
 
     def close(self) -> None:
-        """Close in order: indexes complete, producer state saved, everything synced."""
+        """Close cleanly: complete the indexes, save the producer state, sync everything."""
         if self.failed is None and self.segments:
             self.settle()
             self.active.seal()

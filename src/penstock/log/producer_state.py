@@ -1,7 +1,7 @@
-"""What a partition remembers of its producers: epochs, the last five batches, open transactions.
+"""The producer state of a partition: epochs, the last five batches, open transactions.
 
-It decides whether a batch is next in sequence, a duplicate, or out of order (KIP-98, KIP-360), and where
-the last stable offset is. Snapshots are in Kafka's `.snapshot` format.
+It decides whether a batch is next in sequence, a duplicate, or out of order (KIP-98, KIP-360), and determines
+the last stable offset. Snapshots are in Kafka's `.snapshot` format.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ProducerEntry:
 
 class VerificationGuard:
     """Held while a transaction of this producer and epoch is being verified; the marker that ends the
-    transaction takes it back."""
+    transaction revokes it."""
 
     __slots__ = ("__weakref__", "producer")
 
@@ -84,7 +84,7 @@ class VerificationGuard:
 
 
 class FirstSeen(NamedTuple):
-    """The lowest sequence of a producer that is not known here, of the batches that were to be verified."""
+    """The lowest sequence among the batches to verify, of a producer that this partition does not know."""
 
     epoch: int
     sequence: int
@@ -92,7 +92,7 @@ class FirstSeen(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A batch that was not appended for a reason that passes, and will be sent again."""
+    """A batch that was rejected with a retriable error, and will be retried."""
 
     epoch: int
     sequence: int
@@ -100,7 +100,7 @@ class Refused(NamedTuple):
 
 
 class SnapshotError(PenstockError):
-    """A producer snapshot that is damaged."""
+    """A damaged producer snapshot."""
 
 
 class ProducerStateManager:
@@ -117,16 +117,16 @@ class ProducerStateManager:
         )
         self._first_seen: dict[int, FirstSeen] = {}
         self._refused: dict[int, Refused] = {}
-        self._snapshots: set[int] | None = None  # the offsets of those on disk, once they were listed
+        self._snapshots: set[int] | None = None  # the offsets of the snapshots on disk, once listed
 
-    # deciding
+    # checks
 
     def refuse(self, header: BatchHeader, error: ApiError) -> None:
-        """A batch is not appended now, and its producer is to send it again. Batches after it may be under
-        way already: until it is there they get the same error. OUT_OF_ORDER_SEQUENCE_NUMBER would make some
-        clients begin a new epoch, in which they send again what other partitions have; and of a producer that
-        is not known yet, they would be taken for the first. A producer with an older epoch is fenced, and
-        what is sent by it changes nothing for the one that has its id now."""
+        """Note that a batch was rejected and will be retried. Later batches of the producer may already be in
+        flight: until the batch arrives they get the same error. With OUT_OF_ORDER_SEQUENCE_NUMBER some
+        clients would start a new epoch, and send records again that other partitions already have; and for an
+        unknown producer, a later batch would be accepted as the first. Batches of an older epoch are ignored,
+        because that producer is fenced."""
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         if producer_id < 0 or sequence < 0:
             return
@@ -149,8 +149,8 @@ class ProducerStateManager:
         return None
 
     def check(self, header: BatchHeader, transaction_version: int = 0) -> None:
-        """Raise the error Kafka gives unless the batch is the next one of its producer, or that of the one
-        before it (`refuse`)."""
+        """Raise Kafka's error unless the batch is the next one of its producer. If an earlier batch was
+        rejected (`refuse`), raise the error of that one."""
         if not self._refused:
             self._check(header, transaction_version)
             return
@@ -166,13 +166,12 @@ class ProducerStateManager:
                 raise refused.error.with_traceback(None) from None
             raise
         if refused is not None and self._is_unknown(header.producer_id):
-            raise refused.error.with_traceback(None)  # it would be the first
+            raise refused.error.with_traceback(None)  # it would be accepted as the first batch
 
     def _check(self, header: BatchHeader, transaction_version: int) -> None:
-        """With transaction version 2 each transaction has an epoch of its own, so its first batch here has
-        sequence 0, whatever is known of the producer. Before that version, a producer that is not known may
-        begin with any sequence, but with none above that of a batch whose verification failed: the client
-        sends that one again (KIP-890).
+        """With transaction version 2 each transaction has its own epoch, so its first batch must have
+        sequence 0. Before that version, an unknown producer may start with any sequence, but not above that
+        of a batch whose verification has failed, because the client retries that one (KIP-890).
         """
         first = header.base_sequence
         starts_at_0 = transaction_version >= _EPOCH_PER_TRANSACTION
@@ -189,7 +188,7 @@ class ProducerStateManager:
                     f"producer {header.producer_id}: sequence {first} of a producer that is not known here,"
                     f" expected {highest}"
                 )
-            return  # nothing is known (all its records were deleted): any sequence may start
+            return  # unknown producer (its records may have been deleted): any sequence may start
         self.check_epoch(header)
         entry = self.producers[header.producer_id]
         if header.producer_epoch != entry.epoch:
@@ -219,7 +218,7 @@ class ProducerStateManager:
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}"
             )
         if entry.txn_first_offset is not None and header.is_transactional:
-            # Or the records of the last transaction would end with this one.
+            # Otherwise the records of the last transaction would end together with this one.
             raise ConcurrentTransactions(
                 f"producer {header.producer_id} has a transaction of epoch {entry.epoch} that has not ended"
             )
@@ -240,7 +239,7 @@ class ProducerStateManager:
             )
 
     def has_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> bool:
-        """Whether a marker would change nothing: one like it has come, and nothing was written since."""
+        """Whether a marker would be a duplicate: the same one was appended, and no records since."""
         entry = self.producers.get(producer_id)
         return (
             entry is not None
@@ -249,18 +248,19 @@ class ProducerStateManager:
             and entry.coordinator_epoch >= coordinator_epoch
         )
 
-    # verifying
+    # verification
 
     def start_verifying(self, producer_id: int, epoch: int) -> VerificationGuard:
-        """It is asked elsewhere whether the producer's transaction has this partition. The guard lives as
-        long as somebody holds it."""
+        """Called before the coordinator is asked whether the producer's transaction has this partition. The
+        guard is valid as long as it is referenced."""
         guard = self._guards.get((producer_id, epoch))
         if guard is None:
             guard = self._guards[producer_id, epoch] = VerificationGuard(producer_id, epoch)
         return guard
 
     def note_sequence(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> None:
-        """A batch came. Should it be refused, none with a higher sequence may be the first here."""
+        """Note the sequence of a batch to verify: if it is rejected, no batch with a higher sequence may be
+        the first one."""
         if producer_id in self.producers:
             return
         seen = self._first_seen.get(producer_id)
@@ -268,24 +268,25 @@ class ProducerStateManager:
             self._first_seen[producer_id] = FirstSeen(epoch, sequence, now_ms)
 
     def is_verifying(self, guard: VerificationGuard) -> bool:
-        """Whether nothing has ended that transaction here since the guard was given."""
+        """Whether the guard is valid: no marker has ended the transaction here since."""
         return self._guards.get(guard.producer) is guard
 
     def stop_verifying(self, producer_id: int, epoch: int, transaction_version: int = 0) -> None:
-        """A marker of this epoch was written. With transaction version 2 it ends a transaction of an earlier
-        epoch, and its own is that of the next one, which may be waiting for this marker already."""
+        """A marker with this epoch was appended: revoke the guards of the transaction that it ends. With
+        transaction version 2 that one has an earlier epoch. The epoch of the marker is that of the next
+        transaction, which may already be waiting for this marker."""
         before = epoch if transaction_version >= _EPOCH_PER_TRANSACTION else epoch + 1
         for guarded in [one for one in self._guards if one[0] == producer_id and one[1] < before]:
             self._guards.pop(guarded, None)
 
-    # applying
+    # state changes
 
     def apply(self, header: BatchHeader) -> None:
-        """Take note of a data batch that is in the log."""
+        """Apply a data batch of the log."""
         entry = self._entry(header.producer_id, header.producer_epoch)
         if self._refused:
             self._refused.pop(header.producer_id, None)
-        if header.base_sequence >= 0:  # offsets that a coordinator commits in a transaction have none
+        if header.base_sequence >= 0:  # transactional offset commits, written by a coordinator, have none
             entry.batches.append(_mark(header))
         entry.last_timestamp = header.max_timestamp
         if header.is_transactional and entry.txn_first_offset is None:
@@ -293,7 +294,7 @@ class ProducerStateManager:
             self.ongoing[header.base_offset] = header.producer_id
 
     def apply_marker(self, header: BatchHeader, kind: str, coordinator_epoch: int) -> AbortedTxn | None:
-        """Take note of a transaction marker. Returns the aborted transaction, if it ended one."""
+        """Apply a transaction marker. Returns the aborted transaction, if it aborted one."""
         entry = self._entry(header.producer_id, header.producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
@@ -323,7 +324,8 @@ class ProducerStateManager:
         return min(self.ongoing, default=limit)
 
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is open, or whose marker is not yet replicated."""
+        """The first offset of the earliest transaction that is open, or whose marker is not yet
+        replicated."""
         candidates = [min(pending) for pending in (self.ongoing, self._unreplicated) if pending]
         return min(candidates) if candidates else None
 
@@ -346,29 +348,31 @@ class ProducerStateManager:
         }
 
     def forget_before(self, log_start_offset: int) -> None:
-        """Records before that offset are gone; transactions that ended there no longer matter."""
+        """Records before that offset were deleted: forget transactions that ended there."""
         for first in [f for f in self._unreplicated if f < log_start_offset]:
             del self._unreplicated[first]
 
     def remember_earlier(self, header: BatchHeader) -> None:
-        """A batch read back from the tail of the log. A snapshot keeps only the last one of a producer;
-        with those before it, a retry of any of five batches in flight is still answered after a restart."""
+        """Add an earlier batch that was read from the end of the log. A snapshot has only the last batch of a
+        producer; with the earlier ones, duplicates of the last five batches are detected even after a
+        restart."""
         entry = self.producers.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
             return
-        # By its offset: in a snapshot the last one has the time of the producer's last marker.
+        # Keyed by offset, because in a snapshot the last batch has the timestamp of the producer's last
+        # marker.
         marks = {kept.last_offset: kept for kept in entry.batches} | {header.last_offset: _mark(header)}
         entry.batches = deque((marks[offset] for offset in sorted(marks)), maxlen=REMEMBERED_BATCHES)
 
     def empty(self) -> ProducerStateManager:
-        """One that knows nothing yet of the same log."""
+        """A new empty producer state for the same log."""
         return ProducerStateManager(self.directory, self._fs)
 
     def take_over(self, other: ProducerStateManager) -> None:
-        """Know of the log what `other` has read; what is being verified continues."""
+        """Take over the state that `other` has read from the log; running verifications continue."""
         self.producers, self.ongoing = other.producers, other.ongoing
         self._unreplicated = other._unreplicated
-        self._snapshots = None  # it may have removed some
+        self._snapshots = None  # `other` may have removed some
 
     def clear(self) -> None:
         self.producers.clear()
@@ -390,7 +394,8 @@ class ProducerStateManager:
         )
 
     def take_snapshot(self, offset: int) -> None:
-        """The state as of `offset`. Not synced here; a damaged one is skipped when loading."""
+        """Write a snapshot of the state as of `offset`. It is not synced; a damaged one is skipped when
+        loading."""
         path = self.snapshot_path(offset)
         fd = self._fs.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -402,13 +407,13 @@ class ProducerStateManager:
             self._snapshots.add(offset)
 
     def load_latest(self, at_most: int, at_least: int = 0) -> int | None:
-        """Load the newest readable snapshot within the bounds; older ones serve where it is damaged."""
+        """Load the newest readable snapshot within the bounds; if it is damaged, an older one."""
         self.clear()
         self._snapshots = None
         for offset in reversed(self.snapshot_offsets()):
             path = self.snapshot_path(offset)
             if offset > at_most:
-                self._fs.unlink(path)  # from a tail that was cut
+                self._fs.unlink(path)  # of records that were truncated
                 continue
             if offset < at_least:
                 return None
@@ -424,7 +429,8 @@ class ProducerStateManager:
         return None
 
     def remove_snapshots(self, keep: set[int]) -> None:
-        """The directory is listed once only: it has the files of deleted segments, too, for a minute."""
+        """Remove all snapshots except those in `keep`. The directory is listed only once, because it may be
+        large: it also has the files of deleted segments for a while."""
         if self._snapshots is None:
             self._snapshots = set(self.snapshot_offsets())
         for offset in sorted(self._snapshots - keep):

@@ -1,4 +1,5 @@
-"""Whether bytes of a file are in the page cache: for others, who reads or sends them waits for the disk."""
+"""Checks whether bytes of a file are in the page cache, so that reading or sending them does not wait for the
+disk."""
 
 from __future__ import annotations
 
@@ -12,19 +13,20 @@ from contextlib import contextmanager
 
 _CACHESTAT = 451  # Linux 6.5, of all architectures that came before it with one table
 _PAGE = mmap.PAGESIZE
-_libc = ctypes.PyDLL(None, use_errno=True)  # too short to be worth giving up the interpreter for
+_libc = ctypes.PyDLL(None, use_errno=True)  # the calls are too short to release the GIL for them
 
 
-_impatient: int | None = None  # the thread that does not wait for the disk
+_impatient: int | None = None  # the thread that must not wait for the disk
 
 
 class NotResident(Exception):
-    """What is to be read is not in memory, and who reads does not wait for it."""
+    """The bytes to read are not in memory, and the reader must not wait for the disk."""
 
 
 @contextmanager
 def no_waiting() -> Iterator[None]:
-    """In this block, this thread's reads of logs and indexes raise NotResident instead of waiting."""
+    """In this block, reads of logs and indexes by this thread raise NotResident instead of waiting for the
+    disk."""
     global _impatient
     before, _impatient = _impatient, threading.get_ident()
     try:
@@ -34,7 +36,7 @@ def no_waiting() -> Iterator[None]:
 
 
 def check(fd: int, position: int, length: int) -> None:
-    """Before these bytes are read."""
+    """Called before these bytes are read."""
     if _impatient is not None and length > 0 and _impatient == threading.get_ident():
         if not is_resident(fd, position, length):
             raise NotResident
@@ -54,9 +56,9 @@ _has_cachestat = True
 
 
 def is_resident(fd: int, position: int, length: int) -> bool:
-    """Whether these bytes can be read without waiting. True where the system cannot tell."""
+    """Whether these bytes can be read without waiting. True if the system does not support the check."""
     last = position + length - 1
-    # Pages that are on their way from the disk count as cached: the first and the last are really tried.
+    # Pages that are still being read from disk count as cached, so try to read the first and the last one.
     if not _can_read(fd, position) or not _can_read(fd, last):
         return False
     return last // _PAGE - position // _PAGE <= 1 or _are_cached(fd, position, length)
@@ -68,7 +70,7 @@ def _can_read(fd: int, position: int) -> bool:
     except BlockingIOError:
         return False
     except (OSError, AttributeError):
-        return True  # this file system, or this system, does not know the flag
+        return True  # the file system or the kernel does not support the flag
     return True
 
 

@@ -1,6 +1,7 @@
-"""Which segments may go: by age, by size, by number of records, or because nothing reads them any more.
+"""Which segments retention may delete: by age, size, number of records, or because they are below the log
+start.
 
-Pure: facts about the segments and a clock reading in, a number of leading segments out.
+Pure: takes facts about the segments and the current time, returns how many of the oldest segments to delete.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def segments_to_delete(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many segments, oldest first, retention deletes. The active one counts as the last of them;
-    the caller starts a new segment first where that one has to go as well."""
+    """How many segments to delete, oldest first. This may include the active segment, the last one; the
+    caller must roll it first."""
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     log_end_offset = segments[-1].end_offset
 

@@ -1,7 +1,7 @@
 """A segment: one `.log` file with its indexes, named by the offset of its first record.
 
-It appends what it is given, finds batches by offset, position and time, and rebuilds its indexes
-from its batches. Which bytes may be appended, and when a new segment starts, is decided above.
+It appends batches, finds them by offset, position and time, and rebuilds its indexes from them. The partition
+log decides which batches are appended, and when a new segment starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def file_name(base_offset: int, kind: str) -> str:
 
 
 def rename_segments(directory: str, bases: Iterable[int], old: str, new: str, fs: Fs) -> None:
-    """Give the files of these segments another suffix. The log comes last: its name decides the swap."""
+    """Change the suffix of the files of these segments. The log file is last, because its name commits the
+    swap."""
     for base in bases:
         for kind in (*FILE_KINDS[1:], FILE_KINDS[0]):
             path = os.path.join(directory, file_name(base, kind))
@@ -76,7 +77,7 @@ class Segment:
         self.file = file
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
-        self.retired = False  # out of use; who still reads it does so without indexes
+        self.retired = False  # no longer part of the log; remaining readers do not use the indexes
         self._fs = fs
         self.offsets = OffsetIndex(self.path(".index"), base_offset, fs)
         self.times = TimeIndex(self.path(".timeindex"), base_offset, fs)
@@ -86,7 +87,7 @@ class Segment:
         last = self.times.last()
         self.max_timestamp, self.offset_of_max_timestamp = last or (-1, base_offset)
 
-    # making and opening
+    # creating and opening
 
     @classmethod
     def create(
@@ -99,7 +100,7 @@ class Segment:
         now_ms: int,
         preallocate: int = 0,
     ) -> Segment:
-        for kind in FILE_KINDS[1:]:  # left-overs of an earlier segment at this offset
+        for kind in FILE_KINDS[1:]:  # left over from an earlier segment at this offset
             path = os.path.join(directory, file_name(base_offset, kind))
             if fs.exists(path):
                 fs.unlink(path)
@@ -107,7 +108,7 @@ class Segment:
         try:
             file = LogFile.create(path, fs, preallocate)
         except OSError:
-            # An empty file would be taken for the active segment by the next start.
+            # The next start would take an empty file for the active segment.
             with contextlib.suppress(OSError):
                 fs.unlink(path)
             raise
@@ -130,7 +131,7 @@ class Segment:
         )
         segment.offsets.seal()
         segment.times.seal()
-        file.sealed = True  # the active one takes that back with its first append
+        file.sealed = True  # the first append to the active segment reverts it
         return segment
 
     def path(self, kind: str) -> str:
@@ -142,13 +143,13 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """Of the newest record; where no record has a timestamp, the time of the last write."""
+        """The largest timestamp of its records; if no record has one, the time of the last write."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def indexes_are_sane(self) -> bool:
-        """Whether the indexes of a sealed segment lead to its end and know its newest record.
+        """Whether the indexes of a sealed segment cover its end and its largest timestamp.
 
-        An entry in the middle that leads nowhere is noticed when it is used.
+        A wrong entry in the middle is detected when it is used.
         """
         if not (self.offsets.is_sane(self.size) and self.times.is_sane()):
             return False
@@ -160,18 +161,18 @@ class Segment:
         newest = self.times.last()
         if newest is not None and not self._has(*newest):
             return False
-        # an index with no entry at all is right only where none was ever due
+        # an empty index is correct only if no entry was due
         return self.offsets.count > 0 or end - (0 if last is None else last.size) <= self.index_interval_bytes
 
     def _has(self, max_timestamp: int, offset: int) -> bool:
-        """Whether the batch that holds `offset` is there, and its newest record is of that time."""
+        """Whether the batch that contains `offset` exists and has that maximum timestamp."""
         for _, header in self.headers(self._start_for(offset, mend=False)):
             if header.last_offset >= offset:
                 return header.max_timestamp == max_timestamp
         return False
 
     def _last(self) -> tuple[BatchHeader | None, int]:
-        """The last whole batch behind the last index entry, and where it ends."""
+        """The last complete batch after the last index entry, and its end position."""
         last, end = None, self.offsets.position_back(1)
         for position, header in self.headers(end):
             last, end = header, position + header.size
@@ -197,14 +198,15 @@ class Segment:
         self._bytes_since_index += size
 
     def seal(self) -> None:
-        """Called when nothing more will be appended: the largest timestamp goes into the time index."""
+        """Called after the last append: adds the largest timestamp to the time index."""
         self.times.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.file.seal()
         self.offsets.seal()
         self.times.seal()
 
     def sync(self, *, sealed: bool) -> None:
-        """Bring it to disk. The indexes of the active segment are rebuilt after a crash and may wait."""
+        """Sync the segment. The indexes of the active segment need no sync, because recovery rebuilds
+        them."""
         self.file.sync()
         if sealed:
             self.offsets.sync()
@@ -214,7 +216,7 @@ class Segment:
     # finding
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Batch headers from `position` on. Stops at the end, or at bytes that are not a whole batch."""
+        """Batch headers from `position` on. Stops at the end, or at bytes that are not a complete batch."""
         file, next_offset = self.file, self.base_offset
         stop = file.size if end is None else min(end, file.size)
         chunk, start = b"", position
@@ -241,10 +243,10 @@ class Segment:
         )
 
     def from_offset(self, offset: int, *, mend: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """All batches from one at or before `offset` on; CorruptMessage where the bytes are not batches.
+        """All batches from one at or before `offset`; CorruptMessage if the bytes are not batches.
 
-        An index entry that leads to no batch, or too far, is noticed: the index is then rebuilt. Off the
-        loop (`mend` is false) all is read from the first byte instead.
+        A wrong index entry, which points to no batch or to a later one, is detected: the index is then
+        rebuilt. In a thread (`mend` is false) the segment is read from its first byte instead.
         """
         end = self._start_for(offset, mend)
         for position, header in self.headers(end):
@@ -263,7 +265,8 @@ class Segment:
                     raise
         if not position or self._is_batch(position, offset):
             return position
-        # Asked after the look-up: the names of the indexes may just have gone to those of another segment.
+        # Checked after the lookup: compaction may just have replaced the index files by those of another
+        # segment.
         if self.retired or not mend:
             return 0
         logger.warning("%s: corrupt index entry, rebuilding the indexes", self.file.path)
@@ -283,9 +286,9 @@ class Segment:
         return None
 
     def boundary_before(self, start: int, limit: int) -> tuple[int, int]:
-        """The last batch start at or before `limit`, from `start` on, and the offset found there.
+        """The last batch start between `start` and `limit`, and the base offset of that batch.
 
-        `start` must be a batch start. Where the batch at `start` reaches beyond `limit`, that is `start`.
+        `start` must be a batch start. If the batch at `start` ends after `limit`, the result is `start`.
         """
         best, offset = start, -1
         near = self.offsets.floor_position(limit)
@@ -304,8 +307,8 @@ class Segment:
         return self._last()[0]
 
     def timed_batches(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Batches whose newest record is at least that old, oldest offset first. Also off the loop: where
-        the time index is wrong, all are looked at."""
+        """Batches whose maximum timestamp is at least `timestamp`, in offset order. May run in a thread. If
+        the time index is wrong, all batches are read."""
         start = self.base_offset
         try:
             known = None if self.retired else self.times.before(timestamp)
@@ -317,10 +320,11 @@ class Segment:
             if header.max_timestamp >= timestamp:
                 yield position, header
 
-    # mending
+    # repair
 
     def load_tail(self) -> int:
-        """Read what the indexes do not tell (after a clean open). Returns the next offset."""
+        """Read the end of the segment, which the indexes do not cover (after a clean shutdown). Returns the
+        next offset."""
         next_offset = self.base_offset
         start = self.offsets.position_back(1)
         for position, header in self.headers(start):
@@ -335,7 +339,7 @@ class Segment:
         return next_offset
 
     def cut_tail(self) -> int:
-        """Cut off what follows the last whole batch (after a clean close). Returns the number of bytes."""
+        """Truncate bytes after the last complete batch (after a clean shutdown). Returns how many."""
         _, end = self._last()
         cut = self.file.size - end
         if cut:
@@ -343,12 +347,12 @@ class Segment:
         return cut
 
     def recover(self, trusted_until: int = 0) -> tuple[int, int]:
-        """After a crash: check every batch, rebuild the indexes, cut at the first that is not sound.
+        """After a crash: validate every batch, rebuild the indexes, truncate at the first invalid batch.
 
-        What was flushed, the batches before `trusted_until`, is never cut off for a wrong checksum: a reader
-        finds out, and the rest stays. Returns the next offset and the number of bytes cut. The index of
-        aborted transactions was not synced and may have holes; it comes back with the replay of the
-        producers' state.
+        Flushed batches (before `trusted_until`) are never truncated because of a wrong checksum: readers get
+        an error for them, and the records after them are kept. Returns the next offset and the number of
+        truncated bytes. The transaction index was not synced and may lack entries; the rebuild of the
+        producer state adds them.
         """
         next_offset, valid = self._index(self._checked_batches(trusted_until))
         cut = self.file.size - valid
@@ -358,15 +362,16 @@ class Segment:
         return next_offset, cut
 
     def rebuild_indexes(self) -> tuple[int, int]:
-        """Build the indexes again from the headers; the log itself is not touched.
+        """Rebuild the indexes from the batch headers; the log file is not changed.
 
-        Returns the next offset and the number of bytes at the end that are not a whole batch.
+        Returns the next offset and the number of bytes at the end that are not a complete batch.
         """
         next_offset, valid = self._index(self.headers())
         return next_offset, self.file.size - valid
 
     def _index(self, batches: Iterator[tuple[int, BatchHeader]]) -> tuple[int, int]:
-        """Write the indexes for these batches. Returns the next offset and where the last batch ends."""
+        """Write the indexes for these batches. Returns the next offset and the end position of the last
+        batch."""
         self.offsets.reset()
         self.times.reset()
         self._bytes_since_index = 0
@@ -404,7 +409,7 @@ class Segment:
             position += header.size
 
     def truncate_to(self, offset: int) -> int:
-        """Drop every batch from the one that holds `offset` on. Returns the next offset."""
+        """Remove all batches from the one that contains `offset`. Returns the next offset."""
         found = self.locate(offset)
         self.offsets.truncate_to(offset)
         self.times.truncate_to(offset)
@@ -418,12 +423,12 @@ class Segment:
             self.first_timestamp = None
         return self.load_tail()
 
-    # going away
+    # deletion
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files out of the way; the caller removes them later. Returns their new paths.
+        """Rename the files to `.deleted`; the caller deletes them later. Returns their new paths.
 
-        Nothing is closed: a flush may be running, and a slice may be on its way to a socket.
+        Nothing is closed: a flush may be running, and a slice may still be sent to a socket.
         """
         self.retired = True
         self.file.retire()

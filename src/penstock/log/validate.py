@@ -1,8 +1,8 @@
-"""What the leader demands of a batch from a client, and the two changes a topic may ask for.
+"""Validation of a client's batch by the leader, and the two settings of a topic that change a batch.
 
-A batch passes with its bytes untouched. Only `message.timestamp.type=LogAppendTime` (three header fields)
-and a `compression.type` other than the producer's (the one case of re-encoding) change it.
-What a request may have unpacked, only to count records, is limited: see `Allowance`.
+A batch is normally stored unchanged. Only `message.timestamp.type=LogAppendTime` (three header fields) and a
+`compression.type` other than that of the producer (the only case of re-encoding) change it. How much a
+request may have decompressed only to count records is limited: see `Allowance`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from penstock.wire.batches.records import (
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-# A record costs the check about as much time as this many bytes.
+# Validating a record takes about as much time as this many bytes.
 _RECORD_COST = 64
 
 
 class Allowance:
-    """What one request may have unpacked of its compressed batches, to see whether their counts are right.
+    """Limits how much of a request's compressed batches is decompressed to validate their record counts.
 
-    A few kilobytes can unpack to many megabytes, and unpacking holds the broker's one thread. When the
-    allowance is spent, the request's further batches pass on what their headers say: a wrong count there
-    harms only the readers of that topic, whereas a held thread harms everybody. What a setting of the topic
-    asks of the records (keys, times, another compression) is looked at in any case.
+    A few kilobytes can decompress to many megabytes, and decompression blocks the event loop. When the
+    allowance is spent, further batches of the request are accepted by their headers: a wrong count harms only
+    the readers of that topic, but a blocked event loop harms all clients. Checks that settings of the topic
+    require (keys, timestamps, another compression) are always made.
     """
 
     __slots__ = ("left",)
@@ -56,7 +56,7 @@ class Admitted(NamedTuple):
     start: int
     end: int
     header: BatchHeader
-    log_append_time: int  # -1 where the producer's own times hold
+    log_append_time: int  # -1 if the timestamps of the producer are kept
 
 
 def admit(
@@ -67,9 +67,9 @@ def admit(
     now_ms: int,
     allowance: Allowance | None = None,
 ) -> Admitted:
-    """Check a client's batch against the rules of its topic. Raises the wire error for what is wrong.
+    """Validate a client's batch by the settings of its topic. Raises the error for the client.
 
-    Without an allowance the batch is the only one of its request, and is unpacked if it is compressed.
+    Without an allowance the batch is the only one of its request, and is decompressed if necessary.
     """
     size = end - start
     if size > config.max_message_bytes:
@@ -138,10 +138,10 @@ def _check_timestamps(
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     header_is_wrong = header.max_timestamp > latest or header.max_timestamp < -1
-    # The header's word is not enough: a record may be newer than it says.
+    # The header alone is not enough: a record may have a larger timestamp than it says.
     if not header_is_wrong and earliest <= 0 and header.base_timestamp + header.largest_delta <= latest:
         return
-    # The header does not tell the oldest record, nor which one is too new.
+    # The header does not show the smallest timestamp, nor which record is too new.
     error = InvalidTimestamp(
         f"timestamps must be within {max(earliest, 0)} and {latest}:"
         " message.timestamp.before.max.ms and message.timestamp.after.max.ms around the broker's time"
@@ -159,7 +159,7 @@ def _check_timestamps(
 
 
 def _refuse(error: ApiError, records: list[tuple[int, str]]) -> None:
-    """Refuse the batch if any of its records is at fault, and say which (KIP-467)."""
+    """Reject the batch if any of its records is invalid, and return which (KIP-467)."""
     if records:
         error.record_errors = tuple(records)
         raise error

@@ -1,4 +1,4 @@
-"""The cluster's metadata: the store it lives in, and the immutable image that everybody reads."""
+"""The cluster's metadata: the metadata store, and the immutable image that all readers share."""
 
 from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from penstock.metadata.store import (

@@ -1,7 +1,7 @@
-"""ACLs as the cluster keeps them: who may do what, from where, on which resources. Values only, no decisions.
+"""ACLs as stored in the metadata: who may do what, from where, on which resources. Values only, no decisions.
 
-The numbers are Kafka's, as they are on the wire. `Acl` is one entry; `AclFilter` selects entries, as
-DescribeAcls and DeleteAcls do.
+The numbers are those of Kafka's protocol. `Acl` is one entry; `AclFilter` selects entries, as DescribeAcls
+and DeleteAcls do.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Permission(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """`name` is the resource's, or its beginning where the pattern is PREFIXED; "*" is every resource where
-    it is LITERAL. `principal` is "User:alice", or "User:*" for all; `host` an address, or "*"."""
+    """`name` is the resource name, or its prefix if the pattern type is PREFIXED; with LITERAL, "*" matches
+    every resource. `principal` is like "User:alice", or "User:*" for all; `host` is an address, or "*"."""
 
     resource_type: int
     name: str
@@ -83,8 +83,8 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """None and ANY match everything. The pattern MATCH finds what applies to the resource of that name:
-    literal, wildcard and prefixed entries."""
+    """None and ANY match everything. The pattern type MATCH finds all entries that apply to the resource
+    name: literal, wildcard and prefixed ones."""
 
     resource_type: int = ResourceType.ANY
     name: str | None = None
@@ -96,7 +96,7 @@ class AclFilter:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it has a number that has no meaning here."""
+        """Whether it has an unknown number."""
         return not (
             1 <= self.resource_type <= ResourceType.USER
             and 1 <= self.pattern_type <= PatternType.PREFIXED

@@ -1,6 +1,6 @@
-"""The cluster as one broker sees it at one moment: frozen, shared by every reader, replaced as a whole.
+"""The image: an immutable snapshot of the cluster's metadata, shared by all readers and replaced as a whole.
 
-A change makes a new image that shares all that did not change; `version` grows with each.
+A change creates a new image that shares its unchanged parts with the old one; `version` increases with each.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class BrokerInfo:
     rack: str | None = None
     epoch: int = 0
     listeners: tuple[tuple[str, str, int], ...] = ()
-    """Name, host and port of each."""
+    """Name, host and port of each listener."""
 
     def address(self, listener: str) -> tuple[str, int] | None:
-        """Where clients of this listener reach it; None where it has no such listener."""
+        """Host and port of this listener; None if the broker does not have it."""
         for name, host, port in self.listeners:
             if name == listener:
                 return host, port
@@ -48,7 +48,7 @@ class PartitionImage:
     offline: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    """While the partition is reassigned: the replicas it will have, and those it will no longer have."""
+    """During a reassignment: the replicas to add, and those to remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +68,20 @@ class TopicImage:
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: sorted pairs of "user", "client-id" or "ip" and a name, None for the default."""
+"""The entity of a quota: sorted pairs of "user", "client-id" or "ip", and a name (None for the default)."""
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """`broker_configs` has the altered settings: under "" those for all brokers, under "1" broker 1's;
-    `group_configs` those of groups, also of groups that do not exist yet. `acls` are by the name of their
-    node; `acls` and `quotas` stay the same objects for as long as none of them changes.
+    """`broker_configs` has the altered settings: under "" those for all brokers, under "1" those of broker 1.
+    `group_configs` has the settings of groups, which need not exist yet. `acls` are keyed by the name of
+    their node; `acls` and `quotas` stay the same objects until one of their entries changes.
 
-    `deleted_epochs` has, for names of deleted topics, the last leader epoch: clients remember epochs by name,
-    so a new topic of that name has to start above it. `leaving` are brokers that are shutting down
-    and should lead nothing more; `broken` has, for a broker, the partitions whose logs it cannot write.
-    `credentials` are those of SCRAM, by mechanism and user; `tokens` are delegation tokens, by id.
+    `deleted_epochs` has the last leader epochs of deleted topics: clients remember epochs by topic name, so a
+    new topic of that name must start above them. `leaving` are brokers that are shutting down and should not
+    be elected. `broken` has, for each broker, the partitions whose logs it cannot write. `credentials` are
+    SCRAM credentials, by mechanism and user; `tokens` are delegation tokens, by id.
     """
 
     cluster_id: str
@@ -107,13 +107,13 @@ class ClusterImage:
         return found.partitions[index]
 
     def unfit(self, topic: str, index: int) -> frozenset[int]:
-        """The brokers that should not lead this partition while another in-sync replica can."""
+        """The brokers that should not lead this partition if another in-sync replica can."""
         if not self.broken:
             return self.leaving
         return self.leaving.union(broker for broker, keys in self.broken.items() if (topic, index) in keys)
 
     def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
-        """With these topics added, or in the place of those of the same name."""
+        """A new image with these topics added, or replaced if the name exists."""
         by_name, by_id, deleted = dict(self.topics), dict(self.topics_by_id), dict(self.deleted_epochs)
         for topic in topics:
             by_name[topic.name] = topic
@@ -137,13 +137,13 @@ class ClusterImage:
         return replace(self, brokers={**self.brokers, broker.id: broker}, version=self.version + 1)
 
     def with_credentials(self, changed: Mapping[tuple[str, str], ScramCredential | None]) -> ClusterImage:
-        """None for those that are deleted."""
+        """A new image with changed credentials; None deletes one."""
         merged = {**self.credentials, **changed}
         credentials = {key: one for key, one in merged.items() if one is not None}
         return replace(self, credentials=credentials, version=self.version + 1)
 
     def with_token(self, token_id: str, token: DelegationToken | None) -> ClusterImage:
-        """None for one that is deleted."""
+        """A new image with a changed token; None deletes it."""
         tokens = {key: one for key, one in self.tokens.items() if key != token_id}
         if token is not None:
             tokens[token_id] = token
@@ -165,7 +165,7 @@ class ClusterImage:
         return replace(self, acls=acls, version=self.version + 1)
 
     def with_quotas(self, changed: Quotas) -> ClusterImage:
-        """Where nothing is left of an entity's quotas, it has none any more."""
+        """A new image with changed quotas; an entity without quotas is removed."""
         quotas = {**self.quotas, **changed}
         return replace(
             self, quotas={entity: one for entity, one in quotas.items() if one}, version=self.version + 1

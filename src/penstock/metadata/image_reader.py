@@ -1,4 +1,4 @@
-"""How an image of the cluster is read from the nodes of the store, whose places are in `layout`."""
+"""Builds images from the nodes of the metadata store; `layout` has their paths."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from penstock.metadata.tokens import read_token
 
 
 class ImageReader:
-    """Makes images of nodes that change: only what has changed is read again.
+    """Builds images from changed nodes; unchanged ones are not read again.
 
-    A topic whose nodes are not all there is being made or deleted at this moment: it stays as it was until
-    they are.
+    A topic of which nodes are missing is just being created or deleted: it stays unchanged in the image until
+    all of them have arrived.
     """
 
     def __init__(self, controller_id: int = NO_LEADER) -> None:
-        """`controller_id` is who it is where the store has no elected one."""
+        """`controller_id` is the controller if the store has no elected one (a single broker)."""
         self._alone = controller_id
         self._image = ClusterImage(cluster_id="", controller_id=controller_id)
-        self._pending: dict[str, int] = {}  # a partition of each whose state has not come in
+        self._pending: dict[str, int] = {}  # by topic: a partition whose state has not arrived
 
     def is_behind(self, path: str) -> bool:
-        """Whether the image does not show this node of a topic yet, though it has come in."""
+        """Whether this node of a topic has arrived, but is not in the image yet."""
         return bool(self._pending) and any(path == topic_path(name) for name in self._pending)
 
     def read(self, nodes: Mapping[str, Versioned], changed: Iterable[str]) -> ClusterImage:
@@ -82,18 +82,18 @@ class ImageReader:
                 case ["cluster", "broken", broker_id]:
                     _put(broken, int(broker_id), value, _read_broken)
                 case ["acls", name]:
-                    # Copied only when one changes: there may be many, and who decides by them compares.
+                    # Copied only if one changes: there may be many, and the authorizer compares the objects.
                     acls = dict(acls) if acls is old.acls else acls
                     _put(acls, name, value, lambda v: Acl(*decode(v)))  # type: ignore[arg-type]
                 case ["quotas", name]:
                     quotas = dict(quotas) if quotas is old.quotas else quotas
                     _put(quotas, _quota_entity(name), value, decode)  # type: ignore[arg-type]
-        # A single broker reads its image before it is registered, and is there all the same.
+        # A single broker reads its image before it is registered, and counts as alive.
         live = brokers.keys() if self._alone == NO_LEADER else None
         moved = live is not None and live != old.brokers.keys()
         if moved:
             for name in old.topics:
-                partitions.setdefault(name, set())  # who is offline has changed
+                partitions.setdefault(name, set())  # its offline replicas have changed
         topics = dict(old.topics)
         for name in dirty:
             self._read_topic(topics, name, nodes, live)
@@ -164,11 +164,11 @@ class ImageReader:
         live: Collection[int] | None,
         moved: bool,
     ) -> None:
-        """`moved`: brokers have come or gone."""
+        """`moved`: brokers were registered or have gone offline."""
         topic = topics.get(name)
         if topic is None:
-            return  # its own node shows when it is whole
-        # Thousands of partitions may change one after the other: the work goes by what has changed.
+            return  # the topic node shows when it is complete
+        # Thousands of partitions may change one after the other, so only the changed ones are processed.
         partitions = list(topic.partitions)
         if moved:
             for index, partition in enumerate(partitions):
@@ -178,14 +178,14 @@ class ImageReader:
         for index in changed:
             state = nodes.get(state_path(name, index))
             if state is None:
-                return  # it is being deleted
+                return  # the topic is being deleted
             if index < len(partitions):
                 partitions[index] = _read_partition(partitions[index], state, live)
         topics[name] = TopicImage(name, topic.id, tuple(partitions), _read_configs(name, nodes))
 
 
 def read_image(nodes: Mapping[str, Versioned], controller_id: int) -> ClusterImage:
-    """The image of everything below "/"; the cluster id must be there."""
+    """The image of all nodes below "/"; the cluster id must exist."""
     return ImageReader(controller_id).read(nodes, nodes)
 
 

@@ -1,4 +1,4 @@
-"""Where in the store the cluster's metadata is, and how changes are written to it.
+"""The layout of the cluster's metadata in the store, and the operations that write changes.
 
     /cluster/id                     the cluster id, text
     /cluster/producer-ids           {"next": 1000}: the first producer id that nobody has
@@ -26,8 +26,8 @@
                                     "expires", "max"}
     /credentials/salt-key           random bytes, of which the salts of unknown users are made
 
-Brokers, topics and the controller have Kafka's names. Values are JSON. Each change is one `multi` whose
-operations carry the versions that the image was read with.
+Brokers, topics and the controller have the paths that Kafka uses. Values are JSON. Each change is one `multi`
+whose operations check the versions on which the image is based.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Versions = Mapping[str, int]
 
 
 def epoch_value(epoch: int) -> bytes:
-    """What /controller_epoch shows to people and to other tools; brokers go by the version of the node."""
+    """The value of /controller_epoch, for people and other tools; brokers use the version of the node."""
     return str(epoch).encode()
 
 
@@ -90,12 +90,12 @@ def topic_path(name: str) -> str:
 
 
 def is_topic_path(path: str) -> bool:
-    """Whether it is the node of a topic itself, not the state of a partition."""
+    """Whether it is a topic node, not the state of a partition."""
     return path.startswith(f"{TOPICS}/") and path.count("/") == 3
 
 
 def topic_id(value: bytes) -> UUID:
-    """Of the node of a topic."""
+    """The topic id in the value of a topic node."""
     return UUID(decode(value)["id"])
 
 
@@ -104,8 +104,8 @@ def state_path(name: str, partition: int) -> str:
 
 
 def id_path(topic_id: UUID) -> str:
-    """There for as long as the topic. The nodes of a topic that is created again begin with version 0 like
-    those of the former one: what was planned for that one is stored only where this is still there."""
+    """The node that exists as long as the topic. The nodes of a recreated topic start with version 0 again,
+    so changes that were planned for the former topic check that this node still exists."""
     return f"{TOPIC_IDS}/{topic_id}"
 
 
@@ -131,7 +131,7 @@ def group_config_path(group_id: str) -> str:
 
 
 def acl_name(acl: Acl) -> str:
-    """Of its node: the same ACL is there at most once."""
+    """The name of the ACL's node: the same ACL can exist only once."""
     return hashlib.sha256(_acl_value(acl)).hexdigest()[:32]
 
 
@@ -140,12 +140,12 @@ def acl_path(name: str) -> str:
 
 
 def quota_path(entity: QuotaEntity) -> str:
-    """A default has no "=": the name of a user or client may be empty."""
+    """The path of an entity's quotas. A default has no "=", because user and client names may be empty."""
     return "/quotas/" + ",".join(kind if name is None else f"{kind}={_quoted(name)}" for kind, name in entity)
 
 
 def _quoted(name: str) -> str:
-    # Free text; a dot alone is not a valid node name everywhere.
+    # The name is free text, and "." is not a valid node name in all stores.
     return quote(name, safe="").replace(".", "%2E")
 
 
@@ -161,7 +161,7 @@ def decode(value: bytes) -> Any:
 
 
 def create_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
-    # Who follows the store hears of one node after the other: a topic is never there without its settings.
+    # Brokers see one node after the other: write the settings first, so that no topic is seen without them.
     yield from _put_configs(topic_config_path(topic.name), topic.configs, versions)
     yield Create(topic_path(topic.name), _topic_value(topic))
     yield Create(id_path(topic.id), b"")
@@ -181,8 +181,9 @@ def delete_topic(topic: TopicImage, versions: Versions) -> Iterator[Op]:
 
 
 def _absent(path: str, versions: Versions) -> Iterator[Op]:
-    """There is no such node afterwards. Where one is there that was not heard of yet, the change fails and is
-    planned again: a new topic must not start with the settings or epochs of another one of its name."""
+    """Makes sure that the node does not exist afterwards. If it exists and this broker has not read it yet,
+    the change fails and is planned again: a new topic must not start with the settings or epochs of a former
+    one."""
     if path not in versions:
         yield Create(path, b"{}")
     yield Delete(path, versions.get(path, 0))
@@ -197,13 +198,13 @@ def add_partitions(old: TopicImage, new: TopicImage, versions: Versions) -> Iter
 
 
 def put_topic(topic: TopicImage, versions: Versions) -> Op:
-    """Its replicas have changed."""
+    """The operation for a topic whose replicas have changed."""
     path = topic_path(topic.name)
     return Set(path, _topic_value(topic), versions[path])
 
 
 def put_state(name: str, old: PartitionImage, new: PartitionImage) -> Op:
-    """The new partition epoch is the node's next version."""
+    """The operation for a changed partition; its new partition epoch is the next version of the node."""
     assert new.partition_epoch == old.partition_epoch + 1
     return Set(state_path(name, new.index), _state_value(new), old.partition_epoch)
 
@@ -213,7 +214,8 @@ def same_topic(topic_id: UUID) -> Op:
 
 
 def put_topic_configs(topic: TopicImage, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
-    """Of a topic that is there, and still is when this is stored."""
+    """The operations for the settings of a topic; they fail if the topic is deleted before they are
+    stored."""
     yield same_topic(topic.id)
     yield Check(topic_path(topic.name), versions[topic_path(topic.name)])
     yield from _put_configs(topic_config_path(topic.name), configs, versions)

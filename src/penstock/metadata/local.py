@@ -1,8 +1,8 @@
-"""The metadata of one machine in one SQLite file beside the logs.
+"""The metadata store of a single broker: a SQLite file beside the logs.
 
-All SQL runs in one thread of its own, so the event loop never waits for the disk; a write is on disk (WAL
-with synchronous=FULL) before its call returns. One process uses the file at a time, so ephemeral nodes that
-are found at the start belong to a session that is over.
+All SQL runs in one separate thread, so the event loop never waits for the disk. A write is on disk (WAL with
+synchronous=FULL) before its call returns. Only one process uses the file at a time, so ephemeral nodes that
+exist at startup belong to a session that has ended.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS node (
     ephemeral INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-# Files of older versions have topics in /topics.
+# Older versions stored topics in /topics.
 _RENAMED_TOPICS = """
 UPDATE node SET path = '/brokers' || path WHERE path > '/topics/' AND path < '/topics0'
 """
@@ -67,7 +67,7 @@ class LocalStore:
         return await self._run(select)
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
-        # The children sort between "prefix/" and "prefix0", for "0" comes right after "/".
+        # The children sort between "prefix/" and "prefix0", because "0" is the character after "/".
         low = prefix.rstrip("/")
 
         def select(db: sqlite3.Connection) -> dict[str, Versioned]:

@@ -1,8 +1,8 @@
-"""What Penstock asks of the place where the cluster's metadata lives: a small tree of versioned values.
+"""The interface of a metadata store: a small tree of versioned values.
 
-Paths look like /topics/a; a node's version is 0 when it is created and grows by one with every set. The
-methods are grouped by the guarantee they give. `local.py` keeps the tree in one SQLite file; the semantics
-are those of ZooKeeper, except that a store makes missing parents itself.
+Paths look like /topics/a. The version of a node is 0 when it is created, and increases by one with every set.
+The methods are grouped by their guarantees. `local.py` keeps the tree in one SQLite file, `zookeeper.py` in
+ZooKeeper. The semantics are those of ZooKeeper, except that a store creates missing parents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WatchCallback = Callable[[frozenset[str]], None]
 
 
 class StoreError(PenstockError):
-    """Something about one path went wrong; nothing was changed."""
+    """An operation on one path has failed; nothing was changed."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -38,14 +38,14 @@ class NoNode(StoreError):
 
 
 class BadVersion(StoreError):
-    """Somebody else has changed the node since it was read."""
+    """The node was changed by others since it was read."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "has another version")
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, read or written now."""
+    """The store is not available for reads or writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Changes nothing; fails the transaction unless the node has this version."""
+    """Changes nothing; the transaction fails unless the node has this version."""
 
     path: str
     version: int
@@ -80,22 +80,22 @@ Op = Create | Set | Delete | Check
 
 
 class MetadataStore(Protocol):
-    # Reads: what was committed when the call began, or newer.
+    # Reads: return what was committed when the call started, or something newer.
 
     async def get(self, path: str) -> Versioned | None: ...
 
     async def read(self, paths: Collection[str]) -> dict[str, Versioned]:
-        """Those of these nodes that exist."""
+        """The nodes with these paths, if they exist."""
         ...
 
     async def list(self, prefix: str) -> dict[str, Versioned]:
-        """Every node below the prefix, at any depth, without the prefix itself."""
+        """All nodes below the prefix, at any depth, without the prefix itself."""
         ...
 
     # Writes: durable when the call returns; NodeExists, NoNode or BadVersion mean that nothing was changed.
 
     async def create(self, path: str, value: bytes, ephemeral: bool = False) -> None:
-        """An ephemeral node goes away with the store's session."""
+        """Creates a node. An ephemeral node is deleted when the session of the store ends."""
         ...
 
     async def compare_and_set(self, path: str, value: bytes, version: int) -> int:
@@ -104,14 +104,14 @@ class MetadataStore(Protocol):
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
 
-    # Atomic: all of it or nothing; the error names the first operation that failed.
+    # Transactions: all operations or none; the error names the first operation that failed.
 
     async def multi(self, ops: Sequence[Op]) -> None: ...
 
-    # Notification: at least once after a change, on the caller's event loop, maybe for several changes.
+    # Notifications: at least one after a change, on the caller's event loop; one may cover several changes.
 
     async def watch(self, prefix: str, callback: WatchCallback) -> None:
-        """Calls back with the changed paths at or below the prefix, until the store is closed."""
+        """Calls `callback` with the changed paths at or below the prefix, until the store is closed."""
         ...
 
     async def close(self) -> None: ...

@@ -1,6 +1,7 @@
-"""Delegation tokens (KIP-48) as the cluster keeps them: whose they are and until when. Values only.
+"""Delegation tokens (KIP-48) as stored in the metadata: owners and lifetimes. Values only.
 
-The HMAC of a token, which is its password, is not kept: it is made of the token's id and the brokers' secret.
+The HMAC of a token, which is its password, is not stored: it is computed from the token's id and the secret
+of the brokers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class DelegationToken:
     max_ms: int
 
     def concerns(self, principal: str) -> bool:
-        """Whether it is the principal's to see, to renew and to expire."""
+        """Whether the principal may describe, renew and expire the token."""
         return principal in (self.owner, self.requester) or principal in self.renewers
 
     def is_expired(self, now_ms: int) -> bool:

@@ -1,11 +1,11 @@
-"""The metadata of a cluster in ZooKeeper, through kazoo: connection, session, reads and writes.
+"""The metadata store of a cluster, in ZooKeeper (with kazoo): connection, session, reads and writes.
 
-`zookeeper_mirror` follows the tree by watches, `zookeeper_names` says where a path of ours lies there.
-kazoo answers in threads of its own; all that the caller sees happens on its event loop, in the order in which
-ZooKeeper answered.
+`zookeeper_mirror` follows the tree with watches; `zookeeper_names` maps the paths of the store to those in
+ZooKeeper. kazoo responds in its own threads; everything that the caller sees happens on its event loop, in
+the order of ZooKeeper's responses.
 
-    SUSPENDED  the connection is gone; the session, and with it our ephemeral nodes, may live on
-    LOST       the session is over: our ephemeral nodes are gone, or will be as soon as ZooKeeper says so
+    SUSPENDED  the connection is lost; the session, and with it our ephemeral nodes, may still exist
+    LOST       the session has expired: our ephemeral nodes are deleted, or will be soon
     CONNECTED  reads and writes work again; the mirror has caught up
 """
 
@@ -67,15 +67,15 @@ log = logging.getLogger(__name__)
 
 
 def _quiet_logger() -> logging.Logger:
-    """For kazoo, which logs whole requests for DEBUG: the password of the login, and the credentials and
-    tokens that nodes have. Its level cannot be changed while the broker runs: no list of loggers has it."""
+    """The logger for kazoo, which at DEBUG logs whole requests, including the password of the login and the
+    credentials and tokens in nodes. Its level cannot be changed at run time: no list of loggers has it."""
     quiet = logging.Logger("penstock.zookeeper.client", logging.ERROR)
     quiet.parent = logging.getLogger("penstock")
     return quiet
 
 
 def _is_loopback(server: str) -> bool:
-    """Of host:port, [address]:port or host."""
+    """Whether a server (host:port, [address]:port or host) is on the loopback interface."""
     host = server.strip().rpartition(":")[0] or server.strip()
     try:
         return ip_address(host.strip("[]")).is_loopback
@@ -93,7 +93,7 @@ SessionCallback = Callable[[SessionState], None]
 
 
 class ZooKeeperStore:
-    """`open()` first. `nodes` is the mirror's."""
+    """Call `open()` first. `nodes` are those of the mirror."""
 
     def __init__(
         self,
@@ -106,9 +106,10 @@ class ZooKeeperStore:
         keystore: str | None = None,
         truststore: str | None = None,
     ) -> None:
-        """`auth` is "user:password": who knows them, and nobody else, can read and change the nodes.
+        """`auth` is "user:password": only clients with these can read and change the nodes.
 
-        The stores are PEM files, for `tls`: the key and certificate to show, and whom to trust.
+        For `tls`, keystore and truststore are PEM files: our key and certificate, and the trusted
+        authorities.
         """
         self._address = hosts
         if (
@@ -142,7 +143,7 @@ class ZooKeeperStore:
         self._walking: asyncio.Task[None] | None = None
         self._state = SessionState.SUSPENDED
         self._opened = False
-        self._changes = 0  # of the session's state
+        self._changes = 0  # number of changes of the session state
         self._closed = False
 
     @property
@@ -150,7 +151,7 @@ class ZooKeeperStore:
         return self._state
 
     async def open(self) -> None:
-        """Connect, and mirror the tree. StoreUnavailable when no server answers in time."""
+        """Connect, and read the tree into the mirror. StoreUnavailable if no server responds in time."""
         self._loop = asyncio.get_running_loop()
         self._client.add_listener(self._listen)
         try:
@@ -167,14 +168,14 @@ class ZooKeeperStore:
                 self._address, f"no ZooKeeper server answers: {str(error) or type(error).__name__}"
             ) from error
         walked = -1
-        while walked != self._changes:  # a connection that was lost meanwhile took watches with it
+        while walked != self._changes:  # a lost connection has lost its watches: walk again
             walked = self._changes
             await self._walk()
         self._state, self._opened = SessionState.CONNECTED, True
 
     def _start(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a chroot that does not exist: it is made next
+            warnings.simplefilter("ignore")  # the chroot may not exist: it is created next
             self._client.start(timeout=self._connection_timeout)
         self._client.ensure_path("/")
         if self._client.exists(OLD_NODE) is not None:
@@ -189,10 +190,10 @@ class ZooKeeperStore:
             self._protect()
 
     def _protect(self) -> None:
-        """Nodes that were made before there was a password are open to all: from here on they are not.
+        """Protects nodes that were created before a password was set, and that all clients can change.
 
-        Who may change a node's children may delete it, so the root is closed, too. Without a chroot others
-        can still read it.
+        A client that may change the children of a node can delete them, so the root is protected too. Without
+        a chroot, other clients can still read it.
         """
         for directory in (*DIRECTORIES, *UNWATCHED, "/brokers"):
             acl, _ = self._client.get_acls(directory)
@@ -212,7 +213,7 @@ class ZooKeeperStore:
         try:
             self._client.set_acls(path, acl)
         except NoNodeError:
-            pass  # it went meanwhile, or is not there yet
+            pass  # it was deleted meanwhile, or does not exist yet
 
     async def close(self) -> None:
         if self._closed:
@@ -238,7 +239,7 @@ class ZooKeeperStore:
 
     async def read(self, paths: Collection[str]) -> dict[str, Versioned]:
         try:
-            # What this connection reads from here on is not older than what any server had confirmed.
+            # After the sync, reads of this connection see everything that any server had confirmed.
             await self._ask(self._client.sync_async, "/")
             answers = await asyncio.gather(*(self._mirror.get(path) for path in paths))
         except KazooException as error:
@@ -326,11 +327,12 @@ class ZooKeeperStore:
         self._mirror.watch(prefix, callback)
 
     def on_session(self, callback: SessionCallback) -> None:
-        """Called on the loop when the state changes, after the mirror has caught up where it is CONNECTED."""
+        """`callback` is called on the event loop when the session state changes; for CONNECTED, after the
+        mirror has caught up."""
         self._on_session.append(callback)
 
     def _listen(self, state: str) -> None:
-        # In kazoo's thread, which waits for this.
+        # Runs in kazoo's thread, which waits for it.
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._changed_session, state)
@@ -355,21 +357,21 @@ class ZooKeeperStore:
             raise self._unavailable("/", error) from error
 
     async def _reconnected(self) -> None:
-        while True:  # cancelled when the connection is gone again: the next one starts over
+        while True:  # cancelled when the connection is lost again: the next one starts over
             try:
                 await self._walk()
                 break
             except StoreUnavailable as error:
                 if self._client.connected:
                     log.warning("Re-reading metadata: %s", error)
-            except Exception:  # the border: a watcher that fails must not leave the broker unregistered
+            except Exception:  # the border: a failing callback must not leave the broker unregistered
                 log.exception("could not follow the metadata after a reconnection")
             await asyncio.sleep(_RETRY_SECONDS)
         self._walking = None
         self._tell(SessionState.CONNECTED)
 
     async def catch_up(self) -> None:
-        """When this returns, `nodes` has every change that was made before it was called."""
+        """Waits until `nodes` has every change that was made before the call."""
         try:
             await self._mirror.catch_up()
         except KazooException as error:
@@ -380,10 +382,11 @@ class ZooKeeperStore:
         for callback in list(self._on_session):
             callback(state)
 
-    # kazoo's threads and our loop
+    # kazoo's threads and our event loop
 
     async def _ask(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Its answer; StoreUnavailable when there is none in time, and then nobody knows what came of it."""
+        """The response of a call to kazoo; StoreUnavailable if there is none in time: then its outcome is
+        unknown."""
         if self._closed:
             raise StoreUnavailable(self._address, "is closed")
         loop = asyncio.get_running_loop()
@@ -402,7 +405,7 @@ class ZooKeeperStore:
 
         call(*args).rawlink(answered)
         try:
-            # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with the answer.
+            # Not wait_for: in Python 3.11 it loses a cancellation that arrives together with the response.
             async with asyncio.timeout(self._connection_timeout):
                 return await future
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""ZooKeeper's tree as this process has read it: a watch on each directory's children and on each node.
+"""A mirror of ZooKeeper's tree, with a watch on the children of each directory and on each node.
 
-A walk reads all of it, after each connection. From then on a watch that fires has its directory or node read
-again, until that is known or a later walk reads everything. All runs on the event loop; kazoo's threads only
-report. What changed is announced to those who watch when all that was to be read is in.
+A walk reads the whole tree after each connect. Afterwards, when a watch fires, its directory or node is read
+again, until that succeeds or a later walk reads everything. All work runs on the event loop; kazoo's threads
+only report. Changes are announced to watchers when all pending reads are done.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from penstock.metadata.store import StoreUnavailable, Versioned, WatchCallback
 from penstock.metadata.zookeeper_names import DIRECTORIES, here, is_below, there
 
 _RETRY_SECONDS = 0.2
-_MOST_READS = 20  # in a row before what was read is announced, while more and more topics are created
+_MOST_READS = 20  # in a row before the changes are announced, even if topics are still being created
 
 log = logging.getLogger(__name__)
 
 Ask = Callable[..., Coroutine[Any, Any, Any]]
-"""`ask(call, *args)` is the answer to a call of kazoo's, or StoreUnavailable when none comes in time."""
+"""`ask(call, *args)` returns the response of a kazoo call, or raises StoreUnavailable on timeout."""
 
 
 class Mirror:
-    """`nodes` is the tree as of the last answer that came in; it may lag, never go back."""
+    """`nodes` is the tree as of the last response; it may lag behind, but never goes back."""
 
     def __init__(self, client: KazooClient, ask: Ask) -> None:
         self._client = client
         self._ask = ask
         self.nodes: dict[str, Versioned] = {}
         self._watches: list[tuple[str, WatchCallback]] = []
-        self._walk = 0  # which walk over the tree is the newest; watches of older ones are deaf
+        self._walk = 0  # the number of the latest walk; watches of earlier ones are ignored
         self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
-        self._unannounced: set[str] = set()  # changed in `nodes`, and not yet reported to those who watch
+        self._unannounced: set[str] = set()  # changed in `nodes`, but not yet announced to watchers
         self._fired: set[str] = set()  # directories and nodes whose watch has fired in this walk
-        self._created: dict[str, int] = {}  # the transaction that has created a node, where it is known
-        self._topics_listed = -1  # which version of the list of topics was read last
-        self._reading = asyncio.Lock()  # one reading at a time, with one announcement at its end
+        self._created: dict[str, int] = {}  # the transaction that created a node, if known
+        self._topics_listed = -1  # the version of the topic list that was read last
+        self._reading = asyncio.Lock()  # one read pass at a time, with one announcement at its end
         self._rereading: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -60,10 +60,11 @@ class Mirror:
     # what this process has written
 
     def wrote(self, path: str, node: Versioned | None) -> None:
-        """Who has made a change sees it in the mirror at once; its watch follows and finds nothing new.
+        """Applies a change of this process to the mirror immediately; its watch fires later and finds nothing
+        new.
 
-        Answers come in the order of their requests, so no read that is still under way is newer, and none
-        that comes in later is older.
+        Responses arrive in the order of the requests, so earlier reads are never newer than this change, and
+        later reads never older.
         """
         if node is None:
             self.nodes.pop(path, None)
@@ -83,11 +84,11 @@ class Mirror:
     # reading everything
 
     def disconnected(self) -> None:
-        """kazoo has dropped all watches: those that still come are of the past."""
+        """kazoo has dropped all watches: ignore those that still fire."""
         self._walk += 1
 
     async def walk(self) -> None:
-        """Read all, and have a watch on all. KazooException or StoreUnavailable when that fails."""
+        """Read everything and set all watches. KazooException or StoreUnavailable if that fails."""
         self._loop = asyncio.get_running_loop()
         self._walk += 1
         if self._rereading is not None:
@@ -99,16 +100,16 @@ class Mirror:
         self._reread_soon()
 
     async def catch_up(self) -> None:
-        """When this returns, `nodes` has every change that was made before it was called."""
+        """Waits until `nodes` has every change that was made before the call."""
         await self._ask(self._client.sync_async, "/")
         paths = {*await self.names(), *self.nodes}
-        # The watches stay as they are: this only does not wait for them.
+        # The watches are not touched; this only does not wait until they fire.
         async with self._reading:
             try:
                 await self._all(self._refresh(path) for path in paths)
                 await self._read_paths(set(), self._walk)
             except BaseException:
-                self._fired.add(TOPICS)  # what was read is announced with the next reading
+                self._fired.add(TOPICS)  # the next read pass announces what was read
                 self._reread_soon()
                 raise
 
@@ -124,7 +125,7 @@ class Mirror:
         ]
 
     async def get(self, path: str) -> Versioned | None:
-        """As the server has it that is connected: it may be behind others."""
+        """Reads a node from the connected server, which may be behind other servers."""
         try:
             value, stat = await self._ask(self._client.get_async, there(path))
         except NoNodeError:
@@ -142,12 +143,13 @@ class Mirror:
     # reading what has changed
 
     async def _read_paths(self, paths: set[str], walk: int) -> None:
-        """Read these directories and nodes, and announce what has changed as one change.
+        """Read these directories and nodes, and announce all changes together.
 
-        Nobody is to see a change and not the topics that were created before it: clients would be refused a
-        topic that is there. So the topics are read once more where some were created since they were listed.
-        Nor is anybody to see a topic with the leaders of a former one of its name (`_of_former_topics`).
-        That nobody takes a topic for deleted because it is not in the mirror is up to those who decide.
+        Readers must not see a change without the topics that were created before it: requests for an existing
+        topic would fail. So the topics are read again if any were created since they were listed. Readers
+        must also not see a topic with the leaders of a former one of the same name (`_of_former_topics`). A
+        topic that is missing in the mirror is not necessarily deleted; readers must take care of that
+        themselves.
         """
         for _ in range(_MOST_READS):
             directories = paths.intersection(DIRECTORIES)
@@ -158,12 +160,12 @@ class Mirror:
                         *(self._read_directory(path, walk) for path in directories),
                     ]
                 )
-                # Watches come through another thread than answers, and may be later.
+                # Watches and responses arrive from different threads, and a watch may be late.
                 topics = await self._ask(self._client.exists_async, TOPICS)
             except BaseException:
                 if walk == self._walk:
                     self._fired |= paths
-                raise  # what was read is announced when all of it is
+                raise  # changes are announced only when all reads have succeeded
             paths = self._of_former_topics()
             if topics is not None and topics.cversion != self._topics_listed:
                 paths.add(TOPICS)
@@ -173,8 +175,8 @@ class Mirror:
         self.notify(list(changed))
 
     def _of_former_topics(self) -> set[str]:
-        """Nodes that are older than the topic above them: it was created again since they were read, and the
-        events that say so are still on the way."""
+        """Nodes that are older than their topic: the topic was recreated since they were read, and their
+        events have not arrived yet."""
         topics = {path: self._created.get(path, -1) for path in self._unannounced if is_topic_path(path)}
         if not topics:
             return set()
@@ -213,13 +215,13 @@ class Mirror:
             known.discard(path)
             self._read(path, None)
         except BaseException:
-            known.discard(path)  # it has no watch that is known of
+            known.discard(path)  # it may have no watch
             raise
         else:
             self._read(path, (value, stat.version), stat.czxid)
 
     def _read(self, path: str, node: Versioned | None, created: int = -1) -> None:
-        """This is what the node is now; `_read_paths` reports it."""
+        """Sets the content of a node; `_read_paths` announces it."""
         if self.nodes.get(path) != node:
             self.wrote(path, node)
             self._unannounced.add(path)
@@ -227,7 +229,7 @@ class Mirror:
             self._created[path] = created
 
     async def _all(self, reads: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Every read is done, or has failed, before the first error is raised."""
+        """Runs all reads to their end before the first error is raised."""
         for outcome in await asyncio.gather(*reads, return_exceptions=True):
             if outcome is not None:
                 raise outcome
@@ -238,10 +240,11 @@ class Mirror:
             self._watched = (walk, set())
         return self._watched[1] if walk == self._watched[0] else set()
 
-    # watches that have fired
+    # fired watches
 
     def _later(self, path: str, walk: int) -> None:
-        """In kazoo's thread, a watch has fired: read it on the loop, unless all starts over or ends."""
+        """Called in kazoo's thread when a watch fires: schedule the read on the event loop, unless a new walk
+        starts or the store closes."""
         loop = self._loop
 
         def start() -> None:
@@ -262,7 +265,8 @@ class Mirror:
         self._reread_soon()
 
     async def _reread(self) -> None:
-        """A watch fires once: what it reported is read until it is known, or all is read by a later walk."""
+        """A watch fires only once, so the read is retried until it succeeds or a later walk reads
+        everything."""
         while self._fired:
             try:
                 async with self._reading:
@@ -271,11 +275,11 @@ class Mirror:
             except (KazooException, StoreUnavailable) as error:
                 self._complain(error)
                 await asyncio.sleep(_RETRY_SECONDS)
-            except Exception:  # the border: a watcher that fails must not end the mirror
+            except Exception:  # the border: a failing watcher must not stop the mirror
                 log.exception("could not follow a metadata change")
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _complain(self, error: Exception) -> None:
-        """Where the connection is lost, that is said elsewhere."""
+        """Logs an error, except a lost connection, which is logged elsewhere."""
         if self._client.connected and not self._closed:
             log.warning("re-reading a metadata change: %s", error)

@@ -1,7 +1,8 @@
-"""Where in ZooKeeper a path of the store lies.
+"""Maps paths of the store to paths in ZooKeeper.
 
-A path is one level below its directory, /brokers/topics/a/state/0 being /brokers/topics/a:state:0 there, so
-that no parents come and go with their children. The root has other nodes beside ours.
+Every node is a direct child of its directory (/brokers/topics/a/state/0 is /brokers/topics/a:state:0 there),
+so that no parents need to be created and deleted with their children. The root may have other nodes besides
+ours.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from penstock.metadata import layout
 DIRECTORIES = (
     "/", "/brokers/ids", layout.TOPICS, "/cluster", "/config", "/deleted", "/acls", "/quotas", "/credentials"
 )  # fmt: skip
-"""Made when the store is opened; they are never deleted."""
+"""Directories that are created when the store is opened, and never deleted."""
 
 UNWATCHED = (layout.TOPIC_IDS,)
-"""The same, of nodes whose coming and going nobody follows."""
+"""Directories whose children are not watched."""
 
 ROOT_NODES = frozenset({layout.CONTROLLER, layout.CONTROLLER_EPOCH})
 
 OLD_NODE = "/cluster/controller-epoch"
-"""What trees have that were written when the controller and the topics had other names."""
+"""A node that exists in trees of older versions, in which the controller and the topics had other names."""
 
 _SEPARATOR = ":"
 
 
 def directory_of(path: str) -> str:
-    """The directory in ZooKeeper that one of our paths lies in."""
+    """The directory in ZooKeeper of a path of the store."""
     if path in ROOT_NODES:
         return "/"
     first, second = path.split("/", 3)[1:3]
@@ -33,7 +34,7 @@ def directory_of(path: str) -> str:
 
 
 def there(path: str) -> str:
-    """The path in ZooKeeper of one of ours."""
+    """The path in ZooKeeper for a path of the store."""
     directory = directory_of(path)
     if directory == "/":
         return path
@@ -41,7 +42,7 @@ def there(path: str) -> str:
 
 
 def here(directory: str, child: str) -> str | None:
-    """Our path of a child in ZooKeeper; None if it is not a node of ours."""
+    """The path of the store for a child in ZooKeeper; None if it is not one of our nodes."""
     if directory == "/":
         path = f"/{child}"
         return path if path in ROOT_NODES else None
@@ -49,5 +50,5 @@ def here(directory: str, child: str) -> str | None:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether this path of ours lies in the directory."""
+    """Whether this path of the store is in the directory."""
     return path in ROOT_NODES if directory == "/" else path.startswith(f"{directory}/")

@@ -1,4 +1,5 @@
-"""TLS to ZooKeeper: kazoo trusts the machine's authorities beside the given ones, here only those count."""
+"""TLS to ZooKeeper. kazoo trusts the system's authorities in addition to the given ones; here only those
+count."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 
 class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Makes the connections of a KazooClient. The files are read for each, so that new ones count."""
+    """Opens the connections of a KazooClient. The files are read for each connection, so that new ones
+    apply."""
 
     def __init__(self, keystore: str | None, truststore: str | None) -> None:
-        """PEM files: key and certificate to show, and whom to trust; None for the machine's authorities."""
+        """PEM files: our key and certificate, and the trusted authorities; None for the system's
+        authorities."""
         super().__init__()
         self._keystore = keystore
         self._truststore = truststore

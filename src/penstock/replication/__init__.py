@@ -1,1 +1,2 @@
-"""Partitions as replicas: leader checks, the high watermark, and the operations that wait for them."""
+"""Replicas of partitions: leader and follower, the in-sync replicas, the high watermark, delayed
+operations."""

@@ -1,8 +1,9 @@
-"""What a follower may ask for before it has appended what it was sent last. Pure.
+"""Fetching ahead: what a follower may request before it has appended the last response. Pure.
 
-To fetch from an offset says that all before it is there, which is not yet true of what is asked for ahead. So
-it is done below the high watermark only: a follower that is behind it is not in sync, and does not get so by
-what it says there; and one that is in sync never is behind it, since the high watermark waits for it.
+A fetch from an offset tells the leader that the follower has all records before it, which is not yet true for
+a fetch ahead. So a follower fetches ahead only below the high watermark: there it is not in sync, and a fetch
+offset below the high watermark cannot make it join the ISR. An in-sync follower is never below the high
+watermark, because the high watermark does not advance without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ _LENGTH_POSITION = 8  # within a batch
 
 
 def next_wanted(asked: ReplicaPartition, result: ReplicaResult, frame: bytearray) -> ReplicaPartition | None:
-    """What to ask for next, if the answer is appended as it is; None where that has to be seen first."""
+    """The next fetch of this partition, assuming that the result is appended; None if that is not certain, or
+    if the next fetch would not be below the high watermark."""
     if result.error_code or result.diverging_epoch is not None:
         return None
     offset, epoch = _end_of(frame, result.start, result.end)
@@ -25,7 +27,8 @@ def next_wanted(asked: ReplicaPartition, result: ReplicaResult, frame: bytearray
 
 
 def _end_of(frame: bytearray, position: int, end: int) -> tuple[int, int]:
-    """The offset after the last whole batch, and its leader epoch; (-1, -1) without one."""
+    """The offset after the last complete batch, and its leader epoch; (-1, -1) if there is no complete
+    batch."""
     last = -1
     while position + HEADER_SIZE <= end:
         (length,) = INT32.unpack_from(frame, position + _LENGTH_POSITION)

@@ -1,7 +1,7 @@
-"""What must hold of a replica whatever has happened to it; `Partition.check` runs it.
+"""Invariants of a replica; `Partition.check` runs them.
 
-Called after every unit test that makes partitions, and by the simulators after every step: it reads memory
-only. What must hold of the log itself is the log's to check.
+Unit tests check them after every test that creates partitions, the simulators after every step. The check
+only reads memory. Invariants of the log are checked by the log itself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_partition(one: Partition, *, whole_image: bool = True) -> None:
-    """Raise InvariantViolated unless all of it holds together.
+    """Raise InvariantViolated unless all invariants hold.
 
-    `whole_image` is False where half of a reassignment may have come in: the store has replicas and ISR in
-    nodes of their own.
+    `whole_image` is False while the image may have only a part of a reassignment: the metadata store keeps
+    replicas and ISR in separate nodes.
     """
     _Check(one, whole_image).run()
 

@@ -1,9 +1,9 @@
-"""Operations that wait: long-polling fetches, acks=all produces and coordinators, keyed by partition.
+"""Delayed operations: long-polling fetches, acks=all produces and coordinators, keyed by partition.
 
-An append or a new high watermark wakes the waiters of its partition, once in a turn of the loop however
-many appends there were; each waiter has at most one timer. A waiter is looked at when it begins to wait, when
-it is woken and when its time is over, so that nothing which happened in between is missed. Completing is the
-waiter's business.
+An append or a new high watermark wakes the operations of its partition, once per iteration of the event loop
+however many appends there were. Each operation has at most one timer. It is checked when it begins to wait,
+when it is woken and when it times out, so that no change is missed. The operation itself decides what
+completing means.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class DelayedOperation:
-    """Waits until `is_satisfied`, its time is over, or it is removed; `complete` is called at most once for
-    each `watch`."""
+    """Waits until `is_satisfied` returns True, it times out, or it is removed. `complete` is called at most
+    once for each `watch`."""
 
     __slots__ = ("keys", "timer", "waiting")
 
@@ -30,15 +30,16 @@ class DelayedOperation:
     waiting: bool
 
     def is_satisfied(self, key: Key) -> bool:
-        """Something happened in partition `key`: is the wait over?"""
+        """Called when partition `key` has changed. Returns whether the wait is over."""
         raise NotImplementedError
 
     def lost(self, key: Key) -> bool:
-        """Partition `key` is gone or has changed hands: is the wait over?"""
+        """Called when partition `key` was removed or has another leader. Returns whether the wait is over."""
         return True
 
     def look(self) -> bool:
-        """At the beginning and at the end of the wait: is it over for what has happened by now?"""
+        """Called at the beginning and at the end of the wait. Returns whether the operation is satisfied by
+        now."""
         return any(self.is_satisfied(key) for key in self.keys)
 
     def complete(self, expired: bool) -> None:
@@ -46,7 +47,7 @@ class DelayedOperation:
 
 
 class Watcher:
-    """Hears of whatever happens to a partition, at once, until it is removed."""
+    """Is notified of every change of a partition immediately, until it is removed."""
 
     __slots__ = ()
 
@@ -54,11 +55,11 @@ class Watcher:
         raise NotImplementedError
 
     def grew(self, key: Key) -> None:
-        """Records were appended for which nobody waits."""
+        """Records were appended that no client waits for."""
         raise NotImplementedError
 
     def lost(self, key: Key) -> None:
-        """The partition is gone or has changed hands."""
+        """The partition was removed or has another leader."""
         raise NotImplementedError
 
 
@@ -83,7 +84,7 @@ class DelayedOperations:
             self._watchers.pop(key, None)
 
     def watch(self, operation: DelayedOperation, keys: Collection[Key], timeout_ms: float | None) -> None:
-        """Completes `operation` now or later; None for a wait without an end."""
+        """Completes `operation` now or later; a timeout of None waits without limit."""
         operation.keys = keys
         operation.timer = None
         operation.waiting = True
@@ -95,7 +96,7 @@ class DelayedOperations:
             operation.timer = self._loop.call_later(timeout_ms / 1000, self._expire, operation)
 
     def wake(self, key: Key) -> None:
-        """Something happened in this partition. Cheap when nobody waits for it."""
+        """The partition has changed. Cheap when no operation waits for it."""
         for watcher in self._watchers.get(key, ()):
             watcher.changed(key)
         if key in self.waiters:
@@ -105,13 +106,13 @@ class DelayedOperations:
                 self._loop.call_soon(self._check_woken)
 
     def note(self, key: Key) -> None:
-        """Records were appended that may wait for others to go to the replicas with. Wakes nobody: whoever
-        calls this wakes the partition a little later, in case that nothing else does."""
+        """Records were appended that need not be replicated at once, but can be sent with later ones. Wakes
+        no operation: the caller wakes the partition a little later, in case nothing else does."""
         for watcher in self._watchers.get(key, ()):
             watcher.grew(key)
 
     def complete_all(self, key: Key) -> None:
-        """The partition is gone or has changed hands: who waits for it alone gets what there is."""
+        """The partition was removed or has another leader: complete the operations that wait only for it."""
         for watcher in self._watchers.get(key, ()):
             watcher.lost(key)
         for operation in list(self.waiters.get(key, ())):
@@ -119,7 +120,7 @@ class DelayedOperations:
                 self._finish(operation, False)
 
     def remove(self, operation: DelayedOperation) -> None:
-        """Nobody wants the outcome any more."""
+        """Cancels the operation: its outcome is no longer needed."""
         if not operation.waiting:
             return
         operation.waiting = False
@@ -146,7 +147,7 @@ class DelayedOperations:
     def _is_over(operation: DelayedOperation, key: Key) -> bool:
         try:
             return operation.is_satisfied(key)
-        except Exception:  # the border: others wait for this partition too. This one is to see for itself
+        except Exception:  # the border: other operations wait for this partition too. Complete this one
             log.exception("%s-%d: a delayed operation failed", *key)
             return True
 
@@ -159,5 +160,5 @@ class DelayedOperations:
             self.remove(operation)
             try:
                 operation.complete(expired)
-            except Exception:  # the border: others wait for this partition too
+            except Exception:  # the border: other operations wait for this partition too
                 log.exception("a delayed operation of %s failed", list(operation.keys)[:3])

@@ -10,8 +10,9 @@ from penstock.replication.partition import Partition
 
 
 class DeleteWait(DelayedOperation):
-    """`live` gives the brokers that are registered: those that are away learn it from the leader when they
-    are back, and are not waited for. `gone` says why the partition is no longer on this broker."""
+    """`live` returns the registered brokers. Replicas on other brokers are not waited for: they learn the log
+    start offset from the leader when they are back. `gone` returns why the partition is no longer on this
+    broker."""
 
     __slots__ = ("_gone", "_leader_epoch", "_live", "_offset", "_partition", "on_complete")
 
@@ -40,17 +41,18 @@ class DeleteWait(DelayedOperation):
         self.on_complete()
 
     def error(self) -> ApiError | None:
-        """Why it cannot be said, by now, that the records are deleted."""
+        """Why the records cannot be reported as deleted; None if they are deleted."""
         lost = self._lost()
         if lost is None and self.low_watermark < self._offset:
             return RequestTimedOut()
         return lost
 
     def _lost(self) -> ApiError | None:
-        """Why nobody here knows any more what the replicas have."""
+        """The error if this broker no longer leads the partition, and so does not know what the replicas
+        have."""
         gone = self._gone()
         if gone is not None:
             return gone
         if self._partition.is_leader and self._partition.image.leader_epoch == self._leader_epoch:
             return None
-        return NotLeaderOrFollower()  # a replica that had not heard of it may lead now
+        return NotLeaderOrFollower()  # a replica that has not deleted the records may be the leader now

@@ -1,7 +1,7 @@
 """One fetch over several partitions: the limits of the request, and the wait for enough bytes.
 
-`read` answers with what is there; a `FetchWait` holds the request until min_bytes are there, time is over,
-or something happened that the reader must know of.
+`read` returns what is available now. A `FetchWait` holds the request until min_bytes are available, it times
+out, or something has changed that the reader must know.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.wire.fetch import FetchPartition, FetchPartitionResult
 K = TypeVar("K")
 
 Found = Partition | ApiError
-"""A partition, or why there is none."""
+"""A partition, or the error if it cannot be read here."""
 
 
 class FetchParams(NamedTuple):
@@ -30,24 +30,24 @@ class FetchParams(NamedTuple):
     min_bytes: int
     replica_epoch: int = -1
     at_follower: bool = False
-    """A consumer that may read where this broker does not lead (KIP-392)."""
+    """The reader is a consumer that may fetch from followers (KIP-392)."""
     tell_high_watermark: bool = False
-    """A follower that serves consumers: it need not wait for records to hear what they may read."""
+    """The reader is a follower that serves consumers: a new high watermark ends its wait."""
     throttle: Throttle | None = None
-    """Slows followers that are behind."""
+    """The replication throttle for followers that are behind."""
     is_withheld: bool = False
-    """The reader gets no records, but errors and high watermarks: it is past its quota."""
+    """The reader has exceeded its quota: it gets errors and high watermarks, but no records."""
     is_patient: bool = True
-    """Else what is not in memory is not looked for, but is in `ReadOutcome.cold`."""
+    """If False, logs whose data is not in memory are not read but put into `ReadOutcome.cold`."""
 
 
 class ReadOutcome(NamedTuple):
     size: int
-    """Bytes of records."""
+    """The number of bytes of records."""
     urgent: bool
-    """There is an error, or a log to be cut: the reader must not wait for it."""
+    """There is an error, or a log to truncate: the reader must get it without waiting."""
     cold: Sequence[tuple[PartitionLog, int, int]] = ()
-    """Logs to `warm_up` before they are read: with offset and number of bytes."""
+    """Logs to `warm_up` before they are read, with offset and number of bytes."""
 
 
 def read(
@@ -55,7 +55,7 @@ def read(
     wanted: Iterable[tuple[K, Found, FetchPartition]],
     results: dict[K, FetchPartitionResult],
 ) -> ReadOutcome:
-    """Read every partition in order, until the bytes are used up; the first with records gives at least
+    """Read the partitions in order until max_bytes is reached; the first that has records returns at least
     one batch (KIP-74)."""
     if params.is_patient:
         return _read(params, wanted, results)
@@ -114,13 +114,14 @@ def _read(
 def failed(index: int, error: ApiError, partition: Partition | None = None) -> FetchPartitionResult:
     result = FetchPartitionResult(index, error.code)
     if partition is not None and error.code in (6, 74):
-        # KIP-951: who leads it, so that the reader need not ask
+        # KIP-951: return the current leader, so that the reader need not send a Metadata request
         result.current_leader = (partition.image.leader, partition.image.leader_epoch)
     return result
 
 
 class FetchWait(DelayedOperation):
-    """Waits for `min_bytes` over all partitions. What one has is counted again only when it is woken."""
+    """Waits for `min_bytes` over all partitions. The bytes of a partition are counted again only when it
+    wakes the operation."""
 
     __slots__ = ("_missing", "_on_complete", "_params", "_sizes", "_told", "_wanted")
 
@@ -164,7 +165,8 @@ class FetchWait(DelayedOperation):
         return self._missing <= 0
 
     def look(self) -> bool:
-        """The partitions were read in the turn in which the wait begins, and are read again at its end."""
+        """Nothing to check: the partitions were read just before the wait begins, and are read again at its
+        end."""
         return False
 
     def complete(self, expired: bool) -> None:

@@ -1,4 +1,4 @@
-"""What following uses of its broker, as Protocols: connections to leaders, logs, threads and settings."""
+"""The parts of the broker that replication uses, as Protocols: connections, logs, threads and settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Leaders(Protocol):
 
 
 class Cluster(Protocol):
-    """The cluster as it is stored, which may be newer than what is applied here."""
+    """The cluster as stored in the metadata store, which may be newer than what this broker has applied."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -42,7 +42,7 @@ class FollowerMembership(Protocol):
 
 
 class FollowersParts(Protocol):
-    """What following uses of its broker."""
+    """The parts of the broker that followers use."""
 
     @property
     def id(self) -> int: ...

@@ -1,9 +1,10 @@
-"""The partitions that this broker follows: fetched from their leaders, cut where they diverge, kept in step.
+"""Replica fetchers: fetch the partitions that this broker follows from their leaders, and truncate their
+logs.
 
-One task for each leader, with a fetch session (KIP-227), so that a thousand idle partitions cost one small
-request. A follower cuts its log where the leader's epochs say that the two part (KIP-101, KIP-279), never by
-its high watermark. Logs are changed only through `Following`, which checks at each change that the partition
-still follows that leader at that epoch: the image may have changed at any await.
+There is one task for each leader, with a fetch session (KIP-227), so that a thousand idle partitions cost one
+small request. A follower truncates its log to the offset where the leader epochs diverge (KIP-101, KIP-279),
+never to its high watermark. Logs are changed only through `Following`, which checks at each change that the
+partition still follows that leader at that epoch: the image may have changed at any await.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ log = logging.getLogger(__name__)
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 _LIST_OFFSETS_VERSION = 7
 _EARLIEST, _LATEST = -2, -1
-# A leader that does not know yet that it is one does so at once, as a rule.
+# A new leader usually learns that it is the leader within moments, so the first retry comes soon.
 _FIRST_PAUSE_MS = 10
 _SAVE_PATIENCE_S = 0.1
 _TOLD_AFTER = 4
-"""So many errors in a row are no longer such a moment, and are reported."""
+"""After this many errors in a row the error is logged."""
 
 Id = tuple[UUID, int]
 
 
 class _Refused(Exception):
-    """The leader could not say where its log starts or ends. Its error is not one of ours: a disk that fails
-    there does not fail here."""
+    """The leader returned an error for its log start or end offset. It is kept apart from errors of this
+    broker: a failed disk of the leader says nothing about the disk here."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -63,8 +64,8 @@ class _Refused(Exception):
 
 
 class Followed:
-    """One partition that is fetched. `due` is when it may be asked for again after an error. The leader is
-    told `log_start_offset`, where the log would start after a crash."""
+    """One partition that is fetched. `due` is when it may be fetched again after an error. `log_start_offset`
+    is what is reported to the leader: where the log would start after a crash."""
 
     __slots__ = ("due", "errors", "following", "id", "log_start_offset", "partition", "reason")
 
@@ -75,7 +76,7 @@ class Followed:
         self.log_start_offset = partition.log.segments[0].base_offset
         self.due = 0.0
         self.errors = 0  # in a row
-        self.reason = 0  # the error that it waits for the end of
+        self.reason = 0  # the last error code
 
     def wanted(self, max_bytes: int) -> ReplicaPartition:
         one = self.partition.log
@@ -90,7 +91,7 @@ class Followed:
         )
 
     def answers(self, asked: ReplicaPartition) -> bool:
-        """Whether what was asked is still what this partition needs: same epoch, and its log as it was."""
+        """Whether the request is still what this partition needs: same leader epoch, and an unchanged log."""
         log = self.partition.log
         return (
             self.following.is_held
@@ -101,7 +102,7 @@ class Followed:
 
 
 class LeaderFetcher:
-    """Fetches all that one other broker leads and this one follows."""
+    """Fetches all partitions that this broker follows and one other broker leads."""
 
     def __init__(self, broker: FollowersParts, leader: int, truncations: Truncations) -> None:
         self._broker = broker
@@ -110,17 +111,15 @@ class LeaderFetcher:
         self.followed: dict[Id, Followed] = {}
         self._session_id = 0
         self._session_epoch = 0
-        self._asked: dict[Id, ReplicaPartition] = {}  # as the leader's session has it
+        self._asked: dict[Id, ReplicaPartition] = {}  # the partitions in the leader's fetch session
         self._dirty: set[Id] = set()
         self._changed = asyncio.Event()
         self._failing = False
-        self._told: dict[
-            int, list[str]
-        ] = {}  # errors of this answer that are to be reported, with whose they are
-        self._ahead: asyncio.Task[tuple[bytearray, int]] | None = None  # asked for before it was needed
+        self._told: dict[int, list[str]] = {}  # errors of this response to log, with their partitions
+        self._ahead: asyncio.Task[tuple[bytearray, int]] | None = None  # the fetch ahead (`ahead.py`)
         assert broker.membership is not None
         self._throttle = broker.membership.follower_throttle
-        self._moved: set[Followed] = set()  # their logs start later than is on disk
+        self._moved: set[Followed] = set()  # whose log start offset is not checkpointed yet
         self._saving: asyncio.Task[None] | None = None
         self._flushes: list[asyncio.Task[None]] = []
         self._task = broker.loop.create_task(self._run())
@@ -163,7 +162,7 @@ class LeaderFetcher:
                     self._failing = True
                 self._forget_session()
                 await asyncio.sleep(config.replica_fetch_backoff_ms / 1000)
-            except Exception:  # the border: one bad answer must not end replication
+            except Exception:  # the border: one bad response must not end replication
                 log.exception("could not fetch from leader %d", self.leader)
                 self._forget_session()
                 await asyncio.sleep(config.replica_fetch_backoff_ms / 1000)
@@ -193,7 +192,7 @@ class LeaderFetcher:
             return
         self._session_id = answer.session_id
         self._session_epoch = 0 if answer.session_id == 0 else self._session_epoch % 0x7FFFFFFF + 1
-        # What each result answers; to ask ahead writes there what it asks.
+        # The request of each result, taken now: fetching ahead overwrites `_asked`.
         asked = [self._asked.get((result.topic_id, result.partition)) for result in answer.results]
         if answer.session_id == 0:
             self._asked.clear()
@@ -201,18 +200,19 @@ class LeaderFetcher:
         else:
             self._ask_ahead(answer.results, frame)
             if self._ahead is not None:
-                await asyncio.sleep(0)  # it goes out now
+                await asyncio.sleep(0)  # lets the task send the request now
         for result, wanted in zip(answer.results, asked, strict=True):
             one = self.followed.get((result.topic_id, result.partition))
             if one is None or wanted is None:
-                continue  # given up since, or waiting after an error
+                continue  # no longer followed, or backing off after an error
             self._dirty.add(one.id)
-            # It may follow at another epoch since, or what came before could not be appended.
+            # Skipped if the leader epoch has changed, or if the previous response could not be appended.
             if one.answers(wanted):
                 await self._take(one, result, frame)
         self._tell()
         if self._saving is not None:
-            # Who waits for records to be deleted need not wait for another round; nor do records, for long.
+            # Report a new log start offset with the next fetch, because a DeleteRecords request may wait for
+            # it. The timeout keeps this from delaying replication.
             await asyncio.wait([self._saving], timeout=_SAVE_PATIENCE_S)
 
     def _tell(self) -> None:
@@ -227,21 +227,23 @@ class LeaderFetcher:
             )
 
     async def _next_request(self) -> bytes | None:
-        """None where all partitions wait after an error, which then is over."""
+        """The body of the next fetch request. If all partitions back off after errors, waits for the first
+        and returns None."""
         broker, config = self._broker, self._broker.config
         if self._flushes:
-            # To fetch from an offset says that all before it is here, and it is not until it is on disk.
+            # A fetch from an offset tells the leader that all records before it are here. With flush.messages
+            # that is only true once they are on disk.
             flushes, self._flushes = self._flushes, []
             await asyncio.wait(flushes)
         topics, forgotten, postponed = self._request()
         wait_ms = config.replica_fetch_wait_max_ms
         if postponed:
-            # While some wait after an error, the fetch of the others waits no longer than they do.
+            # While some partitions back off, the fetch of the others must not wait longer than they do.
             first = min(self.followed[key].due for key in postponed) - broker.loop.time()
             wait_ms = min(wait_ms, max(1, round(first * 1000)))
         self._dirty |= postponed
         if not self._asked:
-            # The leader's session still has what is given up here: the next request begins another.
+            # The leader's session still has the removed partitions, so the next request starts a new session.
             self._session_epoch = 0
             await asyncio.sleep(wait_ms / 1000)
             return None
@@ -269,7 +271,7 @@ class LeaderFetcher:
         )
 
     def _ask_ahead(self, results: list[ReplicaResult], frame: bytearray) -> None:
-        """Where all of this answer is far behind: have the leader send the next one while it is appended."""
+        """If all partitions of this response are far behind, request the next data while this is appended."""
         wanted: dict[Id, ReplicaPartition] = {}
         for result in results:
             key = (result.topic_id, result.partition)
@@ -290,7 +292,8 @@ class LeaderFetcher:
         self._ahead = self._broker.loop.create_task(self._exchange(body))
 
     def _request(self) -> tuple[dict[UUID, list[ReplicaPartition]], dict[UUID, list[int]], set[Id]]:
-        """What the leader has to hear: with a session, only what has changed."""
+        """The partitions to fetch, to remove from the session, and that back off. In a session, only changes
+        are sent."""
         now = self._broker.loop.time()
         max_bytes = self._broker.config.replica_fetch_max_bytes
         topics: dict[UUID, list[ReplicaPartition]] = {}
@@ -315,8 +318,9 @@ class LeaderFetcher:
         return topics, forgotten, postponed
 
     def _hold_back(self, one: Followed, now: float) -> None:
-        """What was cut for another leader or epoch and is not settled may not be appended to; and what
-        flush.messages demands to be on disk and is not, may not be reported, after a failed sync never."""
+        """Postpone a partition whose log was truncated and is not settled: nothing may be appended to it yet.
+        Also one with records that flush.messages requires to be on disk: they may not be reported to the
+        leader before that, and after a failed sync never."""
         own = one.partition.log
         pause_ms = 0
         if own.flush_required:
@@ -328,7 +332,7 @@ class LeaderFetcher:
         if pause_ms:
             one.due = max(one.due, now + pause_ms / 1000)
 
-    # one answer
+    # one response
 
     async def _take(self, one: Followed, result: ReplicaResult, frame: bytearray) -> None:
         partition = one.partition
@@ -341,11 +345,11 @@ class LeaderFetcher:
                 self._append(one, result, frame)
         except (ApiError, OSError) as error:
             if not one.following.is_held:
-                return  # it was handed over while the leader was asked; whoever leads it now owns its log
+                return  # the leader has changed during the request, so this fetcher may not touch the log
             if isinstance(error, OSError | KafkaStorageError):
                 partition.broken_ms = self._broker.clock.now_ms()
             code = error.code if isinstance(error, ApiError) else KafkaStorageError.code
-            if one.reason != code:  # it may continue like this for hours
+            if one.reason != code:  # log it once: the error may last for hours
                 log.error("%s-%d cannot follow leader %d: %s", *partition.key, self.leader, error)
             self._postpone(one, code)
 
@@ -361,8 +365,9 @@ class LeaderFetcher:
         one.reason = one.errors = 0
 
     def _save_start(self, one: Followed) -> None:
-        """The leader answers DeleteRecords by what followers report: records that would be back after a crash
-        are not deleted. Where whole segments are gone, nothing is to be written."""
+        """Checkpoint the log start offset before it is reported: the leader completes DeleteRecords by what
+        followers report, and the records must not come back after a crash. If the log starts with its first
+        segment, nothing needs to be written."""
         own = one.partition.log
         one.log_start_offset = max(one.log_start_offset, own.segments[0].base_offset)
         if own.log_start_offset > one.log_start_offset:
@@ -402,8 +407,8 @@ class LeaderFetcher:
             await self._cut(one, one.following.truncate_to(offset))
 
     async def _cut(self, one: Followed, truncation: Coroutine[Any, Any, None]) -> None:
-        """Also where this broker is to lead the partition before the truncation is complete: without that it
-        could never append."""
+        """Truncate, then settle the log even if this is cancelled, for example because this broker becomes
+        the leader: the log accepts no appends before it is settled."""
         try:
             await truncation
         finally:
@@ -423,7 +428,7 @@ class LeaderFetcher:
         self._postpone(one, code)
 
     def _postpone(self, one: Followed, code: int) -> None:
-        """For longer each time, up to replica.fetch.backoff.ms."""
+        """Back off: twice as long after each error, up to replica.fetch.backoff.ms."""
         one.reason = code
         longest: int = self._broker.config.replica_fetch_backoff_ms
         pause_ms = min(longest, _FIRST_PAUSE_MS << min(one.errors, 16))
@@ -431,7 +436,8 @@ class LeaderFetcher:
         one.due = self._broker.loop.time() + pause_ms / 1000
 
     async def _out_of_range(self, one: Followed) -> None:
-        """Our end lies before the leader's start (its records are gone by retention), or past its end."""
+        """This log ends before the leader's log start offset (retention has deleted the records between), or
+        after the leader's log end offset."""
         following, own = one.following, one.partition.log
         end = await self._leader_offset(one, _LATEST)
         if following.is_held and end < own.log_end_offset:
@@ -475,7 +481,7 @@ class LeaderFetcher:
 
 
 class Followers:
-    """Which partitions are fetched from whom, as the image says."""
+    """Assigns each followed partition to the fetcher of its leader, as the image says."""
 
     def __init__(self, broker: FollowersParts) -> None:
         self._broker = broker
@@ -485,9 +491,9 @@ class Followers:
         self._closed = False
 
     def update(self, partition: Partition, topic_id: UUID) -> None:
-        """The image of a partition that is here has changed, or the partition is new here."""
+        """The image of a partition on this broker has changed, or the partition is new on this broker."""
         if self._closed:
-            return  # images come in while the broker stops; what is closed must not be written to
+            return  # images still arrive while the broker stops; closed logs must not be written to
         image = partition.image
         key = partition.key
         leader = image.leader if image.leader in self._broker.controller.image.brokers else -1

@@ -1,8 +1,9 @@
-"""The right of a follower to change its log: held for one leader at one epoch, and checked at each change.
+"""A follower's permission to change its log: valid for one leader and leader epoch, and checked at each
+change.
 
-A fetcher waits for its leader between what it asks and what it does. Meanwhile this broker may have been made
-leader, or follows another, or the partition is gone: then whatever the former leader answered is void, and to
-cut the log by it would remove records that were acknowledged since.
+Between a fetch request and its response, this broker may become the leader, follow another leader, or drop
+the partition. The response of the former leader is then stale: truncating the log by it could remove records
+that have been acknowledged since.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Following:
         return not self._ended and image.leader_epoch == self.leader_epoch and image.leader == self.leader
 
     def end(self) -> None:
-        """The partition is no longer followed, or no longer here."""
+        """The partition is no longer followed, or no longer on this broker."""
         self._ended = True
 
     def check(self) -> None:
@@ -53,20 +54,21 @@ class Following:
         return info
 
     def advance(self, high_watermark: int, log_start_offset: int) -> None:
-        """Take over how far the leader's consumers may read, and where its log starts."""
+        """Apply the leader's high watermark and log start offset."""
         self.check()
         self.partition.follow(high_watermark, log_start_offset)
 
     def common_end(self, epoch: int, end_offset: int) -> int:
-        """Where the last epoch ends that both logs have: what lies behind it is to be cut (KIP-101, KIP-279).
+        """The offset to truncate to: the end of the last leader epoch that both logs have (KIP-101, KIP-279).
 
-        `epoch` is the leader's last one that is not above ours, and `end_offset` where it ends there.
+        `epoch` is the leader's last epoch that is not above ours, and `end_offset` its end offset at the
+        leader.
         """
         log = self.partition.log
         own_epoch, own_end = log.end_offset_for_epoch(epoch)
         offset = min(end_offset, own_end) if own_epoch >= 0 else end_offset
         if 0 <= own_epoch < epoch:
-            offset = own_end  # the leader has an epoch that we never had; ours ends before it
+            offset = own_end  # we never had the leader's epoch; our last one before it ends here
         return min(offset, log.log_end_offset)
 
     async def truncate_to(self, offset: int) -> None:
@@ -74,14 +76,14 @@ class Following:
         self.partition.log.truncate_to(offset)
 
     async def start_at(self, offset: int) -> None:
-        """Drop everything: the leader's log starts past the end of ours."""
+        """Truncate fully: the leader's log start offset is past the end of our log."""
         log = self.partition.log
         await self._truncate_near(log.segments[0].base_offset)
         log.truncate_fully_and_start_at(offset)
 
     async def _truncate_near(self, offset: int) -> None:
-        """So that few segments are left to go. A few go in each turn of the loop, the last ones first: at
-        each moment the log is whole, as after a shorter truncation."""
+        """Remove most of the segments after `offset`, a few in each iteration of the event loop, the last
+        ones first. So the log is consistent at each moment, as after a truncation to a higher offset."""
         self.check()
         log = self.partition.log
         while (step := log.truncation_step(offset)) > offset:

@@ -1,6 +1,8 @@
-"""One replica of a partition on this broker: who may append and read, how far, and who hears of it.
+"""One replica of a partition on this broker: checks who may append and read up to which offset, and notifies
+waiting operations.
 
-The log keeps the bytes; this knows the leader, its epoch and the replicas, and moves the high watermark.
+The log stores the records. The partition knows its leader, leader epoch and replicas, and advances the high
+watermark.
 """
 
 from __future__ import annotations
@@ -38,15 +40,16 @@ CONSUMER = -1
 
 
 def high_watermark(isr: Iterable[int], log_end_offsets: Mapping[int, int]) -> int:
-    """The least log end offset of the in-sync replicas; one that was not heard of has nothing yet."""
+    """The lowest log end offset of the in-sync replicas; a replica that has not fetched yet counts as
+    empty."""
     return min([log_end_offsets.get(replica, 0) for replica in isr], default=0)
 
 
 class Partition:
-    """`asked_isr` is what the controller was asked for last and has not answered yet; `pending_isr` has all
-    that may have been stored since the image was made, which is more where an answer was lost (`is_unsure`).
-    `epoch_start` is where the log ended when this broker began to lead it; `broken_ms` is when the log could
-    last not be written."""
+    """`asked_isr` is the last ISR requested from the controller that has no response yet. `pending_isr` has
+    every replica of an ISR that may have been stored since the image was made: more than `asked_isr` if a
+    response was lost (`is_unsure`). `epoch_start` is the log end offset at the beginning of the leader epoch;
+    `broken_ms` is when a write to the log last failed."""
 
     __slots__ = (
         "_alone", "_broker_id", "_flush", "_now_ms", "_on_change", "asked_isr", "broken_ms", "epoch_start",
@@ -63,8 +66,8 @@ class Partition:
         traffic: Traffic | None = None,
         flush: Callable[[Partition], object] | None = None,
     ) -> None:
-        """`flush` begins a sync of the log, and `flushed` is called at its end. Without it nothing here waits
-        for flush.messages."""
+        """`flush` starts a sync of the log, and `flushed` is called at its end. Without it, nothing waits for
+        flush.messages."""
         self.traffic = Traffic() if traffic is None else traffic
         self.image = image
         self.log = log
@@ -90,16 +93,17 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than `min.insync.replicas`; a partition that has fewer replicas
-        than that needs all of them. Then the high watermark does not move (KIP-966)."""
+        """Whether the ISR is smaller than `min.insync.replicas` (or than the number of replicas, if that is
+        lower). While it is, the high watermark does not advance (KIP-966)."""
         image = self.image
         return len(image.isr) < min(self.log.config.min_insync_replicas, len(image.replicas))
 
     def update(self, image: PartitionImage) -> None:
-        """The controller has decided something about this partition."""
+        """Apply a new image of this partition, as the controller has decided it."""
         new_epoch = image.leader_epoch != self.image.leader_epoch
         if image.partition_epoch != self.image.partition_epoch:
-            # Whatever the controller was asked for: it is stored and shown here, or can be stored no more.
+            # A requested ISR is either stored and in this image, or can no longer be stored: its epoch is
+            # stale.
             self.pending_isr, self.is_unsure = None, False
         if self.is_leader and not new_epoch:
             self.traffic.isr_shrinks += len(image.isr) < len(self.image.isr)
@@ -112,7 +116,7 @@ class Partition:
         self._advance()
 
     def _take_over(self, image: PartitionImage) -> None:
-        """Followers in sync have the usual time to catch up with a new leader."""
+        """Followers get replica.lag.time.max.ms to catch up with a new leader before they leave the ISR."""
         now = self._now_ms()
         self.progress = {
             replica: Progress(caught_up_ms=now)
@@ -122,7 +126,8 @@ class Partition:
         self.flush_if_required()
 
     def check_leader(self, current_leader_epoch: int = -1, *, or_follower: bool = False) -> None:
-        """Fence a client that knows an older leader than we do, or a newer one (KIP-320); -1 knows none."""
+        """Fence a client whose leader epoch is older or newer than ours (KIP-320); -1 means that it has
+        none."""
         epoch = self.image.leader_epoch
         if current_leader_epoch >= 0 and current_leader_epoch != epoch:
             if current_leader_epoch < epoch:
@@ -147,12 +152,12 @@ class Partition:
         transaction_version: int = 0,
         announce: bool = True,
     ) -> AppendInfo:
-        """With `announce` false, the caller shows later who waits for the partition."""
+        """With `announce` false, the caller wakes the operations that wait for the partition later."""
         image, log = self.image, self.log
         if image.leader != self._broker_id:
             raise NotLeaderOrFollower()
         if self.is_internal and origin == "client":
-            # What a coordinator has not written itself would count after its next start.
+            # A coordinator would replay records of others when it loads the partition.
             raise InvalidTopicException(f"{log.topic} is written by brokers only")
         if acks == -1 and len(image.isr) < log.config.min_insync_replicas:
             needed = log.config.min_insync_replicas
@@ -189,8 +194,8 @@ class Partition:
         return info
 
     def is_replicated(self, last_offset: int) -> bool:
-        """Whether every in-sync replica has the record at this offset, and they are `min.insync.replicas` or
-        more: what acks=all promises."""
+        """Whether all in-sync replicas have the record at this offset, and there are at least
+        `min.insync.replicas` of them: what acks=all promises."""
         return self.log.high_watermark > last_offset
 
     def flush_if_required(self) -> None:
@@ -213,12 +218,12 @@ class Partition:
             self._on_change(self.key)
 
     def _advance(self) -> None:
-        """Move the high watermark up to what the in-sync replicas have, where these are enough; it never goes
-        back. Where flush.messages demands a sync, the leader has what is on its disk, as followers report it
-        of theirs.
+        """Advance the high watermark to what all in-sync replicas have, unless there are fewer than
+        min.insync.replicas; it never goes back. With flush.messages only records on the leader's disk count,
+        and followers report their log end offset the same way.
 
-        One that is about to join them counts already: the controller may have let it in without our knowing
-        yet, and may elect it then.
+        A replica that is about to join the ISR already counts: the controller may have stored the new ISR
+        before we know it, and may then elect that replica.
         """
         if self.is_under_min_isr:
             return
@@ -238,7 +243,7 @@ class Partition:
     # -- reading
 
     def upper_bound(self, isolation_level: int, replica_id: int = CONSUMER) -> int:
-        """The offset before which this reader may read."""
+        """The offset up to which (exclusive) this reader may read."""
         if replica_id >= 0:
             return self.log.log_end_offset
         if isolation_level == READ_COMMITTED:
@@ -246,11 +251,11 @@ class Partition:
         return self.log.high_watermark
 
     def check_end_is_known(self, isolation_level: int = READ_UNCOMMITTED) -> None:
-        """OffsetNotAvailable while a new leader cannot say what consumers may read (KIP-207).
+        """Raise OffsetNotAvailable while a new leader does not know how far consumers may read (KIP-207).
 
-        The former leader may have let them read all that this log had when its epoch began. Until the
-        followers have that, the high watermark here may be an earlier one; and until it is known after a
-        truncation which transactions are open, the last stable offset.
+        The former leader's high watermark may have been as high as the log end offset at the beginning of
+        this leader epoch. Until the followers have all that, the high watermark here may be lower. The same
+        holds for the last stable offset after a truncation, until the open transactions are known.
         """
         log = self.log
         if self.image.leader != self._broker_id:
@@ -264,8 +269,8 @@ class Partition:
             )
 
     def check_fetch(self, wanted: FetchPartition, replica_id: int, *, at_follower: bool = False) -> None:
-        """Whether this reader may fetch here at all, and from this offset. `at_follower`: it may where this
-        broker does not lead (KIP-392)."""
+        """Raise an error unless this reader may fetch here, and from this offset. With `at_follower` it may
+        fetch even if this broker is a follower (KIP-392)."""
         self.check_leader(wanted.current_leader_epoch, or_follower=at_follower)
         if replica_id >= 0 and replica_id not in self.image.replicas:
             raise NotLeaderOrFollower(f"broker {replica_id} is not a replica of this partition")
@@ -300,7 +305,7 @@ class Partition:
         """Records from `wanted.fetch_offset` on. With `min_one`, a first batch larger than any limit is
         returned whole, so that a reader can get past it (KIP-74)."""
         log = self.log
-        # What lies past a follower's end is not diverging: the reader has it from the leader.
+        # Records past the end of a follower are no divergence: the reader has them from the leader.
         diverging = self.diverging_epoch(wanted) if self.is_leader or not at_follower else None
         if diverging is not None:
             self.check_leader(wanted.current_leader_epoch)
@@ -332,7 +337,8 @@ class Partition:
         )
 
     def _aborted(self, offset: int, slices: list[FileSlice]) -> list[tuple[int, int]]:
-        """The aborted transactions within the slices. They lie in one segment, so none from the next on."""
+        """The aborted transactions within the slices. All slices are in one segment, so the search ends
+        there."""
         end = self.log.last_stable_offset
         for segment in reversed(self.log.segments):
             if segment.file is slices[-1].file:
@@ -344,9 +350,9 @@ class Partition:
     def preferred_replica(
         self, wanted: FetchPartition, rack: str, racks: Mapping[int, str | None]
     ) -> FetchPartitionResult | None:
-        """The answer that sends a consumer to a follower in its rack; None where it is to read here.
+        """The result that sends a consumer to a follower in its rack; None if it should read here.
 
-        `racks` has the brokers that are there.
+        `racks` has the rack of each registered broker.
         """
         image, log = self.image, self.log
         if image.leader != self._broker_id:
@@ -370,13 +376,14 @@ class Partition:
         )
 
     def diverging_epoch(self, wanted: FetchPartition) -> tuple[int, int] | None:
-        """Where the reader's log and ours part, when its last epoch says that they do (KIP-595)."""
+        """The leader epoch and offset at which the reader's log diverges from ours (KIP-595); None if it does
+        not."""
         if wanted.last_fetched_epoch < 0:
             return None
         log = self.log
         epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if log.latest_epoch < wanted.last_fetched_epoch <= self.image.leader_epoch:
-            # Nothing of it was ever written here, nor of a later one yet: it ended where our log does.
+            # This log has no records of that epoch or a later one, so the epoch ends at our log end offset.
             epoch, end_offset = log.latest_epoch, log.log_end_offset
             if epoch < 0:
                 epoch = wanted.last_fetched_epoch
@@ -387,9 +394,9 @@ class Partition:
         return None
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The last epoch not above `epoch` and where it ended; (-1, -1) when there is none."""
+        """The last leader epoch not above `epoch` and its end offset; (-1, -1) if there is none."""
         if epoch == self.image.leader_epoch:
-            # Also before its first record, when the log does not know it yet.
+            # The log does not know the current epoch before its first record.
             return epoch, self.log.log_end_offset
         found, end_offset = self.log.end_offset_for_epoch(epoch)
         return found, end_offset
@@ -397,7 +404,7 @@ class Partition:
     def follower_fetched(
         self, replica_id: int, offset: int, log_start_offset: int = -1, broker_epoch: int = -1
     ) -> None:
-        """A follower that fetches from an offset has all that lies before it."""
+        """A follower that fetches from an offset has all records before it."""
         progress = self.progress.get(replica_id)
         if progress is None:
             progress = self.progress[replica_id] = Progress(caught_up_ms=self._now_ms())
@@ -410,7 +417,8 @@ class Partition:
             self._on_change(self.key)
 
     def is_all(self, wanted: FetchPartition, replica_id: int) -> bool:
-        """Whether there is nothing to send to a follower that asks so: it has all that this leader has."""
+        """Whether a follower that sends this fetch has all records of this leader, so that there is nothing
+        to send."""
         log, image = self.log, self.image
         return (
             wanted.fetch_offset == log.log_end_offset
@@ -421,7 +429,7 @@ class Partition:
         )
 
     def is_at_end(self, replica_id: int, offset: int) -> bool:
-        """Whether a follower that fetches from `offset` is in sync and has all that there is."""
+        """Whether a follower that fetches from `offset` is in sync and at the end of the log."""
         image = self.image
         return (
             offset == self.log.log_end_offset
@@ -431,19 +439,21 @@ class Partition:
         )
 
     def follower_rested(self, replica_id: int, until_ms: int) -> None:
-        """A follower at the end has gone on fetching from there until then, which was not noted."""
+        """Record that a follower at the end of the log kept fetching until then. Its fetches were not counted
+        one by one, because its fetch session let the partition rest."""
         progress = self.progress.get(replica_id)
         if progress is not None and until_ms > progress.fetched_ms and progress.log_end_offset >= 0:
             progress.fetched(progress.log_end_offset, progress.log_end_offset, until_ms)
 
     def announce(self) -> None:
-        """Other replicas are in sync now, and the high watermark may have moved; or records were appended."""
+        """Wake waiting operations: the ISR has changed and the high watermark may have advanced, or records
+        were appended."""
         self._on_change(self.key)
 
     # -- following
 
     def follow(self, high_watermark: int, log_start_offset: int) -> None:
-        """The leader has reported how far its followers may let others read, and what is gone there."""
+        """Apply the high watermark and the log start offset that the leader has reported."""
         log = self.log
         moved = log.update_high_watermark(high_watermark)
         if log_start_offset > log.log_start_offset:
@@ -454,13 +464,13 @@ class Partition:
     # -- who is in sync
 
     def wanted_isr(self, max_lag_ms: int, live: Collection[int]) -> tuple[int, ...] | None:
-        """The in-sync replicas to ask for, in the order of the replica list; None if they are as they should
-        be."""
+        """The ISR to request from the controller, in the order of the replica list; None if it need not
+        change."""
         image, log = self.image, self.log
         if image.leader != self._broker_id or (self.pending_isr is not None and not self.is_unsure):
             return None
         if self._broker_id not in image.replicas or self._broker_id not in image.isr:
-            return None  # half of a change has come in: it leads no more
+            return None  # only a part of a change has arrived: this broker is no longer the leader
         late = lagging(
             image.isr, self._broker_id, self.progress, log.log_end_offset, self._now_ms(), max_lag_ms
         )
@@ -473,7 +483,8 @@ class Partition:
             and has_caught_up(one, log.high_watermark, self.epoch_start)
         ]
         if not late and not joining:
-            # Nothing is wanted, but when even that is stored, nothing that was asked before can be.
+            # No change is needed. But if a response was lost, storing the same ISR again makes sure that the
+            # lost request can no longer take effect.
             return image.isr if self.is_unsure else None
         return tuple(
             replica
@@ -482,7 +493,7 @@ class Partition:
         )
 
     def may_join(self, replica_id: int) -> bool:
-        """Whether a follower that has just fetched is now in sync and does not count as such."""
+        """Whether a follower that has just fetched has caught up and is not in the ISR yet."""
         image = self.image
         one = self.progress.get(replica_id)
         return (
@@ -497,21 +508,22 @@ class Partition:
         self.pending_isr = tuple({*isr, *(self.pending_isr or ())}) if self.is_unsure else isr
 
     def isr_refused(self) -> None:
-        """The controller has not done what it was asked for; it may be asked again."""
+        """The controller has rejected the requested ISR; it may be requested again."""
         if not self.is_unsure:
             self.pending_isr = None
-            self._advance_and_announce()  # to who waited for the one that did not join
+            self._advance_and_announce()  # the high watermark need not wait for the rejected replica
 
     def isr_unanswered(self) -> None:
-        """Nobody knows whether it is stored. It counts until the partition has another epoch: the controller
-        may elect whom it has let in."""
+        """The response was lost, so the requested ISR may be stored. It counts until the partition has a new
+        epoch: the controller may elect a replica that it has added."""
         if self.pending_isr is not None:
             self.is_unsure = True
 
     # -- truncation from the start
 
     def delete_records_before(self, offset: int) -> int:
-        """Deletes what lies before `offset` (-1: before the high watermark), on this replica; that offset."""
+        """Deletes the records before `offset` (-1: before the high watermark) on this replica. Returns the
+        offset."""
         self.check_leader()
         if "delete" not in self.log.config.cleanup_policy:
             raise PolicyViolation("records can be deleted only where cleanup.policy has delete")
@@ -524,8 +536,8 @@ class Partition:
         return offset
 
     def low_watermark(self, live: Collection[int]) -> int:
-        """The least log start offset of this replica and of those on live brokers, as far as they have said;
-        -1 while one has said nothing."""
+        """The lowest log start offset of this replica and of those on live brokers, as they have reported it;
+        -1 while one of them has reported none."""
         starts = [self.log.log_start_offset]
         for replica in self.image.replicas:
             if replica != self._broker_id and replica in live:
@@ -536,5 +548,5 @@ class Partition:
     # -- for tests
 
     def check(self, *, whole_image: bool = True) -> None:
-        """Raise InvariantViolated unless its state holds together."""
+        """Raise InvariantViolated unless all invariants hold."""
         check_partition(self, whole_image=whole_image)

@@ -1,7 +1,8 @@
-"""The wait until the in-sync replicas have records that were appended here: what acks=all promises.
+"""The wait of an acks=all produce until the in-sync replicas have the appended records.
 
-It holds for the leader epoch in which the records were appended. In a later one they may have been cut, and
-others may lie at their offsets; so a partition with another leader or epoch counts as lost, at once.
+The wait is for the leader epoch in which the records were appended. In a later epoch they may have been
+truncated, and other records may have their offsets. So a partition with another leader or leader epoch counts
+as lost immediately.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from penstock.replication.partition import Partition
 
 
 class ProduceWait(DelayedOperation):
-    """Made in the turn of the append, whose leader epoch it takes; it may be watched later."""
+    """Must be created right after the append, without an await between, so that it has the leader epoch of
+    the append; it may be watched later."""
 
     __slots__ = ("_epochs", "_on_complete", "gone", "missing")
 
     def __init__(
         self, missing: dict[Key, tuple[Partition, int]], on_complete: Callable[[set[Key]], None]
     ) -> None:
-        """`missing`: the partitions that are behind, each with the offset to be reached. `on_complete` gets
-        those that were not reached in time, or are lost."""
+        """`missing` has the partitions to wait for, each with its last appended offset. `on_complete` gets
+        those that were not replicated in time, or are lost."""
         self.missing = missing
-        self.gone: set[Key] = set()  # of the missing, those that are not led as they were
+        self.gone: set[Key] = set()  # of the missing, those with another leader or leader epoch
         self._epochs = {key: partition.image.leader_epoch for key, (partition, _) in missing.items()}
         self._on_complete = on_complete
 

@@ -1,4 +1,5 @@
-"""Which replica a consumer should read from (KIP-392): one in its own rack, where that has what it wants."""
+"""Which replica a consumer should read from (KIP-392): one in its own rack, if that has the requested
+offset."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ RACK_AWARE = "RackAwareReplicaSelector"
 
 
 class Candidate(NamedTuple):
-    """A follower in sync."""
+    """An in-sync follower."""
 
     id: int
     rack: str | None
@@ -20,7 +21,7 @@ class Candidate(NamedTuple):
 def preferred_replica(
     rack: str, offset: int, leader_rack: str | None, followers: Iterable[Candidate]
 ) -> int | None:
-    """The follower to read from; None for the leader. Of several the one that has the most."""
+    """The follower to read from; None for the leader. If several qualify, the one with the most records."""
     if not rack or rack == leader_rack:
         return None
     near = [

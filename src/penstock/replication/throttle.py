@@ -1,8 +1,9 @@
-"""How fast replicas that are behind may catch up: a bucket of bytes for the leader's side and the follower's.
+"""Replication throttling: limits how fast replicas that are behind catch up, on the leader and on the
+follower.
 
-A broker setting says the rate, a topic setting which replicas it is for (`partition:broker`, or `*` for all).
-Replicas that are in sync are never held back, or a throttle would push them out. An answer is not cut to fit:
-what it takes too much is owed, and the next one waits until it is paid.
+A broker setting has the rate; a topic setting selects the replicas (`partition:broker`, or `*` for all).
+In-sync replicas are never throttled, because a throttle could push them out of the ISR. A response is not cut
+to the limit: if it exceeds the limit, the next one waits until the rate allows it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ EVERY_REPLICA = "*"
 
 
 class Bucket:
-    """Holds what may be sent within one second, and goes below zero."""
+    """A token bucket of bytes: holds at most one second's worth of the rate, and can go below zero."""
 
     __slots__ = ("_filled", "_left", "_monotonic", "_rate")
 
@@ -39,13 +40,14 @@ class Bucket:
 
     def _fill(self) -> None:
         now, rate = self._monotonic(), self._rate()
-        # A higher rate also pays faster what is owed; a lower one does not let out what was saved.
+        # A higher rate also refills a negative bucket faster; a lower one caps the bytes saved so far.
         self._left = min(self._left + (now - self._filled) * rate, rate)
         self._filled = now
 
 
 class Throttle:
-    """One side of replication on one broker. `replicas` reads the topic setting of that side."""
+    """The throttle of one side (leader or follower) on one broker. `replicas` reads the topic setting of that
+    side."""
 
     __slots__ = ("_broker_id", "_bucket", "_replicas")
 
@@ -65,7 +67,7 @@ class Throttle:
         return bool(named) and (EVERY_REPLICA in named or f"{partition.key[1]}:{self._broker_id}" in named)
 
     def holds_back(self, partition: Partition, follower: int) -> bool:
-        """Whether this follower gets nothing of the partition for now."""
+        """Whether this follower gets no records of the partition for now."""
         return self.applies_to(partition) and follower not in partition.image.isr and self._bucket.is_empty()
 
     def count(self, partition: Partition, size: int) -> None:

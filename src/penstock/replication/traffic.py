@@ -1,10 +1,10 @@
-"""What has gone into and out of the partitions of one topic on this broker, since it started."""
+"""Counters of the traffic of one topic's partitions on this broker, since it started."""
 
 from __future__ import annotations
 
 
 class Traffic:
-    """Shared by the partitions of a topic; the event loop counts, and any thread may read."""
+    """Shared by the partitions of a topic. Only the event loop writes; any thread may read."""
 
     __slots__ = (
         "bytes_in", "bytes_out", "failed_fetches", "failed_produces", "isr_expands", "isr_shrinks",

@@ -1,9 +1,9 @@
-"""What follows from cutting a log, before anything is appended to it again: by this follower, or as leader.
+"""Settles a truncated log before anything is appended to it again, by this follower or as a leader.
 
-No recovery point on disk may vouch for what takes the place of the records that were cut, and what is known
-of producers is read back. Both take long, and this broker may be made leader meanwhile: until then the log
-refuses records (`PartitionLog.is_settled`), and clients try again. One task for each log, which outlives the
-fetcher that has cut it.
+The recovery point on disk must be lowered first, because it must not cover the records that replace the
+truncated ones; then the producer state is rebuilt. Both take time, and this broker may become the leader
+meanwhile: until the log is settled (`PartitionLog.is_settled`) it rejects records, and clients retry. Each
+log has one task, which outlives the fetcher that truncated the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Truncations:
         self._tasks: dict[PartitionLog, asyncio.Task[None]] = {}
 
     def settle(self, one: PartitionLog) -> asyncio.Future[None]:
-        """Done when records may be appended. Whoever waits for it may be cancelled, the work is not."""
+        """Done when records may be appended. Cancelling the waiter does not cancel the work."""
         task = self._tasks.get(one)
         if task is None:
             task = self._tasks[one] = self._broker.loop.create_task(self._settle(one))
@@ -49,7 +49,7 @@ class Truncations:
                 )
                 await asyncio.sleep(broker.config.replica_fetch_backoff_ms / 1000)
                 continue
-            one.take_producers(rebuild)  # unless it was cut again
+            one.take_producers(rebuild)  # has no effect if the log was truncated again
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())

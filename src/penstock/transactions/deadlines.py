@@ -1,7 +1,7 @@
-"""When each transactional id wants attention, in one heap with few entries.
+"""The deadlines of transactional ids, in one heap with few entries.
 
-An id has one entry that counts, its earliest. Putting a deadline off costs nothing: when the entry comes up,
-its owner looks at what is really due and sets it again.
+Each id has one valid entry, its earliest. Postponing a deadline costs nothing: when the entry is due, its
+owner checks the actual deadline and sets it again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Deadlines:
         self._queued: dict[str, int] = {}
 
     def set(self, key: str, at: int) -> None:
-        """Come up not later than `at`."""
+        """Make the key due at `at` or earlier."""
         queued = self._queued.get(key)
         if queued is None or at < queued:
             self._queued[key] = at
             heapq.heappush(self._heap, (at, key))
-            if len(self._heap) > 2 * len(self._queued) + 64:  # entries that no longer count, far ahead
+            if len(self._heap) > 2 * len(self._queued) + 64:  # too many invalid entries
                 self._heap = [(at, key) for key, at in self._queued.items()]
                 heapq.heapify(self._heap)
 
@@ -34,7 +34,7 @@ class Deadlines:
         return heap[0][0] if heap else None
 
     def due(self, now_ms: int) -> Iterator[str]:
-        """Each key whose entry has come up; its entry is gone when it is given."""
+        """Yields each key whose entry is due, and removes the entry."""
         while self._heap and self._heap[0][0] <= now_ms:
             at, key = heapq.heappop(self._heap)
             if self._queued.get(key) == at:

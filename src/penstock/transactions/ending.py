@@ -1,7 +1,7 @@
-"""Whether a client may end its transaction, and what follows: the rules of EndTxn.
+"""The rules of EndTxn: whether a client may end its transaction, and the resulting state.
 
-With transaction version 2 (KIP-890) the epoch grows with every end. So it separates a retry from the end of
-the next transaction, and a marker that comes late cannot end a transaction that it was not meant for.
+With transaction version 2 (KIP-890) every end increments the epoch. So a retry can be told apart from the end
+of the next transaction, and a late marker cannot end a transaction to which it does not belong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.transactions.state import (
 
 
 def end_v0(known: Transaction, client: Producer, commit: bool, now_ms: int) -> Transaction:
-    """What the transaction becomes; `known` itself where it has ended that way already."""
+    """The transaction after EndTxn; `known` itself if it has already ended that way."""
     if known.producer_id != client.producer_id:
         raise InvalidProducerIdMapping(f"the producer is {known.producer_id}, not {client.producer_id}")
     if known.producer_epoch != client.epoch:
@@ -46,8 +46,9 @@ def end_v0(known: Transaction, client: Producer, commit: bool, now_ms: int) -> T
 def end_v2(
     known: Transaction, client: Producer, commit: bool, new_producer_id: Callable[[], int], now_ms: int
 ) -> Transaction:
-    """As `end_v0`. An abort without a transaction is what a client sends that does not know whether any of
-    its records arrived: it needs the new epoch, and is complete without markers."""
+    """Like `end_v0`, for transaction version 2. A client that does not know whether any of its records
+    arrived may abort without an open transaction: it gets a new epoch, and the abort completes without
+    markers."""
     check_not_ending(known, client)
     retry = _is_retry(known, client)
     if known.producer_id != client.producer_id and not retry:
@@ -67,7 +68,7 @@ def end_v2(
 
 
 def _is_retry(known: Transaction, client: Producer) -> bool:
-    """Whether the epoch of this client grew by the end that it asks for again."""
+    """Whether the client repeats an EndTxn request that has already incremented its epoch."""
     if known.client_version < TV_2 or known.state not in PREPARED | COMPLETE:
         return False
     if client == (known.producer_id, known.producer_epoch - 1):
@@ -84,10 +85,10 @@ def _done(commit: bool) -> State:
 
 
 def check_not_ending(known: Transaction, client: Producer) -> None:
-    """Refuse the next transaction of a client while the markers of its last one are being written.
+    """Reject a client's next transaction while the markers of its last one are being written.
 
-    With version 2 the client has its next epoch, or its next producer id, from the answer to EndTxn, before
-    the last transaction is complete. It is to try again; any other error would be fatal for it
+    With version 2 the client gets its next epoch or producer id with the EndTxn response, before the last
+    transaction is complete. The error is retriable; any other error would be fatal for the client
     (KAFKA-18464, KAFKA-18660).
     """
     if known.state in PREPARED and client == known.successor:
@@ -95,7 +96,7 @@ def check_not_ending(known: Transaction, client: Producer) -> None:
 
 
 def _cannot_end(known: Transaction, client: Producer, commit: bool) -> ApiError:
-    if known.state in PREPARED:  # also for the opposite end, which is refused when this one is complete
+    if known.state in PREPARED:  # also for the opposite end, which is rejected when this one is complete
         return ConcurrentTransactions("the transaction is ending already")
     return InvalidTxnState(
         f"cannot {'commit' if commit else 'abort'} in state {known.state.label}: the transaction has producer"

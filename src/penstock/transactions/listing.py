@@ -12,7 +12,8 @@ from penstock.wire.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What is listed; an empty collection, a negative duration and no `matches` exclude nothing."""
+    """The filters of ListTransactions; an empty collection, a negative duration or no `matches` excludes
+    nothing."""
 
     states: Collection[State] = ()
     producer_ids: Collection[int] = ()

@@ -35,7 +35,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for a version that is not known, which Kafka skips too."""
+    """The transactional id; None for an unknown version, which Kafka skips too."""
     if len(key) < 2 or key[:2] != b"\0\0":
         return None
     try:

@@ -19,9 +19,9 @@ class TransactionSettings:
     transactional_id_expiration_ms: int = 7 * _DAY_MS
 
     retry_ms: int = 1_000
-    """When what could not be done (an abort that could not be written, a full disk) is tried again."""
+    """The delay before a failed action (for example an abort that could not be written) is retried."""
     markers_retry_ms: int = 100
-    """When markers that are not written yet are asked for again. The host has at most one under way."""
+    """The delay before unwritten markers are requested again. The host has at most one request in flight."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionSettings:

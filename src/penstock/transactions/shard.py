@@ -1,8 +1,9 @@
 """The coordinator of the transactional ids of one partition of `__transaction_state` (KIP-98, 360, 588, 890).
 
-Promises: an epoch never goes back, and of two producers with one id only the newer can commit; a transaction
-whose end is decided ends that way on every partition, however often the coordinator dies; one that nobody
-ends is aborted. To write the markers is the host's work: `WriteMarkers` asks, `markers_written` reports.
+Promises: an epoch never decreases, and of two producers with the same id only the newer one can commit; once
+a commit or abort is decided, it is applied to every partition, however often the coordinator crashes; a
+transaction that is not ended is aborted after its timeout. The host writes the markers: `WriteMarkers`
+requests them, `markers_written` reports them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from penstock.wire.message import Message
 log = logging.getLogger(__name__)
 
 END_TXN_V2 = 5
-"""From this version of EndTxn on, the client does transactions of version 2."""
+"""From this version of EndTxn on, the client uses transaction version 2."""
 _RECORDS_AT_A_TIME = 500
 _LONGEST_ID = 32767  # in bytes: the key of a record cannot hold a longer one
 
@@ -65,7 +66,7 @@ class WriteMarkers(NamedTuple):
 
 
 class _LastEpoch(NamedTuple):
-    """By a request that named its epoch, `last`, the producer came to what it has now."""
+    """The epoch before (`last`) of a producer that got its current one with a request that named it."""
 
     producer_id: int
     producer_epoch: int
@@ -73,7 +74,8 @@ class _LastEpoch(NamedTuple):
 
 
 class Verified(Message):
-    """Of `verify`, for this broker only; it is never encoded. `refused`: the partitions, and why."""
+    """The response of `verify_partitions`, for this broker only; it is never encoded. `refused` has the
+    rejected partitions with their errors."""
 
 
 class TransactionShard:
@@ -83,14 +85,14 @@ class TransactionShard:
         coordinator_epoch: int,
         take_producer_id: Callable[[], int | None],
     ) -> None:
-        """`take_producer_id` gives an id that nobody had, or None while there is none at hand."""
+        """`take_producer_id` returns an unused producer id, or None while none is available."""
         self._settings = settings
         self._coordinator_epoch = coordinator_epoch
         self._take_producer_id = take_producer_id
         self.transactions: dict[str, Transaction] = {}
         self._deadlines = Deadlines()
-        # What a new coordinator can do without, as Kafka's does: it sends all markers again, and fences a
-        # producer that retries a change of its epoch.
+        # Not stored, as in Kafka: a new coordinator sends all markers again, and fences a producer that
+        # retries a change of its epoch.
         self._resend_at: dict[str, int] = {}
         self._unwritten: dict[str, set[TopicPartition]] = {}
         self._last_epochs: dict[str, _LastEpoch] = {}
@@ -115,7 +117,7 @@ class TransactionShard:
         self._deadlines.set(transactional_id, self._deadline(transactional_id, transaction))
 
     def replay_marker(self, producer: Producer, committed: bool) -> None:
-        """Nobody writes to `__transaction_state` in a transaction."""
+        """There are no transactional writes to `__transaction_state`."""
 
     def _forget(self, transactional_id: str) -> None:
         self._resend_at.pop(transactional_id, None)
@@ -124,7 +126,7 @@ class TransactionShard:
         self._early_commits.pop(transactional_id, None)
 
     def resign(self, error: ApiError) -> list[Reply]:
-        return []  # no request ever waits here
+        return []  # no request waits in this shard
 
     # -- InitProducerId
 
@@ -166,9 +168,9 @@ class TransactionShard:
             raise ConcurrentTransactions(f"{transactional_id} is ending its transaction")
         if known.state == State.ONGOING:
             if expected is not None and expected.epoch != known.producer_epoch:
-                # Kafka lets an old producer abort the transaction of a newer one here.
+                # Unlike Kafka, which lets an old producer abort the transaction of a newer one here.
                 raise fenced(known, expected.epoch)
-            # The one whose transaction it is gets no chance to take the abort for its own (TV_0).
+            # TV_0: the old producer must not take this abort for its own.
             outcome = self._abort(transactional_id, known, TV_0, NO_PRODUCER_ID, now_ms)
             outcome.replies.append(
                 Reply(
@@ -184,7 +186,7 @@ class TransactionShard:
             last = None if expected is None else expected.epoch
             return self._initialized(transactional_id, new, last, token)
         if self._last_epoch(transactional_id, known) == expected.epoch:
-            # A retry: the answer was lost.
+            # A retry after a lost response.
             new = initialized(known, known.producer_epoch, timeout_ms, now_ms)
             return self._initialized(transactional_id, new, expected.epoch, token)
         raise fenced(known, expected.epoch)
@@ -226,7 +228,7 @@ class TransactionShard:
         token: Any,
         now_ms: int,
     ) -> Outcome:
-        """Answers with an empty message; the error counts for all partitions."""
+        """Replies with an empty message, or with an error that applies to all partitions."""
         try:
             known = self._checked(transactional_id, producer_id, producer_epoch)
         except ApiError as error:
@@ -245,7 +247,8 @@ class TransactionShard:
         partitions: Iterable[TopicPartition],
         token: Any,
     ) -> Outcome:
-        """Answers with `Verified`: the partitions that are not in the producer's transaction, and why."""
+        """Replies with `Verified`: the partitions that are not in the producer's transaction, with their
+        errors."""
         try:
             known = self._checked(transactional_id, producer_id, producer_epoch)
         except ApiError as error:
@@ -259,7 +262,7 @@ class TransactionShard:
             for partition in partitions
             if partition not in known.partitions
         }
-        if refused:  # of another broker, which knows only the code
+        if refused:  # logged here: another broker would get only the error code
             log.info("verification of %.300r in %s: %s", transactional_id, sorted(refused)[:3], reason)
         return Outcome(replies=[Reply(token, Verified(refused=refused))])
 
@@ -309,11 +312,11 @@ class TransactionShard:
         return outcome
 
     def _is_early(self, transactional_id: str, known: Transaction, client: Producer, commit: bool) -> bool:
-        """Whether this may be the commit of a transaction whose first batch is still to come.
+        """Whether this may be the commit of a transaction whose first batch has not arrived yet.
 
-        Java's client (4.1) looks for unsent batches before it takes the lock under which it chooses its next
-        request: a batch that comes in between is overtaken by EndTxn. INVALID_TXN_STATE is fatal for it;
-        asked to try again, it sends the batch first. It gets that chance once for each transaction.
+        The Java client (4.1) checks for unsent batches before it takes the lock under which it chooses its
+        next request: EndTxn can overtake a batch that is added in between. INVALID_TXN_STATE would be fatal
+        for it. With a retriable error it sends the batch first. That is allowed once for each transaction.
         """
         if not commit or known.state not in AT_REST or client != known.successor:
             return False
@@ -359,11 +362,11 @@ class TransactionShard:
         )
 
     def wants(self, markers: WriteMarkers) -> bool:
-        """Whether these markers are (still) to be written: the decision is in the log, and not yet done."""
+        """Whether these markers must still be written: the decision is in the log, and not complete."""
         known = self.transactions.get(markers.transactional_id)
         return (
             known is not None
-            and markers.coordinator_epoch == self._coordinator_epoch  # of now, not of before a failover
+            and markers.coordinator_epoch == self._coordinator_epoch  # not from before a failover
             and known.state in PREPARED
             and known.producer_id == markers.producer_id
             and known.producer_epoch == markers.producer_epoch
@@ -373,10 +376,10 @@ class TransactionShard:
     def markers_written(
         self, markers: WriteMarkers, written: Iterable[TopicPartition], now_ms: int
     ) -> Outcome:
-        """These partitions have the marker, or are gone. With the last one, the transaction is complete.
+        """These partitions have the marker, or were deleted. With the last one, the transaction is complete.
 
-        Nobody waits for that to be replicated: a coordinator that does not know it sends the markers again,
-        and what the producer does next rests on it and is replicated with it.
+        Nothing waits for the replication of that record: a new coordinator without it sends the markers
+        again, and the next action of the producer depends on it and is replicated with it.
         """
         outcome = Outcome(is_urgent=False)
         if not self.wants(markers):
@@ -411,11 +414,11 @@ class TransactionShard:
             if deadline > now_ms:
                 self._deadlines.set(transactional_id, deadline)
                 continue
-            # What is decided here may fail to be written: then it is tried again.
+            # The records of this decision may fail to be written: then it is retried.
             self._deadlines.set(transactional_id, now_ms + self._settings.retry_ms)
             try:
                 self._act(transactional_id, known, outcome, now_ms)
-            except Exception:  # the border: ids of strangers share a shard and its clock
+            except Exception:  # the border: the other ids of the shard must not be affected
                 log.exception("a timer of transactional id %.300r failed", transactional_id)
             if len(outcome.records) >= _RECORDS_AT_A_TIME:
                 break
@@ -433,7 +436,8 @@ class TransactionShard:
             outcome.records.append(StateRecord(encode_key(transactional_id), None))
 
     def _time_out(self, transactional_id: str, known: Transaction, now_ms: int) -> Outcome:
-        """A client of version 2 that comes back and aborts takes this for its own abort, and continues."""
+        """Aborts a transaction after its timeout. A client of version 2 that then aborts it takes this for
+        its own abort, and continues."""
         version, following = known.client_version, NO_PRODUCER_ID
         if version >= TV_2 and known.exhausted:
             taken = self._take_producer_id()
@@ -450,13 +454,14 @@ def _refused(token: Any, error: ApiError) -> Outcome:
 
 
 def _may_continue(known: Transaction, expected: Producer) -> bool:
-    """Whether a producer that names its id is the one here, or was until its epochs were used up."""
+    """Whether a producer that names its id and epoch is the current one, or was before its epochs were
+    exhausted."""
     return expected.producer_id == known.producer_id or (
         expected.producer_id == known.previous_producer_id and expected.epoch >= LAST_CLIENT_EPOCH
     )
 
 
 def _ended(transaction: Transaction) -> Message:
-    """The answer to EndTxn, with what the producer continues with."""
+    """The response to EndTxn, with the producer id and epoch to continue with."""
     producer_id, producer_epoch = transaction.successor
     return Message(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=producer_epoch)

@@ -1,9 +1,9 @@
-"""What is known of a transactional id, and the steps from one state to the next.
+"""The state of a transactional id, and the transitions between states.
 
     Empty ──> Ongoing ──> PrepareCommit ──> CompleteCommit ──> Ongoing | Empty
                   └─────> PrepareAbort  ──> CompleteAbort  ──> Ongoing | Empty
 
-A step is a function from a `Transaction` to the next one; it is in force when its record was replayed.
+A transition is a function from a `Transaction` to the next one; it takes effect when its record is replayed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 MAX_EPOCH = 0x7FFF
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
-"""Clients never get the highest epoch: the coordinator needs one more to fence them."""
+"""The highest epoch for clients: the coordinator needs one more to fence them."""
 
 TV_0, TV_2 = 0, 2
-"""How a client does transactions: with version 2 each of them has an epoch of its own (KIP-890)."""
+"""The transaction version of a client: with version 2 each transaction has its own epoch (KIP-890)."""
 
 
 class State(IntEnum):
-    """With the numbers of the log. Dead (being expired) and PrepareEpochFence (being fenced) pass within one
-    step here: they are never seen, but have their names in ListTransactions' filters."""
+    """The numbers are those in the log. Dead (being expired) and PrepareEpochFence (being fenced) are never
+    visible, because they last only for one step here, but ListTransactions accepts their names as filters."""
 
     EMPTY = 0
     ONGOING = 1
@@ -48,11 +48,11 @@ STATE_OF_LABEL = {label: state for state, label in _LABELS.items()}
 PREPARED = frozenset((State.PREPARE_COMMIT, State.PREPARE_ABORT))
 COMPLETE = frozenset((State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
 AT_REST = frozenset((State.EMPTY, *COMPLETE))
-"""No transaction is open: the next one can begin, a producer can be given an epoch, the id can expire."""
+"""No transaction is open: the next one can begin, a producer can get a new epoch, the id can expire."""
 
 
 class Transaction(NamedTuple):
-    """A transactional id as it is in the log."""
+    """The state of a transactional id, as in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -62,12 +62,12 @@ class Transaction(NamedTuple):
     last_update_ms: int = NO_TIMESTAMP
     start_ms: int = NO_TIMESTAMP
     previous_producer_id: int = NO_PRODUCER_ID
-    next_producer_id: int = NO_PRODUCER_ID  # where ending this transaction uses up the epochs
+    next_producer_id: int = NO_PRODUCER_ID  # if the end of this transaction exhausts the epochs
     client_version: int = TV_0
 
     @property
     def exhausted(self) -> bool:
-        """Whether the client has the last epoch of this producer id."""
+        """Whether the client has the last usable epoch of this producer id."""
         return self.producer_epoch >= LAST_CLIENT_EPOCH
 
     @property
@@ -76,14 +76,14 @@ class Transaction(NamedTuple):
 
     @property
     def successor(self) -> tuple[int, int]:
-        """The producer id and epoch with which the client continues when this transaction has ended."""
+        """The producer id and epoch of the client after the end of this transaction."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
 
 def initialized(transaction: Transaction, epoch: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """The producer has an epoch, and no transaction."""
+    """The producer has a new epoch and no open transaction."""
     return Transaction(
         transaction.producer_id,
         epoch,
@@ -94,7 +94,7 @@ def initialized(transaction: Transaction, epoch: int, timeout_ms: int, now_ms: i
 
 
 def rotated(transaction: Transaction, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A new producer id, where the old one has no epochs left."""
+    """The producer has a new producer id, because the epochs of the old one are exhausted."""
     return Transaction(
         producer_id, 0, timeout_ms, last_update_ms=now_ms, previous_producer_id=transaction.producer_id
     )
@@ -122,7 +122,7 @@ def prepared(
     now_ms: int,
     next_producer_id: int = NO_PRODUCER_ID,
 ) -> Transaction:
-    """It is decided how the transaction ends; the markers carry the epoch that it has from here on."""
+    """The commit or abort is decided; the markers have the epoch of this state."""
     return transaction._replace(
         state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
         producer_epoch=transaction.producer_epoch + bump,

@@ -1,1 +1,1 @@
-"""The wire: frames, message codecs, record batches and compression. Bytes in, objects out; no sockets."""
+"""The Kafka wire protocol: frames, message codecs, record batches and compression. No sockets."""

@@ -1,7 +1,7 @@
-"""Kafka's API keys, as of Kafka 4.1, and the version from which each is flexible (KIP-482).
+"""Kafka's API keys, as of Kafka 4.1, and the first flexible version of each (KIP-482).
 
-The second is a table here, and not asked of the schemas, because every request's header needs it
-before a schema is loaded.
+The flexible versions are a table, and are not read from the schemas, because the header of every request
+needs them before a schema is loaded.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ FLEXIBLE_FROM = (  # by API key, ten a line
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version has compact types and tagged fields; an unknown API has not."""
+    """Whether this version has compact types and tagged fields; False for an unknown API."""
     return 0 <= api_key < len(FLEXIBLE_FROM) and version >= FLEXIBLE_FROM[api_key]
 
 
@@ -139,5 +139,5 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    # A client that does not know the broker must be able to read an ApiVersions answer (KIP-511).
+    # A client that does not know the broker's versions must be able to read ApiVersions responses (KIP-511).
     return 1 if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version) else 0

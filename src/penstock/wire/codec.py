@@ -1,10 +1,10 @@
-"""Every message but Produce and Fetch on the wire: bytes to Message and back, in any version.
+"""Encodes and decodes all messages except Produce and Fetch, in all versions.
 
-Messages do not know versions. Decoding sets the fields of the version, and the defaults of those
-that only the newest version has; encoding leaves out what the version does not have and sends
-defaults for what the message does not have. A field that no version has is refused. Names are Kafka's
-(see schema.py for the one rule).
-Readers and writers are generated at the first use of a version, a few milliseconds each.
+A Message is independent of versions. Decoding sets the fields of the version, and the defaults of fields that
+only newer versions have. Encoding omits fields that the version does not have, and writes defaults for fields
+that the message does not have. A field that no version has is an error. Names are Kafka's (schema.py has the
+one rule). Readers and writers are generated at the first use of a version, which takes a few milliseconds
+each.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = [
 
 
 def valid_versions(api_key: int) -> range:
-    """The versions that can be read and written here; UnsupportedVersion for an unknown key."""
+    """The versions that can be encoded and decoded; UnsupportedVersion for an unknown key."""
     from penstock.wire import schema
 
     return schema.versions(schema.message_name(api_key))
 
 
 def prepare(api_key: int, version: int) -> None:
-    """Makes the codec of an API's requests and responses, which their first use does otherwise: tens of
-    milliseconds, for schemas are read from files and become code."""
+    """Generates the codec of an API's requests and responses, instead of at their first use. This takes tens
+    of milliseconds, because schemas are loaded and compiled to code."""
     _api_reader(api_key, version, "request")
     _api_writer(api_key, version, "response")
 
 
 def decode_request(api_key: int, version: int, buf: Buffer, pos: int = 0, end: int | None = None) -> Message:
-    """The request whose body lies between pos and end (by default the end of buf)."""
+    """The request whose body is between pos and end (default: the end of buf)."""
     return _decode(_api_reader(api_key, version, "request"), buf, pos, end)
 
 
@@ -58,7 +58,7 @@ def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0, end: 
 
 
 def decode_data(name: str, version: int, buf: Buffer, pos: int = 0, end: int | None = None) -> Message:
-    """A message that is not an API's, for example "consumer_protocol_subscription"."""
+    """A message that is not a request or response, for example "consumer_protocol_subscription"."""
     return _decode(_reader(name, version, "data"), buf, pos, end)
 
 
@@ -67,7 +67,7 @@ def encode_request(api_key: int, version: int, message: Message) -> bytes:
 
 
 def encode_response(api_key: int, version: int, message: Message) -> bytes:
-    """The body, without length and header."""
+    """The body of a response, without length and header."""
     return _api_writer(api_key, version, "response")(message)
 
 

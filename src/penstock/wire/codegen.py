@@ -1,7 +1,7 @@
-"""Python source under construction: the lines of one function and the objects that they name.
+"""Builds Python source code: the lines of one function and the objects that they refer to.
 
-The generators of readers and writers make straight-line code with it: neighbouring numbers are packed
-together, arrays are loops in place, nothing is looked up while it runs.
+The generators of readers and writers create straight-line code with it: adjacent numbers are packed together,
+arrays become inline loops, and nothing is looked up at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.wire.schema import LETTER_SIZE, Field, Struct
 
 
 class Source:
-    """Lines of one function, and the objects that they name."""
+    """The lines of one function, and the objects that they refer to."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -47,7 +47,7 @@ class Source:
         return name
 
     def packer(self, letters: str, verb: str) -> str:
-        """The name of a bound pack or unpack_from for these struct letters."""
+        """The name of a bound pack or unpack_from method for these struct letters."""
         name = f"{verb}_{letters.replace('?', 'B1')}"
         if name not in self.names:
             self.names[name] = getattr(struct.Struct(">" + letters), verb)
@@ -65,7 +65,7 @@ def size_of(letters: str) -> int:
 
 
 def _smallest(field: Field, flexible: bool) -> int:
-    """The fewest bytes that a value of this field can take."""
+    """The minimum size in bytes of a value of this field."""
     if field.is_array:
         return 1 if flexible else 4
     return smallest_item(field, flexible)

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 18, by hand: record bytes are never copied into a response.
+"""Hand-written codec of Fetch (key 1), versions 4 to 18: record bytes are never copied into a response.
 
 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack and preferred replica; 12 flexible,
 last fetched epoch, diverging epoch and current leader; 13 topic ids instead of names; 15 replica
@@ -92,7 +92,7 @@ class FetchRequest:
 
 
 def parse_fetch(buf: Buffer, pos: int, end: int, version: int) -> FetchRequest:
-    """The request between pos and end; WireError when the bytes are not one."""
+    """The request between pos and end; WireError if the bytes are malformed."""
     try:
         request = FetchRequest()
         if version >= 12:
@@ -202,8 +202,8 @@ def _parse_flexible(request: FetchRequest, buf: Buffer, pos: int, end: int, vers
             raise too_many_items()
         partitions: list[FetchPartition] = []
         for _ in range(partition_count):
-            # A session's first request names every partition, so this is the loop that counts:
-            # the fields lie in FetchPartition's order and become one without a call of its own.
+            # The first request of a session names every partition, so this loop must be fast: the fields are
+            # in the order of FetchPartition and are unpacked into one with a single call.
             fields = unpack(buf, pos)
             pos += 32
             if buf[pos]:
@@ -289,16 +289,16 @@ def _request_tags(request: FetchRequest, buf: Buffer, pos: int, end: int, versio
 
 
 class RecordSlice(Protocol):
-    """Record bytes that lie elsewhere, for example in a log file."""
+    """Record bytes that are stored elsewhere, for example in a log file."""
 
     @property
     def length(self) -> int: ...
 
 
 class FetchPartitionResult:
-    """One partition's part of the answer. `aborted` are (producer id, first offset) pairs, None when
-    the reader did not ask for committed records only; `diverging_epoch` is (epoch, end offset),
-    `current_leader` (leader id, leader epoch). A slice is an object with a length, or bytes."""
+    """The result of one partition. `aborted` has (producer id, first offset) pairs, None if the reader does
+    not use read_committed; `diverging_epoch` is (epoch, end offset), `current_leader` (leader id, leader
+    epoch). A slice is an object with a length, or bytes."""
 
     __slots__ = (
         "aborted",
@@ -358,7 +358,7 @@ def encode_fetch_response(
     topics: Sequence[TopicResult],
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[bytes | RecordSlice]:
-    """The response's body in pieces, in order: bytes to send, and the slices as they were given."""
+    """The body of the response in chunks, in order: bytes to send, and the given slices."""
     chunks: list[bytes | RecordSlice] = []
     out = bytearray()
     if version >= 7:

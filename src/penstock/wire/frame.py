@@ -1,6 +1,6 @@
-"""Headers of requests and responses, for servers and for all clients of ours.
+"""Headers of requests and responses, for the broker and all internal clients.
 
-Cutting the stream into frames is the connection's business.
+The connection divides the stream into frames.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def parse_request_header(
 ) -> tuple[int, int, int, str | None, int]:
     """(api key, version, correlation id, client id, position of the body) of the request at pos.
 
-    The client id is an old-style string even in flexible headers (KIP-511). An API or version that
-    is not known gets its header read as far as that: the answer needs the correlation id.
+    The client id is a non-compact string even in flexible headers (KIP-511). For an unknown API or version
+    the header is read up to the client id, because the response needs the correlation id.
     """
     if end is None:
         end = len(buf)
@@ -43,14 +43,14 @@ def parse_request_header(
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:
-    """A request as it goes over the wire: its length, its header and `body`."""
+    """A request frame: its length, its header and `body`."""
     tags = b"\0" if request_header_version(api_key, version) >= 2 else b""
     size = _FRAME.size - _LENGTH + len(client_id) + len(tags) + len(body)
     return _FRAME.pack(size, api_key, version, correlation_id, len(client_id)) + client_id + tags + body
 
 
 def response_start(api_key: int, version: int, frame: Buffer) -> int:
-    """Where the body begins in the frame of a response, which begins with the correlation id."""
+    """The position of the body in a response frame, which starts with the correlation id."""
     if response_header_version(api_key, version) == 0:
         return _CORRELATION_ID
     try:

@@ -12,7 +12,8 @@ class Message:
         self.__dict__.update(fields)
 
     if TYPE_CHECKING:
-        # Only declared, so that any field's name is allowed: a real one would slow every attribute.
+        # Only declared for mypy, so that any field name is allowed: an implementation would slow down every
+        # access.
         def __getattr__(self, name: str) -> Any: ...
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,8 @@
-"""What the hand-written and the generated codecs share: varints, strings, tagged fields, ids.
+"""Shared by the hand-written and the generated codecs: varints, strings, tagged fields, ids.
 
-Readers take (buf, pos) and return (value, new pos). They may run past the frame, never past the
-buffer without an IndexError or struct.error; positions only grow, and who reads an array or a string
-compares its size with the bytes left, so one look at the final position finds every overrun.
+Readers take (buf, pos) and return (value, new pos). They may read past the end of the frame, but past the end
+of the buffer they raise IndexError or struct.error. Positions only increase, and readers of arrays and
+strings compare their size with the remaining bytes, so one check of the final position detects every overrun.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 ZERO_UUID = UUID(int=0)
-# A byte or two can become an object of a hundred, and each takes its microseconds of the broker's one
-# thread: so many items of arrays in one request, no more. What a broker answers is not so limited.
+# The limit of array items in one request: one or two bytes can become an object of a hundred bytes, and each
+# takes microseconds of the broker's one thread. Responses of brokers are not limited.
 MAX_ITEMS = 100_000
 MAX_ANSWERED_ITEMS = 1_000_000
 _UUIDS_KEPT = 4096
@@ -49,7 +49,7 @@ def uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def uuid_at(buf: Buffer, pos: int) -> UUID:
-    """The UUID at pos. Making one costs a microsecond, and clients send the same few: kept."""
+    """The UUID at pos. Cached, because creating one takes a microsecond and clients repeat the same few."""
     raw = bytes(buf[pos : pos + 16])
     found = _uuids.get(raw)
     if found is None:
@@ -94,7 +94,7 @@ def compact_nullable_string(buf: Buffer, pos: int, end: int) -> tuple[str | None
 
 
 def skip_tags(buf: Buffer, pos: int, end: int) -> int:
-    """Step over tagged fields that nobody here knows."""
+    """Skip unknown tagged fields."""
     number, pos = uvarint(buf, pos)
     if number > end - pos:
         raise WireError(f"{number} tagged fields do not fit in {end - pos} bytes")

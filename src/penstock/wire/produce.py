@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 0 to 13, by hand: the record bytes are found, not copied.
+"""Hand-written codec of Produce (key 0), versions 0 to 13: record bytes are located, but not copied.
 
 3 transactional id; 9 flexible; 13 topic ids instead of names. In the response: 1 throttle time;
 2 log append time; 5 log start offset; 8 record errors and a message; 10 the current leader and its
@@ -57,7 +57,7 @@ class ProduceRequest:
 
 
 def parse_produce(buf: Buffer, pos: int, end: int, version: int) -> ProduceRequest:
-    """The request between pos and end; WireError when the bytes are not one."""
+    """The request between pos and end; WireError if the bytes are malformed."""
     try:
         if version >= 9:
             request, pos = _parse_flexible(buf, pos, end, version)
@@ -162,8 +162,8 @@ def _parse_flexible(buf: Buffer, pos: int, end: int, version: int) -> tuple[Prod
 
 
 class PartitionResult:
-    """One partition's part of the answer. `record_errors` are (batch index, message) pairs,
-    `current_leader` is (leader id, leader epoch)."""
+    """The result of one partition. `record_errors` are (batch index, message) pairs, `current_leader` is
+    (leader id, leader epoch)."""
 
     __slots__ = (
         "base_offset",
@@ -214,7 +214,7 @@ def encode_produce_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The response's body. `node_endpoints` are sent from version 10, as are current leaders."""
+    """The body of the response. `node_endpoints` and current leaders are sent from version 10 on."""
     if version >= 9:
         if len(topics) == 1 and not node_endpoints:
             name, topic_id, partitions = topics[0]

@@ -1,8 +1,8 @@
-"""Makes the function that reads one version of one message, from its schema.
+"""Generates the function that decodes one version of a message, from its schema.
 
-What a reader promises: no byte past `end` is believed, an array is made only after its length was
-compared with the bytes that are left and with what one message may hold, unknown tagged fields are
-skipped, and what follows the message is left alone, as Kafka does (librdkafka 2.16 pads a null array).
+A reader promises: bytes past `end` are never used; an array is created only after its length was compared
+with the remaining bytes and with the limit of items; unknown tagged fields are skipped; bytes after the
+message are ignored, as in Kafka (librdkafka 2.16 pads a null array).
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _read_run(out: Source, run: list[Field], var: str) -> None:
 
 
 def _fresh_default(out: Source, field: Field) -> str:
-    """An expression for the default; a new list or struct each time, because handlers change them."""
+    """An expression for the default; lists and structs are created each time, because handlers modify
+    them."""
     if field.default is None:
         return "None"
     if field.is_array:
@@ -79,7 +80,7 @@ def _fresh_default(out: Source, field: Field) -> str:
 
 
 def _read_length(out: Source, flexible: bool, classic_letter: str) -> None:
-    """Put the length into n, -1 for null."""
+    """Generate code that reads the length into n, -1 for null."""
     if flexible:
         out.add("n = buf[pos] - 1")
         out.add("if n < 127:")

@@ -1,6 +1,6 @@
-"""Fetch as a follower sends it (version 17), and the answer, whose records stay where they were received.
+"""Fetch requests of followers (version 17), and their responses, whose records are not copied.
 
-Brokers of a cluster speak one version with each other. The server's side of Fetch is `wire/fetch.py`.
+Brokers of a cluster use only this version. The server side of Fetch is `wire/fetch.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEADER = struct.Struct(">ii")
 
 
 class ReplicaPartition(NamedTuple):
-    """What a follower asks of one partition."""
+    """One partition of a follower's fetch request."""
 
     partition: int
     current_leader_epoch: int
@@ -37,7 +37,7 @@ class ReplicaPartition(NamedTuple):
 
 
 class ReplicaResult(NamedTuple):
-    """What the leader answers. The records are frame[start:end]."""
+    """The result of one partition. The records are frame[start:end]."""
 
     topic_id: UUID
     partition: int
@@ -89,7 +89,7 @@ def encode_request(
 
 
 def decode_answer(frame: bytearray, pos: int) -> ReplicaAnswer:
-    """The body from `pos` to the end of the frame; WireError when the bytes are not one."""
+    """Decodes the body from `pos` to the end of the frame; WireError if it is malformed."""
     try:
         return _decode(frame, pos)
     except (struct.error, IndexError):

@@ -1,10 +1,10 @@
-"""The shape of every message and version, taken from kio's dataclasses, in Kafka's own names.
+"""The schemas of all messages and versions, derived from kio's dataclasses, with Kafka's own names.
 
-kio is generated from Kafka's message definitions and gives times as timedelta and datetime. Here they
-stay what they are on the wire. One rule brings the names back: a field whose kio type is a timedelta
-or a datetime gets its `_ms` again (`throttle_time` -> `throttle_time_ms`), and an underscore that
-kio put behind a Python keyword or builtin goes (`id_` -> `id`). There are no exceptions to it; the
-defaults that kio could not express are in NULL_BY_DEFAULT.
+kio is generated from Kafka's message definitions and represents times as timedelta and datetime; here they
+are the numbers on the wire. One rule restores Kafka's names: a field whose kio type is a timedelta or
+datetime gets its `_ms` suffix back (`throttle_time` -> `throttle_time_ms`), and an underscore that kio
+appends to a Python keyword or builtin is removed (`id_` -> `id`). There are no exceptions; defaults that kio
+cannot express are in NULL_BY_DEFAULT.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIXED = {
 }
 LETTER_SIZE = {"b": 1, "h": 2, "i": 4, "q": 8, "H": 2, "I": 4, "d": 8, "?": 1}
 
-# Arrays of structs whose default is null in Kafka's definition; kio gives such fields no default.
+# Arrays of structs whose default is null in Kafka's definitions; kio has no default for such fields.
 NULL_BY_DEFAULT = {
     ("list_partition_reassignments", "topics"),
     ("consumer_group_heartbeat", "topic_partitions"),
@@ -93,8 +93,8 @@ def message_name(api_key: int) -> str:
 
 @cache
 def _load_kio() -> None:
-    """Import kio's basis without hypothesis, which it would load for its own tests wherever it is
-    installed: 20 MiB and a third of a second for nothing."""
+    """Import the base modules of kio without hypothesis: kio would load it for its own tests if it is
+    installed, which costs 20 MiB and a third of a second."""
     hidden = "hypothesis" not in sys.modules
     if hidden:
         sys.modules["hypothesis"] = None  # type: ignore[assignment]
@@ -107,7 +107,7 @@ def _load_kio() -> None:
 
 @cache
 def versions(name: str) -> range:
-    """The versions of a message that have a schema; none for a message that has no schema at all."""
+    """The versions of a message that have a schema; empty for an unknown message."""
     _load_kio()
     try:
         package = importlib.import_module(f"kio.schema.{name}")
@@ -130,7 +130,7 @@ def load(name: str, version: int, kind: str) -> Struct:
 
 @cache
 def field_names(name: str, kind: str) -> FieldNames:
-    """The names of the fields of a message and of the structs in it, of all versions together."""
+    """The field names of a message and of its structs, of all versions together."""
     names: dict[str, set[str]] = {}
     for version in versions(name):
         known = load(name, version, kind)
@@ -164,7 +164,7 @@ def _field(field: dataclasses.Field[Any], message: str) -> Field:
     else:
         kind = FIXED.get(kafka_type, kafka_type)
     if not is_array and (kind == "uuid" or kind in LETTER_SIZE):
-        nullable = False  # kio's None stands for the zero UUID or the time -1
+        nullable = False  # None in kio stands for the zero UUID or the time -1
     name = field.name.rstrip("_")
     if kafka_type is not None and kafka_type.startswith(("timedelta", "datetime")):
         name += "_ms"
@@ -190,7 +190,7 @@ def _default(given: Any, kind: str, is_array: bool) -> Any:
     if is_array:
         return None if given is None else ()
     if kind == "struct":
-        return None if given is None else ()  # () means: a struct of its fields' defaults
+        return None if given is None else ()  # () means a struct with the defaults of its fields
     if given is dataclasses.MISSING:
         return _IMPLICIT.get(kind, 0)
     if given is None:

@@ -1,9 +1,10 @@
-"""Makes the function that writes one version of one message, from its schema.
+"""Generates the function that encodes one version of a message, from its schema.
 
-Fields that the message does not have are sent as their defaults, fields that the version does not have are
-left out, and null where the version has no null is a ValueError that names the field. A default stands in for
-a field only after the names of the message were compared with the schema: a misspelled field is an
-UnknownField and is never sent as its default. A message with all fields of the version costs no comparison.
+Fields that the message does not have are written with their defaults, and fields that the version does not
+have are omitted. A null in a field that is not nullable in this version raises a ValueError with the name of
+the field. Before a default is used, the names of the message are compared with the schema: a misspelled field
+raises UnknownField instead of being written as its default. A message that has all fields of the version
+needs no comparison.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from penstock.wire.codegen import Source
 from penstock.wire.message import Message
 from penstock.wire.schema import LETTER_SIZE, Field, FieldNames, Struct
 
-_PACKED_LENGTHS = 17  # arrays of numbers shorter than this are packed with their length at once
+_PACKED_LENGTHS = 17  # arrays of numbers shorter than this are packed together with their length
 
 
 class UnknownField(TypeError):
-    """A message has a field that no version of it has: a misspelled name."""
+    """A message has a field that no version of it has, usually a misspelled name."""
 
     def __init__(self, struct: str, names: set[str]) -> None:
         super().__init__(f"{struct} has no field {', '.join(sorted(names))}")
@@ -38,9 +39,9 @@ def null_error(name: str) -> ValueError:
 
 
 def writer(schema: Struct, field_names: Callable[[], FieldNames]) -> Callable[[Any], bytes]:
-    """write(message) -> bytes; fields that the message does not have are sent as their defaults.
+    """write(message) -> bytes; fields that the message does not have are written with their defaults.
 
-    `field_names` gives the names of all versions, by path; it is called when a message has names that this
+    `field_names` returns the names of all versions, by path; it is called if a message has names that this
     version does not have.
     """
 
@@ -116,7 +117,7 @@ def _write_run(out: Source, run: list[tuple[str, str]]) -> None:
 
 
 def _write_length(out: Source, flexible: bool, classic_letter: str) -> None:
-    """Write the length that is in n."""
+    """Generate code that writes the length in n."""
     if flexible:
         out.add("if n < 127:")
         out.add("    out.append(n + 1)")
@@ -215,7 +216,7 @@ def _write_tags(out: Source, tagged: list[Field], level: int, path: str) -> None
         flags.append(flag)
         value = f"v{level}_{field.name}"
         if field.struct is not None and not field.is_array and field.default is not None:
-            # One that would not be sent, because all the names that count have their defaults.
+            # A struct that would be omitted, because all its known fields have their defaults.
             out.add(f"if {value} is not None:")
             out.depth += 1
             _check_names(out, field.struct, value, f"{path}.{field.name}")

@@ -1,1 +1,2 @@
-"""The APIs, one file for each key; on top of each the versions, what they added, and what is left out."""
+"""The Kafka APIs, one file for each key; its docstring has the versions, what they added and what is left
+out."""

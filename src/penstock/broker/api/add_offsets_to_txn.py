@@ -2,8 +2,8 @@
 
 2  PRODUCER_FENCED (KIP-588)   3  flexible   4  TRANSACTION_ABORTABLE (KIP-890)
 
-The partition of `__consumer_offsets` with the group's offsets becomes part of the transaction. A client of
-transaction version 2 does not send this: its TxnOffsetCommit does it.
+Adds the partition of `__consumer_offsets` that holds the group's offsets to the transaction. A client of
+transaction version 2 does not send this request: its TxnOffsetCommit adds the partition.
 """
 
 from __future__ import annotations

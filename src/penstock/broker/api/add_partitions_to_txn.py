@@ -3,8 +3,8 @@
 2  PRODUCER_FENCED (KIP-588)   3  flexible   4  many transactions, verify only (KIP-890: brokers send it)
 5  TRANSACTION_ABORTABLE
 
-All partitions of a transaction are added, or none: where one is not there, the others are answered
-OPERATION_NOT_ATTEMPTED.
+All partitions of a transaction are added, or none: if one does not exist, the response has
+OPERATION_NOT_ATTEMPTED for the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def handle(
 async def _finish(
     context: RequestContext, transactions: list[Message], begun: list[Codes | asyncio.Future[Message]]
 ) -> Message:
-    """The answer when what was added is replicated."""
+    """Waits until the added partitions are replicated in the transaction log, then builds the response."""
     results = []
     for transaction, one in zip(transactions, begun, strict=True):
         if isinstance(one, asyncio.Future):
@@ -102,7 +102,7 @@ def _codes(transaction: Message, answer: Message) -> Codes:
 
 
 def _transactions(context: RequestContext, request: Message) -> list[Message]:
-    """The transactions of the request, of which older versions have one."""
+    """The transactions of the request; before version 4 a request has exactly one."""
     if context.version >= _BATCHED:
         transactions: list[Message] = request.transactions
         return transactions

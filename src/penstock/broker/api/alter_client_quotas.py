@@ -2,8 +2,9 @@
 
 1  flexible
 
-An entity is altered as a whole or not at all. When it is answered the quotas are in force on this broker, and
-on the others as soon as they hear of the change. Left out: host names as ip (only addresses).
+The changes of one entity are applied together or not at all. When the response is sent the quotas are in
+force on this broker; the others apply them when they receive the change.
+Left out: host names as `ip` entities (only addresses are accepted).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 2  flexible
 
-The old way: the settings that are given replace all that were. Clients since Kafka 2.3 use
-IncrementalAlterConfigs; Kafka 4 still serves this one. Left out: client metrics (INVALID_REQUEST); broker
-loggers, as in Kafka.
+The older API: the given settings replace all settings of the resource. Clients since Kafka 2.3 use
+IncrementalAlterConfigs; Kafka 4 still serves this one.
+Left out: client metrics (INVALID_REQUEST); broker loggers, as in Kafka.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 2  topic ids (KIP-841)   3  the epochs of the in-sync brokers (KIP-903)
 
-A leader asks the controller to change the in-sync replicas of its partitions. Answered when it is stored.
-Left out: leader recovery after an unclean election, which is only reported, never used.
+A leader asks the controller to change the in-sync replicas of its partitions. The response is sent when the
+change is stored.
+Left out: leader recovery after an unclean election: its state is returned, but nothing depends on it.
 """
 
 from __future__ import annotations

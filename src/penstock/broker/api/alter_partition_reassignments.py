@@ -2,8 +2,9 @@
 
 1  allow_replication_factor_change (KIP-860)
 
-Moves partitions to other brokers, or ends what is under way (null replicas). Any broker takes it and hands it
-to the elected controller. Answered when it is stored; ListPartitionReassignments shows how far it has come.
+Moves partitions to other brokers, or cancels a reassignment (null replicas). Any broker accepts the request
+and forwards it to the elected controller. The response is sent when the reassignment is stored;
+ListPartitionReassignments shows its progress.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _wanted(request: Message) -> list[Wanted]:
 def _alone(
     broker: AlterPartitionReassignmentsParts, request: Message
 ) -> dict[tuple[str, int], ApiError | None]:
-    """A single broker can move nothing; what it is asked for is checked all the same."""
+    """A single broker cannot move partitions, but the request is still validated."""
     results = plan_reassignments(broker.image, _wanted(request), ())
     return {key: one if isinstance(one, ApiError) else None for key, one in results.items()}
 

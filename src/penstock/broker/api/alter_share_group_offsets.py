@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (key 91), version 0 (KIP-932).
 
-Moves the start offset of a share group that has no members (else NON_EMPTY_GROUP); what was in flight is
-forgotten. The group continues there; it is created where it does not exist. Each partition has an answer.
+Moves the start offset of a share group without members (otherwise NON_EMPTY_GROUP), and discards its
+in-flight records. A group that does not exist is created. The response has a result for each partition.
 Left out: nothing.
 """
 

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (key 51), version 0 (KIP-554).
 
-The client sends the salted password, so that nothing is hashed here; it is in force on all brokers when they
-have heard of it. A user with an error is left as it is, the others are altered.
+The client sends the salted password, so nothing is hashed here. The credentials are in force on a broker when
+it has received the change. A user with an error is not changed; the others are.
 Left out: nothing.
 """
 

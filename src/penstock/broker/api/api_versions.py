@@ -2,9 +2,9 @@
 
 1  throttle time   3  flexible, the client's name and release (KIP-511)   4  features from version 0 on
 
-The table is read off the registrations: what is not served is not in it. A version above ours is answered
-with UNSUPPORTED_VERSION in the shape of version 0, with our own range, so that the client can ask again.
-Features and which of their versions are in force: `broker.features`.
+The list of APIs comes from their registrations, so it has exactly what is served. A request of a newer
+version gets UNSUPPORTED_VERSION in a version 0 response with the supported range, so that the client can
+retry. Features and the versions of them in force: `broker.features`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 0  KIP-848   1  whether a member uses the classic or the consumer protocol (KIP-1099)
 
-Groups of other types are answered with GROUP_ID_NOT_FOUND, as in Kafka.
+Groups of other types get GROUP_ID_NOT_FOUND, as in Kafka.
 Left out: nothing.
 """
 

@@ -2,9 +2,10 @@
 
 0  KIP-848   1  regular expressions; the client makes the member id (KIP-1082)
 
-Joining, leaving, subscribing, acknowledging revoked partitions: all of it is a heartbeat.
-Left out: client-side assignors (in Kafka too). Regular expressions match neither internal topics nor
-those that the member may not describe; Kafka resolves them as the member that brings the pattern.
+Members join, leave, subscribe and acknowledge revoked partitions with heartbeats.
+Left out: client-side assignors (as in Kafka). Regular expressions match neither internal topics nor topics
+that the member may not describe; Kafka resolves them with the permissions of the member that sent the
+pattern.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 1  prefixed resource names (KIP-290)   2  flexible   3  user resources (KIP-373)
 
-One that already exists is a success. When it is answered they are in force on this broker, and on the
-others as soon as they hear of the change. Without an authorizer SECURITY_DISABLED for each.
+Creating an ACL that already exists succeeds. When the response is sent the ACLs are in force on this broker;
+the others apply them when they receive the change. Without an authorizer each one gets SECURITY_DISABLED.
 Left out: nothing.
 """
 

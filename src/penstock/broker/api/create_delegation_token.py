@@ -1,10 +1,10 @@
 """CreateDelegationToken (key 38), versions 1-3 (KIP-48).
 
-2  flexible   3  a token for another owner (KIP-373), who is the user of logins with it
+2  flexible   3  a token for another owner (KIP-373): logins with it run as that user
 
-The answer has the HMAC, which is the password of the token. It is in force on all brokers when they have
-heard of it. Without delegation.token.secret.key DELEGATION_TOKEN_AUTH_DISABLED; on a connection without a
-login, or that was made with a token, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+The response has the HMAC, which is the password of the token. A broker accepts the token when it has received
+the change. Errors: DELEGATION_TOKEN_AUTH_DISABLED without delegation.token.secret.key;
+DELEGATION_TOKEN_REQUEST_NOT_ALLOWED on a connection without a login, or with a login by token.
 Left out: nothing.
 """
 

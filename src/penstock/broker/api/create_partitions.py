@@ -2,7 +2,7 @@
 
 2  flexible   3  THROTTLING_QUOTA_EXCEEDED
 
-When it is answered, the new partitions have their logs and leaders.
+When the response is sent, the new partitions have logs and leaders.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 2  throttle time   4  -1 for the broker's defaults (KIP-464)   5  flexible; partitions, replicas and settings
    in the answer (KIP-525)   6  THROTTLING_QUOTA_EXCEEDED   7  topic id (KIP-516)
 
-One topic's failure does not touch the others. When it is answered the topic has its logs and its leader.
-Left out: versions 0 and 1. The timeout is not needed: nothing waits for other brokers.
+A topic that fails does not affect the others. When the response is sent, the topics have logs and leaders.
+Left out: versions 0 and 1. The timeout is ignored: creating a topic does not wait for other brokers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 1  prefixed resource names (KIP-290)   2  flexible   3  user resources (KIP-373)
 
-Each filter is answered with what it has found; one that fits several filters is deleted once.
-Without an authorizer SECURITY_DISABLED for each filter. Left out: nothing.
+The response lists the deleted ACLs of each filter; an ACL that matches several filters is deleted once.
+Without an authorizer each filter gets SECURITY_DISABLED. Left out: nothing.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 2  flexible
 
-A group that has members is refused with NON_EMPTY_GROUP. Its offsets, or its share state, go with it: the
-state first, wherever it is, so that a group of the same name never begins where this one was. Where it cannot
-be deleted the group stays, and its client gets an error.
+A group with members is rejected with NON_EMPTY_GROUP. The group's offsets, or its share state, are deleted
+with it. Share state is deleted first, on whichever broker coordinates it, so that a new group of the same
+name never starts from it. If that fails the group stays, and the client gets an error.
 Left out: nothing.
 """
 
@@ -51,7 +51,8 @@ async def handle(broker: ShareAdminParts, context: RequestContext, request: Mess
 
 
 async def _delete_state(broker: ShareAdminParts, group_id: str) -> ApiError | None:
-    """Why the group has to stay."""
+    """Delete the share state of the group; returns the error if that fails, because then the group must
+    stay."""
     try:
         await delete_state_of(broker, group_id)
     except ApiError as error:

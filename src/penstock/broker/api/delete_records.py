@@ -2,11 +2,11 @@
 
 2  flexible
 
-Moves the log start offset up to an offset, or with -1 to the high watermark. A partition whose
-cleanup.policy is only compact refuses with POLICY_VIOLATION, an internal topic with INVALID_TOPIC_EXCEPTION,
-as Kafka does. The answer comes when the new start is on disk here and every replica on a live broker has
-reported it, so that what was reported to a client is deleted does not come back after a crash or an election;
-REQUEST_TIMED_OUT when that takes longer than the request's timeout.
+Moves the log start offset up to an offset, or with -1 to the high watermark. As in Kafka, a partition whose
+cleanup.policy is only `compact` gets POLICY_VIOLATION, and an internal topic INVALID_TOPIC_EXCEPTION. The
+response is sent when the new log start offset is on disk here and every replica on a live broker has reported
+it, so that records which a client knows to be deleted do not come back after a crash or an election.
+REQUEST_TIMED_OUT if that takes longer than the timeout of the request.
 Left out: nothing.
 """
 
@@ -79,7 +79,7 @@ def _delete(broker: DeleteRecordsParts, key: Key, offset: int) -> DeleteWait:
 
 
 async def _reached(broker: DeleteRecordsParts, key: Key, one: DeleteWait, timeout_ms: int) -> None:
-    """Returns when all replicas have it, when the time is over, or when the lead has changed hands."""
+    """Returns when all live replicas have deleted the records, on timeout, or when leadership has changed."""
     if one.is_satisfied(key):
         return
     done = asyncio.Event()

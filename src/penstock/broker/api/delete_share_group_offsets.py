@@ -1,7 +1,7 @@
 """DeleteShareGroupOffsets (key 92), version 0 (KIP-932).
 
-Deletes what a share group without members (else NON_EMPTY_GROUP) has of a topic: it begins there again, as
-share.auto.offset.reset says.
+Deletes the offsets of a topic of a share group without members (otherwise NON_EMPTY_GROUP). The group then
+starts on this topic where share.auto.offset.reset says.
 Left out: nothing.
 """
 

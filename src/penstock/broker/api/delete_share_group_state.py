@@ -1,6 +1,6 @@
 """DeleteShareGroupState (key 86), version 0 (KIP-932).
 
-The group, or the topic, is gone. State that does not exist is deleted already.
+Sent when the group or the topic was deleted. Deleting state that does not exist succeeds.
 Left out: nothing.
 """
 

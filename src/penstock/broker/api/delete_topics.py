@@ -2,7 +2,8 @@
 
 3  TOPIC_DELETION_DISABLED   4  flexible   5  messages, THROTTLING_QUOTA_EXCEEDED   6  topics by id (KIP-516)
 
-When it is answered, the topic is gone for every client; its files go after file.delete.delay.ms.
+When the response is sent, no client can use the topic any longer; its files are deleted after
+file.delete.delay.ms.
 Left out: version 0.
 """
 
@@ -36,7 +37,7 @@ async def handle(broker: DeleteTopicsParts, context: RequestContext, request: Me
     try:
         results = await broker.controller.delete_topics(refs) if refs else []
     except TopicDeletionDisabled as error:
-        # Clients from before version 3 do not know that error.
+        # Versions before 3 do not have that error.
         code = error.code if context.version >= 3 else InvalidRequest.code
         return error_response(context, request, code)
     await broker.caught_up()

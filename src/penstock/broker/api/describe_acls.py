@@ -2,7 +2,7 @@
 
 1  prefixed resource names (KIP-290)   2  flexible   3  user resources (KIP-373)
 
-Without an authorizer SECURITY_DISABLED, as a Kafka broker without one answers, which tools know.
+Without an authorizer the error is SECURITY_DISABLED, as in Kafka; tools expect it.
 Left out: nothing.
 """
 
@@ -34,7 +34,7 @@ def handle(broker: HasAuthorizer, context: RequestContext, request: Message) -> 
 
 
 def filter_of(item: Message) -> AclFilter:
-    """As DescribeAcls and DeleteAcls have it."""
+    """The ACL filter in a request of DescribeAcls or DeleteAcls."""
     return AclFilter(
         item.resource_type_filter,
         item.resource_name_filter,
@@ -47,7 +47,7 @@ def filter_of(item: Message) -> AclFilter:
 
 
 def _resources(acls: list[Acl]) -> list[Message]:
-    """`acls` are in order."""
+    """`acls` must be sorted by resource."""
     return [
         Message(
             resource_type=resource_type,

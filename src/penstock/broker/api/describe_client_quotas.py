@@ -2,8 +2,8 @@
 
 1  flexible
 
-A filter names types of entities (user, client-id, ip), each with a name, the default or anything; strict
-means that an entity has no other type. Left out: nothing.
+A filter names entity types (user, client-id, ip), each with a name, the default, or any name. Strict: the
+entity must have no other type. Left out: nothing.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 1  endpoint type (KIP-919)   2  fenced brokers (KIP-1073)
 
-Left out: controllers as endpoints (UNSUPPORTED_ENDPOINT_TYPE): the controller is a part of a broker here.
-No broker is ever fenced. Without ACLs everyone is authorized for everything.
+Left out: controllers as endpoints (UNSUPPORTED_ENDPOINT_TYPE), because the controller runs in a broker.
+No broker is ever reported as fenced. Without ACLs everyone is authorized for everything.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 1  sources and synonyms   3  types and documentation (KIP-569)   4  flexible
 
-Topics, brokers, their loggers and groups; the broker resource without a name has what was altered for all
-brokers. Values of sensitive settings are null.
-There are no client metrics here: their resources have no settings. Left out: version 0 (no sources).
+Describes topics, brokers, broker loggers and groups. The broker resource with an empty name has the settings
+that were altered for all brokers. Values of sensitive settings are null. Client metrics are not supported:
+their resources have no settings. Left out: version 0 (no sources).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def handle(broker: DescribeConfigsParts, context: RequestContext, request: Messa
 
 
 def _describe(broker: DescribeConfigsParts, resource: Message) -> list[ConfigEntry]:
-    names = resource.configuration_keys or None  # none named: all, as Kafka reads it
+    names = resource.configuration_keys or None  # an empty list means all, as in Kafka
     if resource.resource_type == TOPIC:
         check_topic_name(resource.resource_name)
         topic = broker.image.topics.get(resource.resource_name)
@@ -87,7 +87,7 @@ def _level(name: str, level: str) -> ConfigEntry:
 
 
 def _advertised(broker: DescribeConfigsParts) -> str | None:
-    """Where clients are sent, with the ports that are really bound."""
+    """The advertised listeners, with the ports that are actually bound."""
     known = broker.image.brokers.get(broker.id)
     if known is None:
         return None

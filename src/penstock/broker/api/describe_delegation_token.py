@@ -1,9 +1,9 @@
 """DescribeDelegationToken (key 41), versions 1-3 (KIP-48).
 
-2  flexible   3  who has asked for the token (KIP-373)
+2  flexible   3  who requested the token (KIP-373)
 
-The tokens that the client owns, has asked for or may renew, with their HMACs; those of others where DESCRIBE
-is allowed on the token, or DESCRIBE_TOKENS on its owner. Expired tokens are there until they are removed.
+Returns the tokens that the client owns, requested or may renew, with their HMACs. Tokens of others need
+DESCRIBE on the token, or DESCRIBE_TOKENS on its owner. Expired tokens are listed until they are removed.
 Left out: nothing.
 """
 

@@ -2,8 +2,8 @@
 
 2  flexible   3  error code at the top   4  size and free space of the volume (KIP-827)   5  cordoned
 
-Sizes are those of the segments. A directory that has failed is answered KAFKA_STORAGE_ERROR.
-Left out: future replicas (AlterReplicaLogDirs is not served); no directory is ever cordoned.
+The size of a replica is the size of its segments. A directory that has failed gets KAFKA_STORAGE_ERROR.
+Left out: future replicas (AlterReplicaLogDirs is not served) and cordoned directories.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """DescribeProducers (key 61), version 0 (KIP-664).
 
-The idempotent and transactional producers that a replica remembers, with their last sequence and the start of
-an open transaction. Any replica answers, as in Kafka: `find-hanging` asks brokers for what they host.
+The producer state of a replica: idempotent and transactional producers with their last sequence and the start
+offset of an open transaction. Any replica responds, as in Kafka: `find-hanging` queries the brokers for the
+replicas that they host.
 Left out: nothing.
 """
 

@@ -2,8 +2,8 @@
 
 0  KIP-932   1  lag (KIP-1226)
 
-The start offset of each partition that the group has state of: all before it is done with. -1 where there is
-no state yet.
+The start offset of each partition that the group has state for: records before it are completed. -1 if there
+is no state yet.
 Left out: nothing.
 """
 

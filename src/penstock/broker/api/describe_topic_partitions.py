@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0 (KIP-966).
 
-Topics in the order of their names, cut at a number of partitions (the request's, at most
-max.request.partition.size.limit), with a cursor that says where to continue.
-Left out: eligible leader replicas: there is no election among several replicas here. The lists are empty,
-not null, which the Java admin client does not expect.
+Topics in the order of their names. A response has at most as many partitions as the request asks for, and at
+most max.request.partition.size.limit; a cursor says where the next request continues.
+Left out: eligible leader replicas. The lists are empty and not null, because the Java admin client does not
+expect null.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def handle(broker: DescribeTopicPartitionsParts, context: RequestContext, reques
             break
         topic = image.topics.get(name)
         if topic is None:
-            # A cursor may name a topic that is gone: that is not an error of who continues from there.
+            # The topic of a cursor may have been deleted; the client that continues there has made no error.
             if cursor is None or name != cursor.topic_name:
                 topics.append(_failed(name, why_unknown(name)))
             continue

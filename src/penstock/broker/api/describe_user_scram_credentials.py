@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50), version 0 (KIP-554).
 
-Mechanisms and iterations of users; salts and keys are not shown. No users named means all.
+Mechanisms and iterations of users; salts and keys are not returned. Without names, all users are described.
 Left out: nothing.
 """
 

@@ -2,8 +2,9 @@
 
 1  unclean elections (KIP-460)   2  flexible
 
-The preferred leader of each partition, or where it has none a leader that is not in sync. Null topics are all
-partitions, of which only those that had to change are reported. Any broker takes it, the controller decides.
+Elects the preferred leader of each partition or, in an unclean election, a replica that is not in sync for a
+partition without a leader. Null topics mean all partitions; then the response lists only those that changed.
+Any broker accepts the request and forwards it to the controller.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ async def handle(broker: ElectLeadersParts, context: RequestContext, request: Me
         raise InvalidRequest(f"Unknown election type {election}")
     if membership is None:
         found = plan_elections(broker.image, _wanted(broker.image, request), election)
-        # A single broker leads all there is.
+        # A single broker already leads all partitions.
         return _answer(request, {key: one for key, one in found.items() if isinstance(one, ApiError)})
 
     async def do() -> Message:
@@ -75,7 +76,7 @@ def _answer(request: Message, results: Results) -> Message:
 
 
 def error_response(context: RequestContext, request: Message, code: int) -> Message:
-    """Version 0 has no place for an error of the whole request."""
+    """Version 0 has no top-level error code, so each partition gets the error."""
     topics = [] if context.version >= 1 else request.topic_partitions or []
     return Message(
         throttle_time_ms=0,

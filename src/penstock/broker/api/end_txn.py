@@ -1,10 +1,11 @@
 """EndTxn (key 26), versions 0-5.
 
 2  PRODUCER_FENCED (KIP-588)   3  flexible   4  TRANSACTION_ABORTABLE (KIP-890)
-5  transaction version 2: every end bumps the epoch; the answer has producer id and epoch to continue with
+5  transaction version 2: every end bumps the epoch; the response has the producer id and epoch to use next
 
-The answer says that the end is decided and written down. It waits a little for the markers too
-(`add.partitions.to.txn.retry.backoff.max.ms`): the client could not begin its next transaction earlier.
+The response is sent when the decision to commit or abort is written to the transaction log. It also waits for
+the markers for up to `add.partitions.to.txn.retry.backoff.max.ms`, because the client cannot begin its next
+transaction before they are written.
 """
 
 from __future__ import annotations

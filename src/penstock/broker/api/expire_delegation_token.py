@@ -2,8 +2,8 @@
 
 2  flexible
 
-The end of a token is set by its owner, by who has asked for it, and by its renewers; a negative period
-deletes it at once. Connections that were made with it end when the login does (KIP-368).
+The owner of a token, its requester and its renewers may set its expiry; a negative period deletes it at once.
+Connections that logged in with it stay open until their login expires (KIP-368).
 Left out: nothing.
 """
 

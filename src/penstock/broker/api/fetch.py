@@ -5,11 +5,11 @@
 12  flexible, last fetched epoch and diverging epoch (KIP-595)   13  topic ids (KIP-516)
 15  replica state (KIP-903)   16  addresses of leaders (KIP-951)   17  directory id   18  high watermark
 
-A fetch waits up to max_wait_ms for min_bytes, woken by appends. The first partition that has records gives
-at least one batch, however large (KIP-74). Records go from the file to the socket with sendfile.
-A consumer that names its rack is sent to a follower there, where replica.selector.class says so; followers
-serve consumers of version 11 and later up to their high watermark.
-Followers that are behind are slowed where leader.replication.throttled.rate says so.
+A fetch waits up to max_wait_ms for min_bytes; appends wake it. The first partition that has records returns
+at least one batch, however large (KIP-74). Records are sent from the file to the socket with sendfile.
+With a rack-aware replica.selector.class, a consumer that names its rack is sent to a follower in that rack.
+Followers serve consumers of version 11 and later up to their high watermark.
+leader.replication.throttled.rate limits the followers that are behind.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def handle(
     if outcome.urgent or outcome.size >= params.min_bytes or request.max_wait_ms <= 0 or not wanted:
         return respond(results)
     if params.is_withheld:
-        return respond(results)  # the wait follows, as the connection is muted
+        return respond(results)  # the connection is muted afterwards: that is the wait
     if params.tell_high_watermark and session is not None and session.is_behind(results):
         return respond(results)
     patient = params._replace(is_patient=True)
@@ -146,8 +146,8 @@ async def _when_warm(
     respond: Respond,
     find: Find,
 ) -> list[Chunk]:
-    """A thread reads what it takes to find the records. Then they are looked for, whatever the page cache has
-    thrown out since: so it goes on under any pressure."""
+    """Reads in a thread what the fetch needs from disk, then fetches even if the page cache has evicted it
+    again by then: so a fetch makes progress under any memory pressure."""
 
     def warm_up() -> None:
         for log, offset, max_bytes in cold:
@@ -191,7 +191,7 @@ def _params(broker: FetchParts, context: RequestContext, request: FetchRequest) 
 
 
 def _by_rack(broker: FetchParts) -> bool:
-    """Whether consumers are sent to followers in their rack. A single broker has none."""
+    """Whether consumers are sent to followers in their rack. A single broker has no followers."""
     if broker.membership is None:
         return False
     selector: str | None = broker.config.replica_selector_class
@@ -199,7 +199,8 @@ def _by_rack(broker: FetchParts) -> bool:
 
 
 def _send_to_followers(broker: FetchParts, rack: str, wanted: Wanted, results: Results) -> Wanted:
-    """Answers for what a follower in this rack has; the rest is to be read here."""
+    """Adds a redirect for each partition that a follower in this rack can serve; returns the partitions to
+    read here."""
     racks = {one.id: one.rack for one in broker.image.brokers.values()}
     here: Wanted = []
     for key, found, request in wanted:
@@ -207,7 +208,7 @@ def _send_to_followers(broker: FetchParts, rack: str, wanted: Wanted, results: R
             try:
                 result = found.preferred_replica(request, rack, racks)
             except ApiError:
-                result = None  # reading it shows why
+                result = None  # the read returns the error
             if result is not None:
                 results[key] = result
                 continue
@@ -232,20 +233,20 @@ def _wait(
     for key, partition, request in wanted:
         if isinstance(partition, Partition):
             if throttle is not None and throttle.holds_back(partition, params.replica_id):
-                continue  # what is appended to it need not wake anybody
+                continue  # appends to it need not wake this fetch
             found[partition.key] = (partition, request)
             sizes[partition.key] = sum(map(len, results[key].slices))  # type: ignore[arg-type]
 
     def complete() -> None:
         if answer.done():
             return
-        # Topics may have come and gone in the meantime, and permissions too.
+        # Topics and permissions may have changed in the meantime.
         again = [(key, find(key), request) for key, _, request in wanted]
         results.clear()
         try:
             read(params, again, results)
             found = respond(results)
-        except Exception as error:  # noqa: BLE001 - the border: the dispatcher logs it and answers
+        except Exception as error:  # noqa: BLE001 - the border: the dispatcher logs it and responds
             answer.set_exception(error)
         else:
             answer.set_result(found)
@@ -259,7 +260,7 @@ def _wait(
 
 
 def error_response(context: RequestContext, request: FetchRequest, code: int) -> list[Chunk]:
-    """For each partition; at the top where it is about the session, or where no partition is named."""
+    """The error of each partition; at the top if it is about the session, or if no partition is named."""
     topics = [
         (name, topic_id, [FetchPartitionResult(partition.partition, code) for partition in partitions])
         for name, topic_id, partitions in request.topics

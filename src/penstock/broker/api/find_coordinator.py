@@ -3,8 +3,8 @@
 1  key types: 0 group, 1 transactional id   3  flexible   4  many keys (KIP-699)
 5  (KIP-890)   6  key type 2, share (KIP-932)
 
-The internal topic behind the coordinator is made here, when it is first asked for; the answer waits for it,
-so that no client sees COORDINATOR_NOT_AVAILABLE first.
+The first request for a coordinator creates its internal topic. The response waits for that, so that clients
+do not get COORDINATOR_NOT_AVAILABLE first.
 Left out: nothing.
 """
 

@@ -2,8 +2,8 @@
 
 3  group instance id (KIP-345)   4  flexible
 
-While the coordinator reads its partition the answer is "no error", as in Kafka: the member has done nothing
-wrong, and its session starts over when the group has been read.
+While the coordinator loads its partition the response has no error, as in Kafka: the member has done nothing
+wrong, and its session timeout starts again when the group is loaded.
 Left out: nothing.
 """
 

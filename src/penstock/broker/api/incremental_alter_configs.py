@@ -3,9 +3,9 @@
 1  flexible
 
 Sets, deletes, appends to and subtracts from single settings of topics, brokers and groups, and sets and
-deletes the levels of this broker's loggers; a resource is altered as a whole or not at all. Broker settings
-that Kafka has and Penstock does not use, and unknown ones, are accepted without effect, with a warning in the
-log.
+deletes the levels of this broker's loggers. The changes of one resource are applied together or not at all.
+Unknown broker settings, and those that Kafka has but Penstock does not use, are accepted without effect and
+logged as a warning.
 Left out: client metrics (INVALID_REQUEST).
 """
 

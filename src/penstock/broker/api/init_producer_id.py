@@ -3,10 +3,10 @@
 2  flexible   3  producer id and epoch of the caller (KIP-360)   4  PRODUCER_FENCED (KIP-588)
 5  TRANSACTION_ABORTABLE (KIP-890)   6  two-phase commit (KIP-939)
 
-Without a transactional id: an id from the blocks that the controller hands out, so that none is given twice.
-With one: its coordinator decides (`transactions`).
-Left out: two-phase commit. It is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as by a Kafka where it
-is not enabled.
+Without a transactional id: returns an id from a block that the controller has allocated, so that no id is
+given out twice. With one: the transaction coordinator decides (`transactions`).
+Left out: two-phase commit. It is rejected with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as by a Kafka broker
+that does not enable it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """InitializeShareGroupState (key 83), version 0 (KIP-932).
 
-Makes the state of share partitions, or begins it again with a higher state epoch. A start offset of -1 leaves
-it to the leader of the partition, and does nothing where there is state of this epoch.
+Creates the state of share partitions, or resets it with a higher state epoch. With a start offset of -1 the
+leader of the partition chooses the offset, and existing state of this epoch is not changed.
 Left out: nothing.
 """
 

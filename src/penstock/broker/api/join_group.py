@@ -1,11 +1,11 @@
 """JoinGroup (key 11), versions 0-9.
 
 1  rebalance timeout   4  MEMBER_ID_REQUIRED (KIP-394)   5  group instance id (KIP-345)   6  flexible
-7  protocol type in the answer, whose protocol may be null (KIP-559)   8  reason (KIP-800)
+7  protocol type in the response, whose protocol may be null (KIP-559)   8  reason (KIP-800)
 9  skip_assignment (KIP-814)
 
-The answer waits until all members of the group have joined, or the time for it is over. Requests that come
-after it on the connection are begun meanwhile: so a LeaveGroup ends the wait at once.
+The response waits until all members of the group have joined, or until the rebalance timeout. Later requests
+of the connection are handled meanwhile, so a LeaveGroup ends the wait at once.
 Left out: nothing.
 """
 

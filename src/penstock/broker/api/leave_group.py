@@ -2,7 +2,7 @@
 
 3  many members, static ones by their instance id (KIP-345)   4  flexible   5  reason (KIP-800)
 
-Before version 3 a request has one member, and its error is the answer's.
+Before version 3 a request has one member, and the member's error is the error of the response.
 Left out: nothing.
 """
 

@@ -2,8 +2,8 @@
 
 0  client metrics only   1  any types, those of the request or all
 
-Topics, brokers, the loggers of each broker, and groups that have settings of their own. There are no client
-metrics here, so version 0 lists nothing; other types get UNSUPPORTED_VERSION.
+Lists topics, brokers, the loggers of each broker, and groups that have settings of their own. Client metrics
+are not supported, so version 0 lists nothing. Other types get UNSUPPORTED_VERSION.
 Left out: nothing.
 """
 

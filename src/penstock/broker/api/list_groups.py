@@ -2,8 +2,8 @@
 
 3  flexible   4  states, and a filter by them (KIP-518)   5  types, and a filter by them (KIP-848)
 
-Every broker lists the groups that it coordinates. While one of its partitions is being read the answer is
-COORDINATOR_LOAD_IN_PROGRESS, for the list would lack its groups.
+Every broker lists the groups that it coordinates. While it loads one of its partitions it returns
+COORDINATOR_LOAD_IN_PROGRESS, because the list would lack the groups of that partition.
 Left out: nothing.
 """
 

@@ -4,12 +4,13 @@
 8  -4, earliest local offset (KIP-405)   9  -5, latest tiered offset (KIP-1005)   10  timeout
 11  -6, earliest offset to be tiered (KIP-1023)
 
-Until a new leader's followers have what it had when its epoch began, it cannot say what consumers may read,
-and answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before (KIP-207), as Kafka does. The
-same goes for readers of committed records while it reads back the transactions of a log that was truncated.
+Until the in-sync replicas have all that a new leader had when its epoch began, the leader does not know how
+far consumers may read. It then returns OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207),
+as Kafka does. read_committed consumers get the same error while the producer state of a truncated log is
+rebuilt.
 
 Left out: version 0 (a list of offsets; no client in use sends it); tiered storage, so -4 is the earliest
-offset and -5 and -6 find nothing. The timeout is for remote reads, of which there are none.
+offset and -5 and -6 find nothing. The timeout is ignored: it is for reads from tiered storage.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def handle(
 async def _search(
     broker: ListOffsetsParts, context: RequestContext, request: Message, searches: dict[Key, Search]
 ) -> Message:
-    """By time: indexes, and records that may not be in memory, of any number of partitions."""
+    """Searches partitions by timestamp: this reads indexes and records that may not be in memory."""
     await broker.in_thread(run_all, searches.values())
     return _respond(broker, context, request, searches)
 
@@ -121,7 +122,7 @@ def _find(partition: Partition, timestamp: int, request: Message, search: Search
     if search is None or search.partition is not partition:
         raise NotLeaderOrFollower("this broker became the leader while the offset was looked up")
     found = search.result()
-    # Offsets that a reader may not read yet are not returned.
+    # Do not return offsets that the reader may not read yet.
     if found is None or found.offset >= bound:
         if request.replica_id == CONSUMER:
             partition.check_end_is_known(request.isolation_level)

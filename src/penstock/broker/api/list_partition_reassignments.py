@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46), version 0.
 
-The partitions that move now, of those asked for or of all, as the elected controller knows them.
+The reassignments in progress, of the partitions in the request or of all, as the elected controller has them.
 """
 
 from __future__ import annotations

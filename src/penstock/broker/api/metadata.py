@@ -5,9 +5,9 @@
 8   authorized operations (KIP-430; those of the cluster went to DescribeCluster in 11)   9  flexible
 10  topic ids in the answer   12  topics by id   13  error code at the top (KIP-1102)
 
-A topic that does not exist is made here and has its leader in this same answer, so that no client sees
-LEADER_NOT_AVAILABLE first. Answers are remembered until the cluster changes.
-Left out: REBOOTSTRAP_REQUIRED is never needed with one broker.
+A topic that is created automatically has its leader in the same response, so that clients do not get
+LEADER_NOT_AVAILABLE first. Responses are cached until the cluster changes.
+Left out: REBOOTSTRAP_REQUIRED is never returned.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _to_create(broker: MetadataParts, version: int, request: Message) -> list[st
     if not (request.allow_auto_topic_creation and broker.config.auto_create_topics_enable):
         return []
     names = (topic.name for topic in request.topics if topic.topic_id == ZERO_UUID)
-    # The internal topics are their coordinators' to make.
+    # Coordinators create the internal topics.
     return [
         name
         for name in dict.fromkeys(names)
@@ -129,7 +129,7 @@ async def _create_first(
         return _answer(broker, context, request, dict.fromkeys(names, error.code) | codes)
     await broker.caught_up()
     codes |= {result.name: result.error.code for result in results if result.error is not None}
-    # Somebody else was quicker: what counts is that it is there.
+    # Another request has created the topic first; what matters is that it exists.
     codes = {name: code for name, code in codes.items() if code != TopicAlreadyExists.code}
     return _answer(broker, context, request, codes)
 

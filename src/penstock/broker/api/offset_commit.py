@@ -1,9 +1,9 @@
 """OffsetCommit (key 8), versions 2-10.
 
-5  no retention time any more (KIP-211)   6  leader epoch (KIP-320)   7  group instance id (KIP-345)
+5  retention time removed (KIP-211)   6  leader epoch (KIP-320)   7  group instance id (KIP-345)
 8  flexible   9  GROUP_ID_NOT_FOUND, member epochs (KIP-848)   10  topic ids (KIP-848)
 
-A member of a group commits in its generation; anybody else only where the group has no members.
+A member commits with its generation; other clients may commit only while the group has no members.
 Left out: versions 0 and 1 (offsets in ZooKeeper; no client in use sends them).
 """
 

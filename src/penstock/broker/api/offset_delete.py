@@ -1,6 +1,6 @@
 """OffsetDelete (key 47), version 0 (KIP-496).
 
-Deletes offsets of topics that the group does not read; those that it reads answer GROUP_SUBSCRIBED_TO_TOPIC.
+Deletes the offsets of topics that the group does not subscribe to; the others get GROUP_SUBSCRIBED_TO_TOPIC.
 Left out: nothing.
 """
 

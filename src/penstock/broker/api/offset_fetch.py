@@ -1,6 +1,6 @@
 """OffsetFetch (key 9), versions 1-10.
 
-2  an error for the whole answer; null topics mean all   5  leader epoch (KIP-320)   6  flexible
+2  an error for the whole response; null topics mean all   5  leader epoch (KIP-320)   6  flexible
 7  require_stable (KIP-447)   8  many groups (KIP-709)   9  member id and epoch (KIP-848)   10  topic ids
 
 Left out: version 0 (offsets in ZooKeeper; no client in use sends it).

@@ -2,8 +2,8 @@
 
 2  current leader epoch (KIP-320)   3  replica id   4  flexible
 
-Where an epoch of the leader ended: with it a reader or follower finds out where its log and ours part.
-Left out: versions 0 and 1, which only brokers of Kafka 1 sent to each other.
+Returns the end offset of a leader epoch. A consumer or follower uses it to find where its log diverges from
+the leader's. Left out: versions 0 and 1, which only brokers of Kafka 1 sent to each other.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Produce (key 0), versions 0-13.
 
 0-2  advertised, because librdkafka compresses only if they are; their record formats (magic 0 and 1)
-     are not written any more, so each partition is answered UNSUPPORTED_FOR_MESSAGE_FORMAT, as Kafka 4 does
+     are not supported, so each partition gets UNSUPPORTED_FOR_MESSAGE_FORMAT, as in Kafka 4
 3    transactional id, record batches (magic 2); from here on exactly one batch for each partition
 5    log start offset in the response   7  zstd   8  message and record errors (KIP-467)
 9    flexible   10  current leader and its address (KIP-951)   11, 12  transactions (KIP-890)
 13   topic ids (KIP-516)
 
-A partition may be named once in a request, or all of it is INVALID_REQUEST: so a request cannot multiply its
-work. How much of it is unpacked to check compressed batches is limited too (`log.validate.Allowance`).
-A duplicate within the last five batches of a producer is answered as the success it was. acks=0 gets no
-answer; an error closes the connection instead, as Kafka does, for the client to notice.
-A transactional batch needs a transactional id, and a partition that is in its transaction; from version 12 on
-the partition is put there (KIP-890, `broker.transactions`). Batches of a producer are appended in the order
-in which they came, also where the first has to wait for that.
+A request that names a partition twice is rejected with INVALID_REQUEST, so that a request cannot multiply its
+work. How much is decompressed to check compressed batches is limited too (`log.validate.Allowance`).
+A duplicate of one of a producer's last five batches gets the successful response of the original. With acks=0
+there is no response; as in Kafka, an error closes the connection so that the client notices.
+A transactional batch needs a transactional id, and its partition must be in the transaction; from version 12
+on the broker adds the partition (KIP-890, `broker.transactions`). Batches of a producer are appended in the
+order in which they arrive, even if the first has to wait for the transaction coordinator.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def handle(
             ahead = order.ahead(asked.producer, asked.partitions)
             found = None if ahead else verifier.verify(asked)
             if found is None or not isinstance(found, Mapping):
-                # It takes another broker, or replicas, to say so; and the buffer is the connection's.
+                # The answer has to wait for another broker, or for replicas. The buffer belongs to the
+                # connection, so copy.
                 copy = bytearray(memoryview(buf)[pos:end])
                 appending = _verified(broker, context, copy, allowance, asked, ahead, found, access)
                 return _answered(order.run(asked.producer, asked.partitions, appending))
@@ -121,10 +122,10 @@ async def _verified(
     verification: Coroutine[Any, Any, Refused] | None,
     access: TopicAccess | None,
 ) -> bytes | asyncio.Future[bytes] | None:
-    """Append when those that came earlier have, and the partitions are known to be in the transaction."""
+    """Appends when earlier batches are appended and the partitions are verified to be in the transaction."""
     if ahead:
         await asyncio.wait(ahead)
-    if verification is None:  # of what is still here: topics may be gone meanwhile
+    if verification is None:  # topics may have been deleted meanwhile: verify only the remaining partitions
         asked = asked.limited_to(broker.partitions)
         found = broker.transactions.verifier.verify(asked)
     else:
@@ -133,7 +134,8 @@ async def _verified(
     request = parse_produce(buf, 0, len(buf), context.version)
     now = needed_verification(broker, _writable(broker, request, access), buf, context.version)
     if isinstance(now, Verification) and (came := set(now.partitions).difference(asked.partitions)):
-        # Partitions that this broker leads only since then: the client sends their batches again.
+        # This broker became the leader of these partitions only during the wait: the client retries their
+        # batches.
         refused = {**refused, **dict.fromkeys(came, NotLeaderOrFollower("this broker did not lead it"))}
     return _append(broker, context, request, buf, allowance, refused, access)
 
@@ -170,7 +172,7 @@ def _append(
                 denials.denied(broker, context, Operation.WRITE, ResourceType.TOPIC, name)
         results: list[PartitionResult] = []
         for index, start, stop in partitions:
-            # What is denied is not looked up: that would take longer where it exists.
+            # Denied topics are not looked up: the time of the lookup would show whether they exist.
             partition = None if denied else known.get((name, index))  # type: ignore[arg-type]
             try:
                 if denied:
@@ -178,7 +180,7 @@ def _append(
                 if partition is None or stop <= start or version < 3:
                     raise _refusal(broker, version, name, index)
                 if topic_id is not None and partition.log.topic_id != topic_id:
-                    raise UnknownTopicId()  # a new topic has its name, and the image is just being applied
+                    raise UnknownTopicId()  # the topic was recreated, and the new image is just being applied
                 if refused is not None:
                     if partition.key in refused:
                         raise refused[partition.key]
@@ -218,7 +220,7 @@ def _append(
 
 
 def _writable(broker: ProduceParts, request: ProduceRequest, access: TopicAccess | None) -> ProduceRequest:
-    """Without the topics that are denied: nobody is asked about those, or it would show that they exist."""
+    """The request without denied topics: verifying those with the coordinator would show that they exist."""
     if access is None:
         return request
     by_id = broker.image.topics_by_id

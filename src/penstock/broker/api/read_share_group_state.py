@@ -1,7 +1,7 @@
 """ReadShareGroupState (key 84), version 0 (KIP-932).
 
-For a broker that begins to lead a partition: from then on leaders of older epochs are fenced. With a leader
-epoch of -1 it is a question only. INVALID_REQUEST where there is no state.
+Sent by a broker that becomes the leader of a partition: it fences leaders of older epochs. With a leader
+epoch of -1 it only reads. INVALID_REQUEST if there is no state.
 Left out: nothing.
 """
 

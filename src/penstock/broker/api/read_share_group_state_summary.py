@@ -1,7 +1,7 @@
 """ReadShareGroupStateSummary (key 87), version 0 (KIP-932).
 
-Where a share partition starts, without what is in flight. Where there is no state, all of it is -1.
-Left out: version 1, whose count of deliveries that are complete is not kept.
+Returns the start offset of a share partition, without the in-flight records. Without state all fields are -1.
+Left out: version 1: its delivery-complete count is not stored.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 2  flexible
 
-A token is renewed by its owner, by who has asked for it, and by its renewers, up to its maximum lifetime.
+The owner of a token, its requester and its renewers may renew it, up to its maximum lifetime.
 Left out: nothing.
 """
 

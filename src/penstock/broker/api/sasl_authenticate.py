@@ -2,8 +2,8 @@
 
 1  session_lifetime_ms (KIP-368)   2  flexible
 
-One message of a login, and on a connection that is logged in already, of the next login (KIP-368). The answer
-to a failed one is held back; then the connection is closed.
+One message of a login; on an authenticated connection, of a re-authentication (KIP-368). The response to a
+failed login is delayed; then the connection is closed.
 Left out: nothing.
 """
 

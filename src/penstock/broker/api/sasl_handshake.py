@@ -2,8 +2,8 @@
 
 0  the messages of SASL follow without headers   1  they follow in SaslAuthenticate (KIP-152)
 
-Chooses the mechanism of a login. A mechanism that the listener does not have, or another one than that of the
-first login on this connection, is answered with those that it has, and the connection is closed.
+Chooses the SASL mechanism. If the listener does not have it, or if it differs from that of the first login on
+this connection, the response lists the listener's mechanisms and the connection is closed.
 Left out: nothing.
 """
 

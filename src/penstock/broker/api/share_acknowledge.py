@@ -3,7 +3,8 @@
 1  KIP-932   2  locks can be renewed, and their timeout is returned (KIP-1222)
 
 Acknowledges records that the member has acquired in its share session: accept, release, reject, or a gap. The
-answer comes when it is written. Epoch -1 closes the session and releases what is left.
+response is sent when the new state is written. Epoch -1 closes the session and releases the remaining
+records.
 Left out: version 0, as in Kafka 4.1.
 """
 

@@ -3,10 +3,10 @@
 1  KIP-932   2  exactly max_records on demand (KIP-1206), locks can be renewed (KIP-1222)
 
 Acquires records for a member of a share group, within its share session: epoch 0 opens one, -1 closes it.
-Acknowledgements in the request are carried out first. Waits up to max_wait_ms for min_bytes, woken by appends
-and by records that others release. A request that renews locks fetches nothing.
-`max_records` is a soft limit, over all partitions: record batches are not divided. What is acquired is
-answered in batches of `batch_size` records or a few more.
+Acknowledgements in the request are applied first. Waits up to max_wait_ms for min_bytes; appends and records
+that other members release wake it. A request that renews locks fetches nothing.
+`max_records` is a soft limit over all partitions, because record batches are not split. Acquired records are
+returned in batches of `batch_size` records or slightly more.
 Left out: version 0, as in Kafka 4.1.
 """
 
@@ -87,7 +87,7 @@ def _session(broker: ShareFetchingParts, context: RequestContext, request: Messa
 def _acknowledged(
     broker: ShareFetchingParts, key: TopicIdPartition, partition: Message, failure: ApiError | None
 ) -> Message:
-    """The same, with how the acknowledgements went."""
+    """The response with the results of the acknowledgements."""
     if failure is None:
         return partition
     fields = dict(vars(partition), acknowledge_error_code=failure.code)

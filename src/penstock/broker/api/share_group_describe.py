@@ -1,6 +1,6 @@
 """ShareGroupDescribe (key 77), version 1 (KIP-932).
 
-Each group separately: one that does not exist, or is not a share group, is GROUP_ID_NOT_FOUND.
+Each group has its own result: GROUP_ID_NOT_FOUND if it does not exist or is not a share group.
 Left out: version 0, as in Kafka 4.1.
 """
 

@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat (key 76), version 1 (KIP-932).
 
-Joining, leaving and subscribing to topics: all of it is a heartbeat. The member makes its own id.
+Members join, leave and subscribe to topics with heartbeats. The member generates its own id.
 Left out: version 0, the early access of Kafka 4.0, which Kafka 4.1 does not serve either.
 """
 

@@ -2,7 +2,8 @@
 
 3  group instance id (KIP-345)   4  flexible   5  protocol type and name (KIP-559)
 
-The leader's request brings the assignment; the others' wait for it. The answer says what is in the log.
+The request of the group leader has the assignment; those of the other members wait for it. The response is
+sent when the assignment is replicated.
 Left out: nothing.
 """
 

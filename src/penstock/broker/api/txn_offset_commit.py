@@ -3,8 +3,8 @@
 2  leader epochs   3  flexible, member and generation (KIP-447)   4  TRANSACTION_ABORTABLE (KIP-890)
 5  transaction version 2: the group's offsets become part of the transaction by this request alone
 
-The offsets count when the transaction commits. The group checks who commits (KIP-447), the coordinator of the
-transaction that it is open.
+The offsets become visible when the transaction commits. The group coordinator checks the member (KIP-447),
+the transaction coordinator that the transaction is open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def handle(
     broker: TxnOffsetCommitParts, context: RequestContext, request: Message
 ) -> Message | asyncio.Future[Message] | Coroutine[Any, Any, Message]:
     version, groups = context.version, broker.groups
-    groups.shard_for(request.group_id)  # raises where the group is coordinated elsewhere
+    groups.shard_for(request.group_id)  # raises if another broker coordinates the group
     offsets = (groups.topic.name, groups.partition_of(request.group_id))
     refused = broker.transactions.verifier.verify(
         Verification(
@@ -68,7 +68,7 @@ def _commit(
 ) -> Message | asyncio.Future[Message]:
     for error in refused.values():
         if isinstance(error, NotEnoughReplicas):
-            # Kafka's choice: clients try again without looking for another coordinator.
+            # As in Kafka: clients retry without looking for another coordinator.
             raise CoordinatorLoadInProgress(error.message)
         raise error
     who = Caller(context.client_id or "", context.peer, context.version)
@@ -81,7 +81,7 @@ def error_response(context: RequestContext, request: Message, code: int) -> Mess
     if context.version < 2 and code == CoordinatorLoadInProgress.code:
         code = (
             CoordinatorNotAvailable.code
-        )  # the clients of these versions may crash on the other (KAFKA-7296)
+        )  # clients of these versions may crash on the other error (KAFKA-7296)
     return commit_error(request, code)
 
 

@@ -1,8 +1,8 @@
 """WriteShareGroupState (key 85), version 0 (KIP-932).
 
-What the leader of a partition has changed: the start offset (-1 for "the same"), and the states of offsets
-after it. It is fenced by its leader epoch and by the state epoch.
-Left out: version 1, whose count of deliveries that are complete is not kept: it is counted when it is asked.
+The leader of a partition writes its changes: the start offset (-1 if unchanged) and the states of offsets
+after it. The leader epoch and the state epoch fence the leader.
+Left out: version 1: its delivery-complete count is not stored but computed on request.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 1  flexible   2  the transaction version of the marker (KIP-1228)
 
-Coordinators send it to the leaders of a transaction's partitions, and an operator to end a transaction that
-hangs because its coordinator no longer knows it (KIP-664: `penstock transactions abort`). With transaction
-version 2 a marker has a higher epoch than the records that it ends: one that does not is refused. A marker
-that the partition has already is answered as the success it was.
-A broker has one connection for its markers. When it has made another, requests of the earlier one are late:
-they are not handled, and that connection is closed.
+Transaction coordinators send it to the leaders of a transaction's partitions; operators send it to end a
+hanging transaction that its coordinator has forgotten (KIP-664: `penstock transactions abort`). With
+transaction version 2 a marker must have a higher epoch than the records of its transaction, or it is
+rejected. A marker that the partition already has gets a successful response.
+A broker sends its markers over one connection. When it has opened a new one, requests that still arrive on
+the old one are stale: they are not handled, and the old connection is closed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def handle(
 def _write(
     broker: WriteTxnMarkersParts, marker: Message, key: Key, waiting: dict[Key, tuple[Partition, int]]
 ) -> int:
-    """The error code; a marker that is not replicated yet is put to those that are waited for."""
+    """Returns the error code; adds a marker that is not replicated yet to those to wait for."""
     try:
         partition = broker.partitions.get(key)
         if partition is None:

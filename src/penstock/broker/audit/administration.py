@@ -1,4 +1,5 @@
-"""The administrative APIs, and what the audit topic records of each: names and kinds of what is changed.
+"""The administrative APIs, and what the audit topic records of each: the types and names of changed
+resources.
 
 Values of settings, salts, hashes and HMACs are left out.
 """
@@ -21,7 +22,7 @@ _MOST_LISTED = 50
 
 
 class Target(NamedTuple):
-    """One thing that a request changes; `key` finds its result in the answer."""
+    """One resource that a request changes; `key` finds its result in the response."""
 
     type: str
     name: str | None
@@ -36,15 +37,16 @@ class Administrative(NamedTuple):
     operation: Operation
     targets: Callable[[Message], Iterable[Target]]
     codes: Callable[[Message], Codes]
-    """The error codes of an answer that has none of the whole, by the keys of the targets."""
+    """The error codes of a response without a top-level error code, by the keys of the targets."""
     concerns: Callable[[Any, Any, Message], bool] = anybody
-    """Of broker, context and request: whether it is an administrator's, where others use the API, too."""
+    """Given broker, context and request: whether an administrator sent it. For APIs that others use too."""
     is_frequent: bool = False
-    """Whether programs send it all the time: then repetitions are folded."""
+    """Whether applications send it repeatedly: then repetitions are folded into one entry."""
 
 
 def outcomes(api: Administrative, request: Message, answer: Message | int) -> Iterator[tuple[Target, int]]:
-    """What a request has changed, or would have, with the error code of each; `answer` may be one code."""
+    """What a request has changed or tried to change, with the error code of each. `answer` is the response,
+    or one error code."""
     if getattr(request, "validate_only", False):
         return  # changes nothing
     whole = answer if isinstance(answer, int) else getattr(answer, "error_code", 0)
@@ -253,7 +255,7 @@ def _by_position(field: str) -> Callable[[Message], Codes]:
 
 
 def _first(groups: Iterable[Iterable[Message]]) -> int:
-    """The first error among items; 0 where there is none."""
+    """The first error among items; 0 if there is none."""
     return next((one.error_code for group in groups for one in group if one.error_code), 0)
 
 

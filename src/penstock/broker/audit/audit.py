@@ -1,8 +1,9 @@
-"""Records what is denied and what is administered in the audit topic, and never in the way of a request.
+"""Records denied requests, administrative changes and failed logins in the audit topic, without delaying
+requests.
 
-Events go to a journal in memory (`journal.py`, bounded); one task writes them, to the leader of the topic,
-wherever that is. What cannot be written stays in the journal and is tried again each second. A broker that
-is killed loses what its journal holds; a write whose answer is lost is repeated.
+Events go to a bounded journal in memory (`journal.py`). One task writes them to the leader of the audit
+topic, on whichever broker that is. Events that cannot be written stay in the journal and are retried each
+second. A broker that is killed loses the events in its journal; a write whose response is lost is repeated.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Audit:
             )  # fmt: skip
 
     def login_failed(self, session: Session, mechanism: str) -> None:
-        """Without the name that the client gave: nobody knows who it is, and the name may be a password."""
+        """Without the user name that the client sent: it is not verified, and may be a mistyped password."""
         if Kind.AUTHENTICATION in self._kinds:
             source = Source(str(session.principal), session.peer.rpartition(":")[0], session.listener, None)
             if mechanism == "TLS":
@@ -86,7 +87,8 @@ class Audit:
             self._add(event)
 
     def watched(self, api: Api, handler: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """The handler of an administrative API, with its outcome recorded; that of any other as it is."""
+        """Wraps the handler of an administrative API so that its outcome is recorded; returns others
+        unchanged."""
         administrative = ADMINISTRATION.get(api.key) if Kind.ADMIN in self._kinds else None
         if administrative is None:
             return handler
@@ -123,7 +125,7 @@ class Audit:
             source, name, operation = _source(context), _api(context), title(api.operation.name)
             for number, (target, code) in enumerate(outcomes(api, request, answer)):
                 if code in _DENIED_CODES and Kind.DENIED in self._kinds:
-                    continue  # recorded as denied
+                    continue  # already recorded as denied
                 error = error_for_code(code).kafka_name if code else None
                 event = Event(
                     Kind.ADMIN, source, name, operation, target.type, target.name, error, target.detail,
@@ -131,9 +133,9 @@ class Audit:
                 )  # fmt: skip
                 if number < _MOST_OF_A_REQUEST:
                     self._add(event)
-                else:  # one request with thousands of topics leaves room for the requests of others
+                else:  # fold a request with thousands of topics, to leave room for other requests
                     self._journal.drop(self._broker.clock.now_ms())
-        except Exception:  # the border: what is recorded must not fail what is done
+        except Exception:  # the border: a failure of the audit must not fail the request
             log.exception("%s was not recorded", context)
 
     def _add(self, event: Event) -> None:
@@ -143,7 +145,7 @@ class Audit:
     # -- writing
 
     def tick(self) -> None:
-        """Each second: the counts of repeated events, and what could not be written."""
+        """Runs each second: writes the counts of repeated events, and retries what could not be written."""
         self._journal.close_windows(self._broker.clock.now_ms())
         self._write_soon()
 
@@ -163,7 +165,7 @@ class Audit:
             if str(error) != self._trouble:
                 log.warning("%s cannot be written now: %s", AUDIT_TOPIC, error)
             self._trouble = str(error)
-        except Exception:  # the border: the next second tries again
+        except Exception:  # the border: the next tick retries
             log.exception("%s cannot be written", AUDIT_TOPIC)
         finally:
             self._writing = None
@@ -177,7 +179,7 @@ class Audit:
         await append_to_leader(broker, AUDIT_TOPIC, index, leader, bytearray(build_batch(records)))
 
     async def close(self) -> None:
-        """Write what is there, if that can be done soon; nothing is written after this."""
+        """Write the remaining events if that is possible soon; nothing is written after this."""
         self._journal.close_windows(self._broker.clock.now_ms(), every=True)
         self._write_soon()
         self._closed = True

@@ -1,4 +1,4 @@
-"""Where a check or a handler says that it refuses something: the audit, where it is on, has it."""
+"""Reports denied operations to the audit, if that is on. Checks and handlers call it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FAILED: dict[int, type[ApiError]] = {
     ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationFailed,
     ResourceType.USER: DelegationTokenAuthorizationFailed,
 }
-"""The error of a resource that is denied."""
+"""The error for each type of resource that is denied."""
 
 
 def denied(broker: HasAudit, context: RequestContext, operation: int, resource_type: int, name: str) -> None:
-    """An operation of this request is refused."""
+    """An operation of this request was denied."""
     if broker.audit is not None:
         broker.audit.denied(context, operation, resource_type, name)

@@ -1,6 +1,6 @@
-"""One thing that the audit topic records: who asked, from where, for what, and what came of it.
+"""An audit event: who sent the request, from where, what it asked for, and the outcome.
 
-An event never holds what a client could log in with: no password, token, HMAC or value of a setting.
+An event never has anything that a client could log in with: no password, token, HMAC or value of a setting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-# Names are the client's choice, up to 32 KiB each.
+# Clients choose names, and a name can have up to 32 KiB.
 _LONGEST_TEXT = 256
 
 
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 class Source(NamedTuple):
-    """Who sends a request, and from where. The client id is the client's own word."""
+    """Who sends a request, and from where. The client id is chosen by the client and not verified."""
 
     principal: str
     host: str
@@ -34,8 +34,8 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`name` is None where the resource has no name, or where it stands for several; `is_frequent` is an
-    administrative request that programs repeat (see Journal)."""
+    """`name` is None if the resource has no name, or if the event stands for several resources. `is_frequent`
+    marks administrative requests that applications send repeatedly (see Journal)."""
 
     kind: Kind
     source: Source
@@ -49,19 +49,22 @@ class Event:
 
     @property
     def sender(self) -> tuple[str, ...]:
-        """Events of one sender have as many names as it likes: those are limited."""
+        """Identifies the sender. The number of resource names is limited for each sender, because it chooses
+        them."""
         source = self.source
         return (self.kind, source.principal, source.host, source.listener, self.api)
 
     @property
     def fold_key(self) -> tuple[str | None, ...]:
-        """Equal for repetitions. Not of the client id, which a client may change with each request."""
+        """Equal for repetitions. Does not include the client id, which a client may change with each
+        request."""
         return (*self.sender, self.operation, self.resource_type, self.name, self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event as it is written; `count` repetitions from `first_ms` to `last_ms`. None: dropped events."""
+    """An event as it is written: `count` repetitions from `first_ms` to `last_ms`. An event of None counts
+    dropped events."""
 
     event: Event | None
     first_ms: int
@@ -96,7 +99,7 @@ def encoded(entry: Entry, broker_id: int) -> bytes:
 
 
 def title(name: str) -> str:
-    """CREATE_TOPICS as documentation has it: CreateTopics."""
+    """The name in Kafka's style: CreateTopics for CREATE_TOPICS."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 

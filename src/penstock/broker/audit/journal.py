@@ -1,9 +1,10 @@
-"""The events that wait to be written: bounded, and with repetitions folded. Pure.
+"""The events that wait to be written: a bounded queue that folds repetitions. Pure.
 
-The first of equal denials is written at once. Those that follow within the window are counted, and written
-as one entry when it ends. A sender that is denied many names gets entries for the first of them; the others
-are one, without a name. So what a client can make the broker write is a few entries in each window,
-whatever it sends. What does not fit is counted, and the count is written when there is room.
+The first of several equal denials is written at once. Those that follow within the time window are counted,
+and written as one entry when the window ends. For a sender that is denied many resources, only the first
+names get entries of their own; the others are folded into one entry without a name. So a client can cause
+only a few entries per window, whatever it sends. Events that do not fit are counted, and the count is written
+when there is room.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ class _Window:
     event: Event
     first_ms: int
     last_ms: int
-    count: int = 0  # after the first, which has been written
+    count: int = 0  # without the first one, which has been written
 
 
 class Journal:
     def __init__(self, *, capacity: int = 2_000, window_ms: int = 10_000, names: int = 20) -> None:
-        """`capacity` entries wait at most, and as many windows are open; `names` are those of one sender."""
+        """At most `capacity` entries wait, and at most as many windows are open; `names` is the limit per
+        sender."""
         self._capacity = capacity
         self._window_ms = window_ms
         self._names = names
@@ -59,10 +61,10 @@ class Journal:
         self._put_repeatable(Entry(event, now_ms, now_ms))
 
     def close_windows(self, now_ms: int, *, every: bool = False) -> None:
-        """Counts of windows that have ended, or of all, become entries."""
+        """Turns the counts of windows that have ended, or with `every` of all windows, into entries."""
         while self._windows:
             key, window = next(iter(self._windows.items()))
-            # A clock that was set back ends them, too.
+            # A window also ends if the clock was set back.
             if not every and 0 <= now_ms - window.first_ms < self._window_ms:
                 return
             del self._windows[key]
@@ -74,14 +76,14 @@ class Journal:
                 self._put_repeatable(Entry(window.event, window.first_ms, window.last_ms, window.count))
 
     def first(self, most: int) -> list[Entry]:
-        """The entries that are to be written next. They stay until `written` says so."""
+        """The entries to write next. They stay in the journal until `written` is called."""
         if self._dropped and len(self._waiting) < self._capacity:
             self._waiting.append(Entry(None, *self._dropped_ms, self._dropped))
             self._dropped = 0
         return [self._waiting[index] for index in range(min(most, len(self._waiting)))]
 
     def drop(self, now_ms: int) -> None:
-        """An event that is only counted."""
+        """Count an event that is not recorded."""
         self._drop(now_ms, now_ms, 1)
 
     def written(self, count: int) -> None:
@@ -89,7 +91,7 @@ class Journal:
             self._waiting.popleft()
 
     def _put_repeatable(self, entry: Entry) -> None:
-        # Denied clients and programs leave room for what administrators do.
+        # Denials and frequent requests must leave room for the changes that administrators make.
         self._put(entry, self._capacity // 2)
 
     def _put(self, entry: Entry, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""APIs that brokers and members of groups use as well as administrators: whose request it is."""
+"""Who sent a request of an API that administrators use, but also brokers or members of groups."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def no_broker(broker: SendersParts, context: RequestContext, request: Message) -
 
 
 def no_member(broker: SendersParts, context: RequestContext, request: Message) -> bool:
-    """A commit that is of no member and no generation, as a reset of offsets is."""
+    """Whether the commit has no member and no generation, as when an administrator resets offsets."""
     return request.generation_id_or_member_epoch < 0 and not request.member_id
 
 
 def of_other_members(broker: SendersParts, context: RequestContext, request: Message) -> bool:
-    """Whether it removes members from a group that are not of this client. A member leaves alone, by its id,
-    under the client id and from the address with which it has joined."""
+    """Whether the request removes members of other clients from a group. A member that leaves by itself names
+    only its own member id, and has the client id and the address with which it joined."""
     members = leaving(request)
     if len(members) != 1 or not members[0].member_id:
         return bool(members)
     try:
         group: Any = broker.groups.shard_for(request.group_id).groups.get(request.group_id)
     except ApiError:
-        return False  # it is answered with this error
+        return False  # the request fails with the same error
     member = None if group is None else group.members.get(members[0].member_id)
     who = caller(context)
     return member is not None and (member.client_id, member.client_host) != (who.client_id, who.client_host)
 
 
 def leaving(request: Message) -> list[Message]:
-    """Before version 3 a request has one member."""
+    """The members to remove; before version 3 a request has one member."""
     members: list[Message] | None = getattr(request, "members", None)
     if members:
         return members

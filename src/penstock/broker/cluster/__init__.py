@@ -1,1 +1,1 @@
-"""This broker as one of several: registration, connections to the others, changes of the in-sync replicas."""
+"""This broker in a cluster: registration, connections to other brokers, changes of the in-sync replicas."""

@@ -1,8 +1,8 @@
-"""Logs that the metadata store does not know.
+"""Logs whose topics are missing in the metadata store.
 
-A data directory that comes from Apache Kafka has logs and no store of ours: its topics are taken into the
-store with their ids. In a store that knows topics, a log of a topic that was deleted is finished off; one
-that was never known is left alone on disk, for a person to decide.
+A data directory from Apache Kafka has logs, but the metadata store is empty: its topics are added to the
+store with their ids. If the store already has topics, logs of deleted topics are deleted; a log of a topic
+that was never in the store stays on disk, for an operator to decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def adoption(logs: Iterable[PartitionLog], broker_id: int, producer_ids_version: int) -> list[Op]:
-    """What makes the store know these logs. Epochs and producer ids start above all that the logs hold."""
+    """The operations that add these logs to the store. Leader epochs and producer ids start above those in
+    the logs."""
     by_topic: dict[str, dict[int, PartitionLog]] = {}
     for one in logs:
         by_topic.setdefault(one.topic, {})[one.partition] = one
@@ -42,12 +43,12 @@ def adoption(logs: Iterable[PartitionLog], broker_id: int, producer_ids_version:
 
 
 def is_new(image: ClusterImage) -> bool:
-    """Whether the store has never known a topic."""
+    """Whether the store has never had a topic."""
     return not image.topics and not image.deleted_epochs
 
 
 def drop_strays(logs: LogManager, image: ClusterImage, broker_id: int) -> None:
-    """Take logs out of use that the image does not have, or has on other brokers."""
+    """Stop using logs of partitions that the image does not have, or that it assigns to other brokers."""
     for key, one in list(logs.logs.items()):
         topic = image.topics.get(one.topic)
         if topic is not None and topic.id == one.topic_id and one.partition < len(topic.partitions):

@@ -1,7 +1,7 @@
-"""Keeps the in-sync replicas of what is led here true: asks the controller to let followers in and out.
+"""ISR changes of the partitions that this broker leads: asks the controller to add and remove followers.
 
-Nothing changes here before the controller has stored it: then the new image says so. A leader that cannot
-reach the controller keeps its in-sync replicas, and what they do not have is not acknowledged.
+A new ISR takes effect only when the controller has stored it and the new image has it. A leader that cannot
+reach the controller keeps its ISR, and does not acknowledge records that the ISR does not have.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class InSyncReplicas:
     def __init__(self, broker: IsrChangesParts) -> None:
         self._broker = broker
         self._pending: dict[Key, Partition] = {}
-        self._refused: dict[Key, int] = {}  # with this partition epoch, until the next check
+        self._refused: dict[Key, int] = {}  # the partition epoch of rejected requests, until the next check
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._failing = False
 
     def check(self) -> None:
-        """Look at everything that is led here: who has fallen behind, and who has caught up."""
+        """Check all partitions that this broker leads for followers that have fallen behind or caught up."""
         config, live = self._broker.config, self._live()
         self._refused.clear()
         for partition in list(self._broker.partitions.values()):
@@ -62,12 +62,12 @@ class InSyncReplicas:
                     self._ask(partition, isr)
 
     def follower_fetched(self, partition: Partition, replica_id: int) -> None:
-        """A follower may have caught up; it need not wait for the next check."""
+        """Adds a follower that has caught up to the ISR without waiting for the next check."""
         image = self._broker.controller.image
         if partition.may_join(replica_id) and replica_id in image.brokers and replica_id not in image.leaving:
             now = partition.image
             isr = tuple(one for one in now.replicas if one in now.isr or one == replica_id)
-            known = {replica_id, self._broker.id}.issubset(isr)  # half of a change may have come in
+            known = {replica_id, self._broker.id}.issubset(isr)  # the image may have a part of a change
             if known and self._refused.get(partition.key) != now.partition_epoch:
                 self._ask(partition, isr)
 
@@ -80,7 +80,7 @@ class InSyncReplicas:
     async def _send_all(self) -> None:
         try:
             while self._pending and not self._closed:
-                # An image that came in since has answered the others.
+                # For the others, a newer image has settled the change.
                 pending = {key: one for key, one in self._pending.items() if one.pending_isr is not None}
                 self._pending = {}
                 if not pending:
@@ -95,12 +95,12 @@ class InSyncReplicas:
                         self._failing = True
                     await self._again(pending)
                     continue
-                except Exception:  # the border: what was asked for must not be pending for ever
+                except Exception:  # the border: a request must not stay pending forever
                     log.exception("AlterPartition could not be sent to the controller")
                     await self._again(pending)
                     continue
                 for key, partition in refused.items():
-                    # With another epoch, what is asked for now is something else.
+                    # With another epoch, the pending ISR belongs to a later request.
                     if partition.image.partition_epoch == asked[key]:
                         self._refused[key] = asked[key]
                         partition.isr_refused()
@@ -108,7 +108,8 @@ class InSyncReplicas:
             self._task = None
 
     async def _again(self, pending: dict[Key, Partition]) -> None:
-        """The answer is lost, and what was asked for may be stored: ask until an image shows."""
+        """The response is lost, so the ISR may be stored: repeat the request until an image shows the
+        result."""
         for partition in pending.values():
             partition.isr_unanswered()
         await asyncio.sleep(_RETRY_SECONDS)
@@ -125,7 +126,7 @@ class InSyncReplicas:
         return image.brokers.keys() - image.leaving
 
     async def _send(self, pending: dict[Key, Partition]) -> dict[Key, Partition]:
-        """Those that were refused; they are looked at again with the next check."""
+        """Sends the requests; returns the rejected ones, which the next check looks at again."""
         broker = self._broker
         topics: dict[str, list[Partition]] = {}
         for partition in pending.values():
@@ -164,7 +165,7 @@ class InSyncReplicas:
                 if result.error_code:
                     rejected.setdefault(result.error_code, []).append(f"{key[0]}-{key[1]}")
                 else:
-                    del refused[key]  # the image that says so is on its way
+                    del refused[key]  # stored; the image that shows it will follow
         for code, names in rejected.items():
             log.info(
                 "the controller rejected AlterPartition with %s: %s",

@@ -1,9 +1,9 @@
-"""The brokers that clients are shown: those that are registered, and those that lead partitions without it.
+"""The brokers in Metadata responses: the registered ones, and unregistered ones that still lead partitions.
 
-A broker whose session with ZooKeeper has ended still serves what it leads until another one is elected. When
-ZooKeeper was away for longer than the sessions last, that is true of all of them at once. librdkafka drops
-every broker that a Metadata response lacks and may not find the cluster again, so such brokers are listed
-under their last address; and a broker always lists itself.
+A broker whose ZooKeeper session has expired still serves its partitions until another leader is elected. When
+ZooKeeper was unavailable for longer than the session timeout, that holds for all brokers at once. librdkafka
+drops every broker that a Metadata response lacks and may not find the cluster again. So such brokers are
+listed with their last address, and a broker always lists itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""This broker as one of a cluster: the shared store, its registration, its session, coming and leaving.
+"""This broker as a member of a cluster: the shared metadata store, registration, session, joining and
+leaving.
 
-A broker whose session has ended continues serving what it leads: without its followers nothing that wants all
-replicas is acknowledged, and they follow whom the controller has elected. When ZooKeeper answers again it
-registers again, with a new epoch, and hears what it has missed.
+A broker whose session has expired continues to serve the partitions that it leads. That is safe: its
+followers follow the leader that the controller has elected, so it cannot acknowledge acks=all produces
+without them. When ZooKeeper is available again the broker registers with a new epoch and receives the changes
+that it has missed.
 """
 
 from __future__ import annotations
@@ -76,14 +78,14 @@ _RETRY_SECONDS = 0.5
 _LONGEST_CHECK_MS = 2_000
 _HAND_OVER_SECONDS = 15.0
 _SESSION_MARGIN_S = 3.0
-# A log that could not be written is left to others for this long, unless a fetch succeeds earlier.
+# After a failed write, a log is reported as broken for this long, unless a fetch succeeds earlier.
 _BROKEN_MS, _BROKEN_CHECK_MS = 10_000, 500
 
 log = logging.getLogger(__name__)
 
 
 def zookeeper_store(config: BrokerConfig) -> ZooKeeperStore:
-    """The cluster's metadata, as a broker with these settings reaches it."""
+    """The metadata store of the cluster, with the settings of this broker."""
     return ZooKeeperStore(
         config.zookeeper_connect,
         session_timeout_ms=config.zookeeper_session_timeout_ms,
@@ -131,8 +133,8 @@ class Membership:
             log.info("%d partitions changed leader or ISR while this broker was down", changed)
 
     async def _former_is_gone(self) -> None:
-        """What is registered with our id is of a process that has ended, or goes with its session. One that
-        stays and answers is another broker: both would lead the same partitions."""
+        """Waits until an earlier registration with our id expires. If it stays and the broker responds, it is
+        another broker with the same id: both would lead the same partitions, so the startup fails."""
         config, image = self._broker.config, self.controller.image
         former = image.brokers.get(self._broker.id)
         if former is None:
@@ -158,7 +160,7 @@ class Membership:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def register(self) -> None:
-        """From here on the controller and the clients count on this broker."""
+        """Registers this broker. From now on the controller elects it and clients connect to it."""
         await self._register()
         self.store.on_session(self._session_changed)
         self.elected.start()
@@ -167,7 +169,8 @@ class Membership:
         self._broker.jobs.add("preferred leaders", self._balance_interval_ms, self._balance)
 
     def _check_interval_ms(self) -> int:
-        # Half of the time that a follower has, as with Kafka, and not seldom: one may wait to be let in.
+        # Half of replica.lag.time.max.ms, as in Kafka, but limited: a follower may be waiting to join the
+        # ISR.
         half: int = self._broker.config.replica_lag_time_max_ms // 2
         return max(min(half, _LONGEST_CHECK_MS), 10)
 
@@ -175,7 +178,8 @@ class Membership:
         self.isr.check()
 
     async def _report_broken(self) -> None:
-        """Tell the controller which logs cannot be written, so that others lead; and when they can again."""
+        """Report to the controller which logs cannot be written, so that it elects other leaders, and when
+        they can be written again."""
         broker, now = self._broker, self._broker.clock.now_ms()
         broken = set(broker.topics.unavailable)
         for partition in broker.partitions.values():
@@ -183,7 +187,9 @@ class Membership:
             if partition.log.failed is not None or (since is not None and now - since < _BROKEN_MS):
                 broken.add(partition.key)
             elif since is not None and partition.is_leader:
-                partition.broken_ms = None  # nobody else can lead it: it is tried again
+                partition.broken_ms = (
+                    None  # no other broker could become the leader, so writes are retried here
+                )
         if broken == self.controller.image.broken.get(broker.id, frozenset()):
             return
         path, value = layout.broken_path(broker.id), layout.broken_value(broken)
@@ -202,7 +208,7 @@ class Membership:
         return seconds * 1000
 
     async def _balance(self) -> None:
-        """As the controller: give partitions back to the brokers that should lead them."""
+        """If this broker is the controller: elect preferred leaders where leadership is imbalanced."""
         config = self._broker.config
         if self.elected.is_held and config.auto_leader_rebalance_enable:
             percentage: int = config.leader_imbalance_per_broker_percentage
@@ -219,7 +225,8 @@ class Membership:
         log.info("registered broker %d with broker epoch %d", info.id, info.epoch)
 
     async def leave(self) -> None:
-        """Before this broker stops serving: let others lead, then end all that continues with them."""
+        """Called before this broker stops serving: hand over leadership, then stop replication and
+        connections to other brokers."""
         self._leaving = True
         if self._renewing is not None:
             self._renewing.cancel()
@@ -231,7 +238,7 @@ class Membership:
         self.peers.close()
 
     async def _hand_over(self) -> None:
-        """Ask for other leaders, and wait until they lead what they can."""
+        """Ask the controller for other leaders, and wait until they have taken over what they can."""
         try:
             await self.store.create(layout.leaving_path(self._broker.id), b"{}", ephemeral=True)
         except NodeExists:
@@ -247,14 +254,15 @@ class Membership:
             try:
                 await asyncio.wait_for(moved.wait(), _RETRY_SECONDS)
             except TimeoutError:
-                continue  # an image may have come between the look and the wait
+                continue  # check again: an image may have arrived just before `clear`
         if left:
             log.warning("%d partitions still have this broker as leader and become unavailable with it", left)
-        # The others have the new leaders from the same image; what was sent here meanwhile is answered so.
+        # Apply the image with the new leaders, so that requests that still arrive here get
+        # NOT_LEADER_OR_FOLLOWER.
         await self._broker.caught_up()
 
     def _still_led(self) -> int:
-        """How many partitions this broker leads that another could."""
+        """The number of partitions that this broker leads and another broker could lead."""
         image = self.controller.image
         others = image.brokers.keys() - image.leaving - {self._broker.id}
         return sum(
@@ -267,7 +275,7 @@ class Membership:
     # replication
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Applied as a whole: partitions that are here have their new images."""
+        """Called when an image is completely applied: all partitions on this broker have their new images."""
         if old.brokers == new.brokers:
             return
         for broker_id in old.brokers.keys() | new.brokers.keys():
@@ -280,7 +288,7 @@ class Membership:
                     self.followers.update(found, topic.id)
 
     async def alter_partition(self, request: Message) -> Message:
-        """As the controller: store what a leader asks for about its in-sync replicas."""
+        """As the controller: store the ISR that a leader requests."""
         image = self.controller.image
         self.elected.epoch  # noqa: B018 - NotController unless this broker is
         check_sender(image, request.broker_id, request.broker_epoch)
@@ -311,7 +319,9 @@ class Membership:
                 results.append(result)
             topics.append(Message(topic_id=asked.topic_id, partitions=results))
         joining = {one for change, _ in changes for one in change.new.isr if one not in change.old.isr}
-        checks = self.controller.still_registered(joining)  # as in `image`, of before the first await
+        checks = self.controller.still_registered(
+            joining
+        )  # compared with `image`, from before the first await
         for start in range(0, len(changes), CHUNK):
             chunk = changes[start : start + CHUNK]
             try:
@@ -319,7 +329,7 @@ class Membership:
             except (BadVersion, NoNode) as conflict:
                 if layout.is_id_path(conflict.path):
                     await self.controller.replan(conflict)
-                # One of them, or a broker, was changed meanwhile: each leader looks again with the new image.
+                # A partition or a broker has changed meanwhile: the leaders retry with the new image.
                 for _, result in chunk:
                     result.__dict__["error_code"] = InvalidUpdateVersion.code
             except StoreUnavailable as error:
@@ -329,7 +339,7 @@ class Membership:
     async def at_controller(
         self, context: RequestContext, request: Message, do: Callable[[], Awaitable[Message]]
     ) -> Message:
-        """The answer of the elected controller, be it this broker or another."""
+        """The response of the elected controller, which is this broker or another one."""
         controller = self.controller.image.controller_id
         from_peer = context.client_id is not None and context.client_id.startswith(CLIENT_ID_OF_PEERS)
         if controller == self._broker.id or from_peer or controller not in self.controller.image.brokers:
@@ -340,7 +350,8 @@ class Membership:
             raise NotController(str(error)) from error
 
     async def carry_out(self, plan: Plan) -> dict[tuple[str, int], ApiError | None]:
-        """As the controller: what a client has asked for; when this returns, it is so here too."""
+        """As the controller: carry out a client's request. When this returns, this broker has applied the
+        change."""
         results = await self.elected.carry_out(plan)
         await self._broker.caught_up()
         return results
@@ -355,7 +366,8 @@ class Membership:
         elif state is SessionState.SUSPENDED:
             log.warning("lost connection to ZooKeeper")
         elif self._renewing is None and not self._leaving:
-            # Also without a lost session: ZooKeeper may have ended it while nobody here could hear of it.
+            # Even if no session loss was reported: ZooKeeper may have expired it while the connection was
+            # down.
             self._renewing = self._broker.loop.create_task(self._renew())
             self._renewing.add_done_callback(self._renewed)
 
@@ -376,7 +388,7 @@ class Membership:
 
 
 def _isr_of(one: Message) -> dict[int, int]:
-    """Version 2 has no epochs."""
+    """The requested ISR with broker epochs; version 2 has none, which counts as -1."""
     if one.new_isr_with_epochs:
         return {each.broker_id: each.broker_epoch for each in one.new_isr_with_epochs}
     return dict.fromkeys(getattr(one, "new_isr", None) or (), -1)

@@ -1,8 +1,9 @@
-"""How this broker reaches another: TLS with its own certificate, and a login with SASL, as the listener asks.
+"""How this broker authenticates to other brokers: TLS with its own certificate, and SASL, as configured.
 
-The listener between brokers says both: its protocol, `sasl.mechanism.inter.broker.protocol`, and the
-`username` and `password` of `listener.name.<name>.<mechanism>.sasl.jaas.config`. A login that ends is renewed
-on its connection before that (KIP-368).
+The settings of the inter-broker listener decide: its security protocol,
+`sasl.mechanism.inter.broker.protocol`, and the `username` and `password` of
+`listener.name.<name>.<mechanism>.sasl.jaas.config`. A login that expires is renewed on the same connection
+before that (KIP-368).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 _HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
 _ANSWER_SECONDS = 10.0
-_RENEW_AFTER = 0.8  # of the time that a login lasts
+_RENEW_AFTER = 0.8  # of the session lifetime
 
 
 class PeerRefused(PenstockError):
-    """The other broker does not let this one in."""
+    """The other broker has rejected the login of this one."""
 
 
 class Sender(Protocol):
@@ -39,7 +40,7 @@ class Sender(Protocol):
 
 
 class PeerLogin:
-    """What a connection to another broker needs, by the settings of the listener between brokers."""
+    """TLS and SASL of a connection to another broker, by the settings of the inter-broker listener."""
 
     def __init__(self, config: Callable[[], BrokerConfig], listener: ListenerSecurity) -> None:
         self._config = config
@@ -49,7 +50,7 @@ class PeerLogin:
         if listener.sasl is not None:
             own_login(
                 config(), listener.name, self._mechanism
-            )  # ConfigError now, not at the first connection
+            )  # raises ConfigError here rather than at the first connection
             if self._mechanism not in listener.sasl.mechanisms.enabled:
                 raise ConfigError(
                     f"sasl.mechanism.inter.broker.protocol={self._mechanism} is not among "
@@ -61,7 +62,7 @@ class PeerLogin:
         return None if self._listener.tls is None else self._listener.tls.client
 
     async def log_in(self, connection: Sender) -> None:
-        """PeerRefused where the other broker does not accept it."""
+        """Logs in over the connection; raises PeerRefused if the other broker rejects the login."""
         if self._listener.sasl is None:
             return
         lifetime_ms = await self._exchange(connection)
@@ -81,7 +82,7 @@ class PeerLogin:
             connection.close(f"the login could not be renewed: {error}")
 
     async def _exchange(self, connection: Sender) -> int:
-        """How long the login lasts in milliseconds, 0 for no limit."""
+        """Does the SASL exchange. Returns the session lifetime in milliseconds, 0 for no limit."""
         user, password = own_login(self._config(), self._listener.name, self._mechanism)
         answer = await _call(
             connection, ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, Message(mechanism=self._mechanism)
@@ -118,7 +119,7 @@ async def _call(connection: Sender, api: ApiKey, version: int, request: Message)
 
 
 def own_login(config: BrokerConfig, listener: str, mechanism: str) -> tuple[str, str]:
-    """User and password of this broker; ConfigError where they are not set."""
+    """User and password of this broker; ConfigError if they are not set."""
     options = jaas(config, listener, mechanism)
     if not options.get("username") or "password" not in options:
         raise ConfigError(

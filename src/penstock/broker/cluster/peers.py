@@ -1,7 +1,7 @@
-"""Connections from this broker to the others: requests and answers, many under way at once on each.
+"""Connections from this broker to other brokers, with many requests in flight on each.
 
-Brokers of a cluster run the same release, so there is no table of versions: each request says its own.
-A connection that fails takes its requests with it, and the next request makes a new one.
+Brokers of a cluster run the same release, so versions are not negotiated: the caller chooses the version of
+each request. When a connection fails its requests fail too, and the next request opens a new connection.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _LARGEST_ANSWER = 1 << 30
 _FIRST_READ = 1 << 14
 _CONNECT_SECONDS = 5.0
 CLIENT_ID_OF_PEERS = "broker-"
-"""How the client ids of brokers begin; the id of the broker follows."""
+"""The prefix of the client ids of brokers; the broker id follows."""
 
 
 async def may_be_alive(host: str, port: int, tls: ssl.SSLContext | None = None) -> bool:
-    """False where nobody listens, or nobody is behind who does; who cannot be reached may live."""
+    """False if nothing listens at this address, or if the connection is closed without a response. A broker
+    that cannot be reached counts as possibly alive."""
     writer = None
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
@@ -56,9 +57,9 @@ class _Waiting(NamedTuple):
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """Frames out, frames in. A small answer comes with one read; the rest of a larger one is received into a
-    buffer of its own, without copies. The first answer that is late ends the connection: what comes after it
-    could not be distinguished from it."""
+    """Sends requests and receives responses. A small response arrives with one read; the rest of a larger one
+    is received into a buffer of its own, without copies. The first response that times out closes the
+    connection, because later responses could not be told apart from it."""
 
     def __init__(self, broker_id: int, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self._broker_id = broker_id
@@ -74,8 +75,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_open = True
 
     def send(self, api: ApiKey, version: int, body: bytes, timeout: float) -> asyncio.Future[bytearray]:
-        """The answer's frame after its length: the correlation id, the header's rest and the body. Without an
-        answer in `timeout` seconds it is PeerUnavailable, for all that wait."""
+        """Returns the response frame without its length: correlation id, rest of the header, body. Without a
+        response within `timeout` seconds, all waiting requests fail with PeerUnavailable."""
         answer: asyncio.Future[bytearray] = self._loop.create_future()
         if self._transport is None or not self.is_open:
             answer.set_exception(PeerUnavailable(self._broker_id, "the connection is closed"))
@@ -101,7 +102,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _arm(self, deadline: float) -> None:
-        """One timer for many requests: most are answered long before."""
+        """One timer serves many requests, because most responses arrive long before their timeout."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(deadline, self._expire)
@@ -116,7 +117,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         else:
             self.close(f"no answer to {first.api.name} in {first.timeout:g} s")
 
-    # the transport's side
+    # called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -137,7 +138,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._answered(frame)
 
     def _split(self) -> None:
-        """The frames that were received together; the last one may continue."""
+        """Splits received bytes into frames; the last one may be incomplete."""
         received, pos, end = self._received, 0, self._filled
         while end - pos >= 4:
             (size,) = _INT32.unpack_from(received, pos)
@@ -164,7 +165,7 @@ class Peers:
     def __init__(self, broker: PeersParts) -> None:
         self._broker = broker
         self._connections: dict[tuple[int, str], asyncio.Task[PeerConnection]] = {}
-        self._last: dict[tuple[int, str], PeerConnection] = {}  # used for each, which may be closed by now
+        self._last: dict[tuple[int, str], PeerConnection] = {}  # the last connection of each, possibly closed
 
     async def call(
         self,
@@ -192,8 +193,9 @@ class Peers:
         purpose: str = "requests",
         timeout_ms: int | None = None,
     ) -> tuple[bytearray, int]:
-        """The frame of the answer and where its body starts. Each purpose has a connection of its own, since
-        a broker answers those of one connection in order: a fetch that waits would hold up the others."""
+        """Returns the frame of the response and where its body starts. Each purpose has its own connection: a
+        broker sends the responses of a connection in order, so a long-polling fetch would delay other
+        requests."""
         timeout = (timeout_ms or self._broker.config.replica_socket_timeout_ms) / 1000
         key = (broker_id, purpose)
         connection = self._last.get(key)
@@ -214,7 +216,7 @@ class Peers:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():  # the connection was given up, not the one who waits for it
+            if task.cancelled():  # the connection attempt was cancelled, not the waiting request
                 raise PeerUnavailable(key[0], "its address has changed") from None
             raise
 
@@ -240,7 +242,7 @@ class Peers:
         return connection
 
     def forget(self, broker_id: int) -> None:
-        """Its address may have changed."""
+        """Closes the connections to a broker, because its address may have changed."""
         for key in [key for key in self._connections if key[0] == broker_id]:
             self._last.pop(key, None)
             self._drop(self._connections.pop(key))
@@ -259,6 +261,6 @@ class Peers:
 
 
 def _retrieve(task: asyncio.Task[PeerConnection]) -> None:
-    """The error is for whoever waits; without this asyncio would log it again as never retrieved."""
+    """Marks the exception as retrieved: the waiters get it, and asyncio would otherwise log it too."""
     if not task.cancelled():
         task.exception()

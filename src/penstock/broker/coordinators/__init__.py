@@ -1,1 +1,2 @@
-"""Where the pure coordinators run: shards loaded from their partitions, records appended, answers sent."""
+"""Runs the coordinators' state machines: loads shards from their partitions, appends records, sends
+responses."""

@@ -1,4 +1,4 @@
-"""The coordinators of a broker: one host for each kind of state, notified of new images and of the end."""
+"""The coordinators of a broker: groups, share groups and transactions, each with its own shard host."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Coordinators:
             self._store_check.deleted(gone)
 
     def on_replicated(self, key: Key) -> None:
-        """The high watermark of a partition may have moved."""
+        """The high watermark of a partition may have advanced."""
         topic, index = key
         host = self._hosts.get(topic)
         if host is not None:
@@ -78,7 +78,8 @@ class Coordinators:
     async def consumed_offset(self, key: Key, groups: Iterable[str]) -> int | None:
         """The offset before which all these groups have consumed the partition.
 
-        None while one of them has committed nothing, or its coordinator cannot be asked: nothing may go then.
+        None while one of them has no committed offset, or its coordinator is not available: then nothing may
+        be deleted.
         """
         least: int | None = None
         for group in groups:

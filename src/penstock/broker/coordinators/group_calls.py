@@ -1,4 +1,5 @@
-"""What the files of the group APIs share: who calls, and asking the coordinator of a group."""
+"""Shared by the handlers of the group APIs: the caller of a request, and calls to the coordinator of a
+group."""
 
 from __future__ import annotations
 
@@ -18,18 +19,19 @@ if TYPE_CHECKING:
 
 _READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
 GROUP_OPERATIONS = sum(1 << bit for bit in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS))
-"""What a client may do with a group, as bits: everything, without ACLs."""
+"""The authorized operations on a group, as bits: all of them if there are no ACLs."""
 
 Step = Callable[[GroupShard, Caller, Any, int], Outcome]
 
 
 def caller(context: RequestContext) -> Caller:
-    """The host as Kafka shows it: with a slash before the address."""
+    """Who sends the request, with the host as Kafka shows it: with a slash before the address."""
     return Caller(context.client_id or "", "/" + context.peer.rpartition(":")[0], context.version)
 
 
 def seeing(broker: HasAuthorizer, context: RequestContext, who: Caller) -> Caller:
-    """With what it may describe, for requests by which a member gets topics that it did not name."""
+    """The caller with a filter of the topics that it may describe, for requests that assign topics by
+    pattern."""
     if broker.authorizer is None:
         return who
     host = context.peer.rpartition(":")[0]
@@ -39,7 +41,8 @@ def seeing(broker: HasAuthorizer, context: RequestContext, who: Caller) -> Calle
 def ask(
     broker: HasGroups, context: RequestContext, group_id: str, step: Step
 ) -> Message | asyncio.Future[Message]:
-    """Run `step(shard, who, token, now_ms)` where the group is coordinated. Its answer, or a future of it."""
+    """Run `step(shard, who, token, now_ms)` in the shard of the group. Returns its response, or a future of
+    it."""
     who = caller(context)
     return broker.groups.call(group_id, lambda shard, token, now: step(shard, who, token, now))
 
@@ -54,7 +57,8 @@ async def ask_each(
     calls: list[tuple[str, Step]],
     failed: Callable[[str, ApiError], Message],
 ) -> list[Message]:
-    """For requests about several groups: asks for all before it waits, and each fails alone."""
+    """For requests about several groups: starts all calls before it waits. A failure affects only its
+    group."""
     asked: list[Message | asyncio.Future[Message]] = []
     for group_id, step in calls:
         try:

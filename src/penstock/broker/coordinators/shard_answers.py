@@ -1,10 +1,11 @@
-"""The answers of one shard that wait for replicas: sent in order, not before what they rest on is replicated.
+"""The responses of one shard that wait for replication: sent in order, when everything they depend on is
+replicated.
 
-An answer rests on all that the shard knew when it decided so, whether it wrote something itself or not. What
-is not replicated in time is answered with COORDINATOR_NOT_AVAILABLE, as Kafka's coordinators do; the decision
-stands and may be replicated later, and only then its actions are done. When the partition gets another leader
-or leader epoch, nothing is answered as a success any more: the records may have been cut, and the high
-watermark may speak of others.
+A response depends on all that the shard knew when it decided, even if the decision itself wrote no record. If
+that is not replicated in time the response is COORDINATOR_NOT_AVAILABLE, as in Kafka's coordinators. The
+decision stays valid and may be replicated later; only then are its actions performed. When the partition gets
+another leader or leader epoch, the remaining responses fail: the records may have been truncated, and the
+high watermark may be about other records.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NEVER = float("inf")
 
 @dataclass(slots=True)
 class _Decided:
-    """An outcome whose replies and actions wait until all up to `offset` is replicated."""
+    """An outcome whose replies and actions wait until the log is replicated up to `offset`."""
 
     offset: int
     outcome: Outcome
@@ -32,8 +33,8 @@ class _Decided:
 
 
 class Answers(DelayedOperation):
-    """`follow_up` sends an outcome's replies and does its actions, which may decide something in turn;
-    `on_lost` is called when the partition is not led as it was."""
+    """`follow_up` sends an outcome's replies and performs its actions, which may lead to new decisions.
+    `on_lost` is called when the partition has another leader or leader epoch."""
 
     __slots__ = ("_delayed", "_epoch", "_follow_up", "_loop", "_on_lost", "_partition", "_waiting", "busy")
 
@@ -53,21 +54,22 @@ class Answers(DelayedOperation):
         self._follow_up = follow_up
         self._on_lost = on_lost
         self._waiting: deque[_Decided] = deque()  # by offset
-        self.waiting = False  # for the first of them
+        self.waiting = False  # as a delayed operation, for the first of them
         self.busy = False
-        """A decision is being written, or actions are being done: what comes meanwhile has to wait."""
+        """A decision is being written, or actions are being performed: new outcomes wait until that is
+        done."""
 
     def put(self, outcome: Outcome, offset: int, timeout_ms: int) -> None:
-        """Send it when all up to `offset` is replicated."""
+        """Send the outcome's replies when the log is replicated up to `offset`."""
         if not outcome.records and outcome.actions and self._waiting:
-            # What is to be done again has not been done yet: once is enough.
+            # An action that is already queued need not be performed twice.
             queued = [action for decided in self._waiting for action in decided.outcome.actions]
             outcome.actions = [action for action in outcome.actions if action not in queued]
         if outcome.replies or outcome.actions:
             self._waiting.append(_Decided(offset, outcome, self._loop.time() + timeout_ms / 1000))
 
     def settle(self) -> None:
-        """Send what is replicated, in order, and what is not in time; then wait for the rest."""
+        """Send the replies that are replicated, in order; fail those that are late; wait for the rest."""
         if self.busy or not self._waiting:
             return
         partition = self._partition
@@ -86,7 +88,7 @@ class Answers(DelayedOperation):
             self._watch()
 
     def _expire(self) -> None:
-        """Who has waited too long is to ask again."""
+        """Fail the replies that have timed out; their clients retry."""
         now = self._loop.time()
         late = [decided for decided in self._waiting if decided.deadline <= now]
         if not late:
@@ -107,7 +109,7 @@ class Answers(DelayedOperation):
             self._delayed.watch(self, (self._partition.key,), left)
 
     def close(self, error: ApiError) -> None:
-        """Nothing of it will be sent any more."""
+        """Fail all waiting replies with `error`."""
         self._delayed.remove(self)
         waiting, self._waiting = self._waiting, deque()
         for decided in waiting:
@@ -128,7 +130,7 @@ class Answers(DelayedOperation):
 def send(replies: list[Reply]) -> None:
     for token, response in replies:
         if token.done():
-            continue  # the client has gone
+            continue  # the client has disconnected
         if isinstance(response, ApiError):
             token.set_exception(response)
         else:

@@ -1,8 +1,9 @@
-"""Where coordinators run: shards loaded from their partitions, records appended, replies sent, timers armed.
+"""Runs coordinators: loads shards from their partitions, appends their records, sends replies, arms timers.
 
-The machines in `groups` and `transactions` decide; this does. A shard is loaded by replaying its partition
-(`shard_replay`) when this broker becomes its leader, and given up when it no longer is. What it decides is
-appended at once, and answered when it is replicated (`shard_answers`).
+The state machines in `groups` and `transactions` decide; this executes their decisions. A shard is loaded by
+replaying its partition (`shard_replay`) when this broker becomes the leader, and unloaded when it no longer
+is. The records of a decision are appended at once; its replies are sent when they are replicated
+(`shard_answers`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ S = TypeVar("S", bound=Shard)
 T = TypeVar("T")
 
 _LOAD_ON_LOOP_BYTES = 1 << 13
-"""So much is replayed at once when shards come here, of all of them together; the rest little by little."""
+"""How many bytes of all new shards are replayed at once when an image is applied; larger ones in steps."""
 
 _WRITE_TIMEOUT_MS = 30_000
 _ANNOUNCE_WITHIN_S = 0.01
@@ -71,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class InternalTopic:
-    """The topic behind a coordinator: made when the first client asks for it."""
+    """The internal topic of a coordinator, created when the first client asks for the coordinator."""
 
     def __init__(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> None:
         self.name = name
@@ -81,8 +82,8 @@ class InternalTopic:
 
 
 class _Hosted(Generic[S]):
-    """One shard on this broker. `shard` is None while it is being loaded. It holds for one partition and one
-    leader epoch: in the next, the log may be another one."""
+    """One shard on this broker. `shard` is None while it is being loaded. It is valid for one leader epoch of
+    its partition: in the next one, the log may have changed."""
 
     __slots__ = (
         "announcing", "answers", "deadline", "deferred", "epoch", "loading", "partition", "shard", "timer",
@@ -96,11 +97,11 @@ class _Hosted(Generic[S]):
         self.answers: Answers
         self.timer: asyncio.TimerHandle | None = None
         self.deadline = 0  # for which the timer was armed
-        self.announcing: asyncio.TimerHandle | None = None  # what was appended and nobody waits for
-        self.deferred: list[Callable[[S], Outcome]] = []  # steps for all shards, until it is loaded
+        self.announcing: asyncio.TimerHandle | None = None  # for appended records that no client waits for
+        self.deferred: list[Callable[[S], Outcome]] = []  # steps to run when it is loaded
 
     def leads(self, partition: Partition | None) -> bool:
-        """Whether this is the partition that the shard was loaded from, led here as it was then."""
+        """Whether this broker leads the partition in the leader epoch in which the shard was loaded."""
         return (
             partition is self.partition and partition.is_leader and partition.image.leader_epoch == self.epoch
         )
@@ -116,9 +117,9 @@ class ShardHost(Generic[S]):
         write_timeout_ms: Callable[[], int] = lambda: _WRITE_TIMEOUT_MS,
         on_loaded: Callable[[S], None] = lambda shard: None,
     ) -> None:
-        """`make_shard(partition, leader_epoch)`; `perform` does what an Outcome's actions ask for; an answer
-        waits at most `write_timeout_ms()` for the replicas; `on_loaded` is called with each shard that came
-        here."""
+        """`make_shard(partition, leader_epoch)` creates a shard; `perform` performs an action of an Outcome;
+        a reply waits at most `write_timeout_ms()` for replication; `on_loaded` is called with each loaded
+        shard."""
         self._home = broker
         self._steady = SteadyClock(broker.clock)
         self.topic = topic
@@ -129,13 +130,13 @@ class ShardHost(Generic[S]):
         self._hosted: dict[int, _Hosted[S]] = {}
         self._on_loop_bytes = 0
         self._loading = asyncio.Lock()
-        self._loads: dict[int, _Retry] = {}  # that failed, or that wait for their logs
+        self._loads: dict[int, _Retry] = {}  # loads that failed, or that wait for their logs
         self._creating: asyncio.Future[None] | None = None
 
     # finding
 
     async def ensure_topic(self) -> None:
-        """Make the internal topic if it does not exist; many may ask at once."""
+        """Create the internal topic if it does not exist; may be called concurrently."""
         if self.topic.name in self._home.image.topics:
             return
         if self._creating is None:
@@ -158,7 +159,7 @@ class ShardHost(Generic[S]):
         return partition_for(key, len(image.partitions))
 
     def leader_of(self, key: str) -> int:
-        """The broker that coordinates `key`; raises CoordinatorNotAvailable where there is none."""
+        """The broker that coordinates `key`; raises CoordinatorNotAvailable if there is none."""
         index = self.partition_of(key)
         leader = self._home.image.topics[self.topic.name].partitions[index].leader
         if leader < 0:
@@ -180,40 +181,42 @@ class ShardHost(Generic[S]):
         return hosted.leads(self._home.partitions.get(hosted.partition.key))
 
     def shards(self) -> Iterator[S]:
-        """Every shard here; raises while one of them is being read, as a list would lack its entries."""
+        """All shards of this broker; raises while one of them is loading, because a list would lack its
+        entries."""
         for index, hosted in sorted(self._hosted.items()):
             if self._leads(hosted):
                 yield self._loaded(index)[1]
 
     def loaded_shards(self) -> list[S]:
-        """Those here that have been read: of the others nothing is known yet."""
+        """The shards of this broker that are loaded."""
         hosted = [each for _, each in sorted(self._hosted.items()) if self._leads(each)]
         return [each.shard for each in hosted if each.shard is not None]
 
     # running
 
     def call(self, key: str, step: Callable[[S, Any, int], Outcome]) -> Message | asyncio.Future[Message]:
-        """Run `step(shard, token, now_ms)` for the shard of `key`. Its answer, or a future of it."""
+        """Run `step(shard, token, now_ms)` for the shard of `key`. Returns its response, or a future of
+        it."""
         hosted, shard = self._loaded(self.partition_of(key))
         token: asyncio.Future[Message] = self._home.loop.create_future()
         self._apply(hosted, shard, step(shard, token, self._steady.now_ms()))
         return token.result() if token.done() else token
 
     def decide(self, key: str, step: Callable[[S, int], Outcome]) -> None:
-        """Run `step(shard, now_ms)` for the shard of `key`, of which nobody waits for an answer."""
+        """Run `step(shard, now_ms)` for the shard of `key`, without a client that waits for a response."""
         hosted, shard = self._loaded(self.partition_of(key))
         self._apply(hosted, shard, step(shard, self._steady.now_ms()))
 
     async def read(self, key: str, look: Callable[[S], T]) -> T:
-        """What `look` finds in the shard of `key`, or the ApiError that it raises, as soon as all that it saw
-        is replicated."""
+        """Returns what `look` finds in the shard of `key`, or raises its ApiError, as soon as everything that
+        it read is replicated."""
         found, seen = self._look(*self._loaded(self.partition_of(key)), look)
         await seen
         return found[0]
 
     async def read_all(self, look: Callable[[S], T]) -> list[T]:
-        """The same of every shard here, at this moment. One that is led elsewhere before that is left out, as
-        Kafka does in lists; raises while one is being read, as a list would lack its entries."""
+        """Like `read`, for all shards of this broker. A shard that gets another leader meanwhile is left out,
+        as Kafka does in lists. Raises while a shard is loading, because a list would lack its entries."""
         shards = [self._loaded(index) for index, one in sorted(self._hosted.items()) if self._leads(one)]
         looks = [self._look(*one, look) for one in shards]
         errors = await asyncio.gather(*(seen for _, seen in looks), return_exceptions=True)
@@ -227,7 +230,7 @@ class ShardHost(Generic[S]):
     def _look(
         self, hosted: _Hosted[S], shard: S, look: Callable[[S], T]
     ) -> tuple[list[T], asyncio.Future[Message]]:
-        """What it finds, and when that may be told."""
+        """What `look` finds, and a future that is done when it may be returned."""
         token: asyncio.Future[Message] = self._home.loop.create_future()
         found: list[T] = []
         reply: Message | ApiError = Message()
@@ -239,7 +242,7 @@ class ShardHost(Generic[S]):
         return found, token
 
     def run_all(self, step: Callable[[S], Outcome]) -> None:
-        """Run `step` for every shard here; for one that is being loaded, when it is."""
+        """Run `step` for every shard of this broker; for one that is loading, when it is loaded."""
         for hosted in list(self._hosted.values()):
             if hosted.shard is None:
                 hosted.deferred.append(step)
@@ -247,7 +250,7 @@ class ShardHost(Generic[S]):
                 self._run_step(hosted, hosted.shard, step)
 
     def run(self, shard: S, step: Callable[[S], Outcome]) -> bool:
-        """Run `step` for this shard. False where it is no longer here."""
+        """Run `step` for this shard. False if it is no longer on this broker."""
         for hosted in self._hosted.values():
             if hosted.shard is shard and self._leads(hosted):
                 self._run_step(hosted, shard, step)
@@ -257,13 +260,14 @@ class ShardHost(Generic[S]):
     def _run_step(self, hosted: _Hosted[S], shard: S, step: Callable[[S], Outcome]) -> None:
         try:
             self._apply(hosted, shard, step(shard))
-        except Exception:  # the border: the other shards are to do it too
+        except Exception:  # the border: the other shards must still run the step
             log.exception("%s-%d: a task for all shards failed", *hosted.partition.key)
 
     def _apply(self, hosted: _Hosted[S], shard: S, outcome: Outcome) -> None:
-        """Write what was decided; answer and act on it when it is replicated, not before.
+        """Append the records of a decision; send its replies and perform its actions when they are
+        replicated.
 
-        Without records, it still rests on those that the shard has seen: the whole log.
+        A decision without records still depends on everything that the shard has replayed: the whole log.
         """
         answers = hosted.answers
         was_busy, answers.busy = answers.busy, True  # the append itself may move the high watermark
@@ -277,7 +281,7 @@ class ShardHost(Generic[S]):
             fail(outcome, _as_coordinators_say(error))
         else:
             if hosted.announcing is not None and (outcome.replies or outcome.actions):
-                # It rests on what was not announced: somebody waits for that now.
+                # The outcome depends on records that were not announced yet: a client waits for them now.
                 hosted.announcing.cancel()
                 hosted.announcing = None
                 if not outcome.records:
@@ -308,14 +312,15 @@ class ShardHost(Generic[S]):
                 for record in part:
                     shard.replay(record, timestamp=now, producer=outcome.producer)
             except Exception as error:
-                # The log has it, so it counts: a shard that continues without it would decide otherwise.
+                # The record is in the log, so it counts: reload the shard, because without it the shard would
+                # decide differently.
                 index = hosted.partition.key[1]
                 self._load_failed(index, hosted.epoch, error)
                 raise CoordinatorNotAvailable(f"{self.topic.name}-{index} is being read again") from error
         return last_offset
 
     def _announce_later(self, hosted: _Hosted[S]) -> None:
-        """The followers get what was appended with what they are sent next, in a moment at the latest."""
+        """Let followers fetch the appended records with later ones, or after a short delay."""
         self._home.delayed.note(hosted.partition.key)
         if hosted.announcing is None:
 
@@ -331,11 +336,11 @@ class ShardHost(Generic[S]):
             if self._perform is not None and hosted.shard is not None:
                 try:
                     self._perform(hosted.shard, action)
-                except Exception:  # the border: the other actions are of other groups and transactions
+                except Exception:  # the border: other actions belong to other groups and transactions
                     log.exception("%s: an action failed", self.topic.name)
 
     def on_replicated(self, index: int) -> None:
-        """The high watermark of this partition has moved."""
+        """The high watermark of this partition has advanced."""
         hosted = self._hosted.get(index)
         if hosted is not None:
             hosted.answers.settle()
@@ -359,7 +364,7 @@ class ShardHost(Generic[S]):
         now = self._steady.now_ms()
         if hosted.timer is not None:
             if hosted.deadline <= deadline and now < deadline:
-                return  # it looks again then: most deadlines move on before they come
+                return  # the timer fires earlier and then checks again: most deadlines move on before that
             hosted.timer.cancel()
         delay = max(0, deadline - now) / 1000
         hosted.timer = self._home.loop.call_later(delay, self._tick, hosted)
@@ -369,7 +374,7 @@ class ShardHost(Generic[S]):
         hosted.timer = None
         shard = hosted.shard
         if shard is None or not self._leads(hosted):
-            return  # the image that says so gives it up
+            return  # the image with the new leader unloads the shard
         try:
             now = self._steady.now_ms()
             deadline = shard.next_deadline()
@@ -377,7 +382,7 @@ class ShardHost(Generic[S]):
                 self._arm(hosted)
             else:
                 self._apply(hosted, shard, shard.on_time(now))
-        except Exception:  # the border: a bug in one shard must not stop its clock for ever
+        except Exception:  # the border: a bug in one shard must not stop its timer forever
             log.exception("%s-%d: a timer failed", *hosted.partition.key)
             if self._is_here(hosted):
                 hosted.timer = self._home.loop.call_later(1, self._tick, hosted)
@@ -386,7 +391,7 @@ class ShardHost(Generic[S]):
     # gaining and losing shards
 
     def on_image(self, image: ClusterImage) -> None:
-        """Load the shards that this broker now leads, give up those that it no longer does."""
+        """Load the shards that this broker now leads, unload those that it no longer leads."""
         self._on_loop_bytes = _LOAD_ON_LOOP_BYTES
         topic = image.topics.get(self.topic.name)
         led = {} if topic is None else {p.index: p for p in topic.partitions if p.leader == self._home.id}
@@ -403,10 +408,10 @@ class ShardHost(Generic[S]):
         partition = self._home.partitions.get((self.topic.name, index))
         try:
             if partition is None:
-                self._load_later(index, epoch)  # its log could not be made; that is tried again, too
+                self._load_later(index, epoch)  # its log could not be created; that is retried, too
             else:
                 self._load(index, partition, epoch)
-        except Exception as error:  # noqa: BLE001 - the border: other partitions can be used all the same
+        except Exception as error:  # noqa: BLE001 - the border: other partitions must stay available
             self._load_failed(index, epoch, error)
 
     def _load_failed(self, index: int, epoch: int, error: Exception) -> None:
@@ -462,8 +467,8 @@ class ShardHost(Generic[S]):
         hosted.loading.add_done_callback(lambda task: self._load_ended(hosted, task))
 
     async def _load_in_turns(self, hosted: _Hosted[S], shard: S) -> None:
-        """A thread reads the disk, and the loop replays a little in each turn: a thread that computes would
-        take the interpreter from it again and again. One shard after the other."""
+        """A thread reads the disk, and the event loop replays in small steps: replaying in the thread would
+        compete with the loop for the interpreter. Shards are loaded one after the other."""
         async with self._loading:
             offset = hosted.partition.log.log_start_offset
             while True:
@@ -482,7 +487,7 @@ class ShardHost(Generic[S]):
                 self._load_failed(hosted.partition.key[1], hosted.epoch, error)
 
     def _loaded_up_to(self, hosted: _Hosted[S], shard: S, offset: int) -> None:
-        # What was appended meanwhile (markers) is replayed here, where nothing can come in between.
+        # Replay what was appended meanwhile (markers). There is no await here, so nothing can be appended.
         replay(shard, hosted.partition.log, offset)
         hosted.shard = shard
         retry = self._loads.pop(hosted.partition.key[1], None)
@@ -502,7 +507,7 @@ class ShardHost(Generic[S]):
 
 
 class _Retry:
-    """The next attempt to load a shard: each waits twice as long as the one before, up to a limit."""
+    """The next attempt to load a shard, with exponential backoff up to a limit."""
 
     __slots__ = ("_pause_s", "timer")
 
@@ -532,7 +537,7 @@ def _batch(records: list[StateRecord], producer: Producer | None, now_ms: int) -
 
 
 def _as_coordinators_say(error: ApiError) -> ApiError:
-    """What clients of a coordinator hear when a write to its partition fails, as Kafka's do."""
+    """The error that clients of a coordinator get when a write to its partition fails, as in Kafka."""
     if isinstance(error, NotLeaderOrFollower):
         return NotCoordinator(error.message)
     if isinstance(error, MessageTooLarge):

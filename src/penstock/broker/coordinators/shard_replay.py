@@ -1,4 +1,4 @@
-"""A shard's state from its partition: every record is replayed, and what nobody can read is skipped."""
+"""Builds a shard's state from its partition: replays every record, and skips records that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.log.partition_log import PartitionLog
 from penstock.wire.batches.records import BatchHeader, iter_records, parse_control
 
 _UNREADABLE = (PenstockError, struct.error, ValueError, LookupError)
-"""What bytes that no coordinator wrote can lead to when they are replayed."""
+"""The errors that replaying bytes which no coordinator wrote can raise."""
 
 log = logging.getLogger(__name__)
 
 
 _SLICE_BYTES = 1 << 13
-"""So much is replayed in one turn of the loop: less than a millisecond of work."""
+"""How many bytes are replayed in one iteration of the event loop: less than a millisecond of work."""
 _READ_BYTES = 1 << 20
 
 
@@ -40,7 +40,7 @@ def replay(shard: Shard, partition_log: PartitionLog, start: int) -> int:
 def read_batches(
     partition_log: PartitionLog, start: int, most_bytes: int | None = _READ_BYTES
 ) -> tuple[list[StoredBatch], int]:
-    """The batches from `start` on, and where the next ones begin. Also off the loop."""
+    """The batches from `start` on, and the offset to continue at. May run in a thread."""
     end = partition_log.log_end_offset
     found: list[StoredBatch] = []
     size = 0
@@ -51,14 +51,14 @@ def read_batches(
             continue
         if most_bytes is not None and size >= most_bytes:
             return found, header.base_offset
-        # A disk that cannot be read stops it: nothing is left out.
+        # A disk error stops the load, so that no record is left out.
         found.append(StoredBatch(header, segment.batch(position, header), segment.file.path))
         size += header.size
     return found, end
 
 
 def replaying(shard: Shard, batches: Iterable[StoredBatch]) -> Iterator[None]:
-    """Replay them; whoever asks for the next step decides when it goes on."""
+    """Replay the batches in steps; the caller decides when to continue with the next one."""
     size = 0
     for batch in batches:
         try:
@@ -72,7 +72,7 @@ def replaying(shard: Shard, batches: Iterable[StoredBatch]) -> Iterator[None]:
 
 
 def _replay_batch(shard: Shard, batch: StoredBatch) -> Iterator[int]:
-    """Yields how long each record was."""
+    """Yields the size of each replayed record."""
     header = batch.header
     producer = None
     if header.is_transactional:
@@ -88,6 +88,6 @@ def _replay_batch(shard: Shard, batch: StoredBatch) -> Iterator[int]:
                 raise WireError("it has no key")
             shard.replay(StateRecord(record.key, record.value), timestamp=record.timestamp, producer=producer)
         except _UNREADABLE as error:
-            # One bad record must not take all groups of the partition with it.
+            # One bad record must not make all groups of the partition unavailable.
             log.error("%s: skipped record %d: %r", batch.path, record.offset, error)
         yield len(record.key or b"") + len(record.value or b"")

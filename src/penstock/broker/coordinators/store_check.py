@@ -1,7 +1,8 @@
-"""Asks the metadata store which topics of a group shard exist, until shard, image and store agree.
+"""Checks in the metadata store which topics of a group shard still exist, until shard, image and store agree.
 
-A topic may have been deleted while nobody coordinated the shard, or just before its coordinator died: the
-image of the next one does not tell that from a topic that it has not heard of yet. The store does.
+A topic may have been deleted while the shard had no coordinator, or just before its coordinator crashed. In
+the image of the next coordinator, a deleted topic and a topic that has not arrived yet are both missing. The
+store tells them apart.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class StoreCheck:
         self._start(shard, shard.deleted_topics.names(), 0)
 
     def deleted(self, ids: Collection[UUID]) -> None:
-        """By the images, these topics were deleted."""
+        """According to the images, these topics were deleted."""
 
         def step(shard: GroupShard) -> Outcome:
             names = {name for name, topic_id in shard.deleted_topics.ids.items() if topic_id in ids}
             out = shard.deleted_topics.deleted(ids)
             if out.records:
-                self._start(shard, names, _RETRY_S)  # it may fail to be written
+                self._start(shard, names, _RETRY_S)  # check again: the records may fail to be written
             return out
 
         self._broker.groups.run_all(step)
@@ -71,7 +72,7 @@ class StoreCheck:
                 return out
 
             if not self._broker.groups.run(shard, step):
-                return  # given up: whoever loads it asks
+                return  # unloaded: the next broker that loads the shard checks
             names = again
 
     def close(self) -> None:

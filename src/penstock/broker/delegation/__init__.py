@@ -1,1 +1,1 @@
-"""Delegation tokens (KIP-48): logins that an authenticated client makes for others, for a limited time."""
+"""Delegation tokens (KIP-48): time-limited credentials that an authenticated client creates for others."""

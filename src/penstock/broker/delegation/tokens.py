@@ -1,7 +1,8 @@
-"""The delegation tokens of the cluster at this broker: HMACs, logins, and what the four APIs have in common.
+"""Delegation tokens on this broker: HMACs, logins, and what the four APIs share.
 
-The HMAC of a token is made of its id and `delegation.token.secret.key`, which all brokers share: another
-secret makes all tokens void. Logins are SCRAM with the id as user and the HMAC, in base64, as password.
+The HMAC of a token is computed from its id and `delegation.token.secret.key`, which all brokers share:
+changing the secret invalidates all tokens. Logins use SCRAM with the token id as user and the base64 HMAC as
+password.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class DelegationTokens:
     # -- logins
 
     async def login(self, mechanism: str, token_id: str) -> tuple[DelegationToken, ScramCredential] | None:
-        """None for a token that is not known or has expired."""
+        """The token and its SCRAM credential; None for a token that is unknown or has expired."""
         token = self._broker.controller.image.tokens.get(token_id)
         if token is None or self._secret is None or token.is_expired(self._broker.clock.now_ms()):
             return None
@@ -78,7 +79,8 @@ class DelegationTokens:
     # -- the APIs
 
     def check_allowed(self, context: RequestContext) -> None:
-        """As Kafka: only who has logged in, and not with a token, so that no token makes another."""
+        """As in Kafka: the client must have logged in, and not with a token, so that no token creates
+        another."""
         protocol = self._broker.config.protocols[context.listener]
         principal = context.principal
         if protocol == "PLAINTEXT" or principal.by_token or (protocol == "SSL" and principal == ANONYMOUS):
@@ -108,7 +110,7 @@ class DelegationTokens:
         return token
 
     async def renew(self, context: RequestContext, given: bytes, period_ms: int) -> int:
-        """The new end of the token."""
+        """Renews the token; returns its new expiry."""
         now = self._broker.clock.now_ms()
         change = plans.renewal(
             str(context.principal), now, period_ms=period_ms,
@@ -131,7 +133,7 @@ class DelegationTokens:
         self.check_allowed(context)
         self.check_enabled()
         ids = list(self._broker.controller.image.tokens)
-        # Of many tokens it takes a while to find the one with this HMAC.
+        # With many tokens, finding the one with this HMAC takes a while.
         token_id = await self._broker.in_thread(self._find, ids, given)
         return await self._broker.controller.alter_token(token_id, change)
 
@@ -139,7 +141,8 @@ class DelegationTokens:
         return next((one for one in ids if hmac.compare_digest(self.hmac_of(one), given)), None)
 
     def visible(self, context: RequestContext, owners: list[str] | None) -> list[DelegationToken]:
-        """Those that the client may see; of these owners or renewers, where some are named."""
+        """The tokens that the client may see; if `owners` are given, only those with such an owner or
+        renewer."""
         self.check_allowed(context)
         self.check_enabled()
         principal = str(context.principal)
@@ -164,7 +167,7 @@ class DelegationTokens:
     # -- time
 
     async def remove_expired(self) -> None:
-        """By the controller, so that one broker does it."""
+        """Runs on the controller only, so that one broker removes expired tokens."""
         controller = self._broker.controller
         if controller.image.controller_id != self._broker.id:
             return

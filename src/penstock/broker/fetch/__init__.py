@@ -1,1 +1,1 @@
-"""What Fetch and ListOffsets stand on: sessions, the lookup of partitions, the search for a time."""
+"""The parts of Fetch and ListOffsets: fetch sessions, the lookup of partitions, the search by timestamp."""

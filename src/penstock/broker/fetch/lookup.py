@@ -1,4 +1,4 @@
-"""Between a fetch request and the partitions it names: lookup by name or id, and the shape of the answer."""
+"""Looks up the partitions of a fetch request by topic name or id, and encodes the response."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Results = dict[SessionKey, FetchPartitionResult]
 Find = Callable[[SessionKey], Found]
-# Told, never raised: one is enough for any number of names.
+# Returned and never raised, so one instance is enough.
 _UNKNOWN_ID = UnknownTopicId()
 _UNKNOWN = UnknownTopicOrPartition()
 _ELSEWHERE = NotLeaderOrFollower()
@@ -52,7 +52,7 @@ _REPLACED = NotLeaderOrFollower()
 def partitions_asked(
     topics: Iterable[tuple[str | None, UUID | None, list[FetchPartition]]],
 ) -> dict[SessionKey, FetchPartition]:
-    """Each once: a partition that is named again is asked for as it was named last."""
+    """The requested partitions. If a partition is named more than once, the last one counts."""
     asked: dict[SessionKey, FetchPartition] = {}
     for name, topic_id, partitions in topics:
         topic = name if topic_id is None else topic_id
@@ -104,7 +104,8 @@ def _find_for_follower(
 def lookup(
     broker: FetchLookupParts, context: RequestContext, replica_id: int = CONSUMER, replica_epoch: int = -1
 ) -> Find:
-    """How this client finds partitions: with an authorizer only those that it may read."""
+    """The lookup function for this client: with an authorizer it finds only partitions that the client may
+    read."""
     if replica_id >= 0:
         found: Find = partial(_find_for_follower, broker, replica_id, replica_epoch)
     else:
@@ -151,7 +152,7 @@ def encode(
     leaders = set()
     for (topic, index), result in results.items():
         topics.setdefault(topic, []).append(result)
-        # What is denied is not looked up: that would take another time where it exists.
+        # Denied topics are not looked up: the time of the lookup would show whether they exist.
         if result.slices or (result.error_code and result.error_code != _DENIED.code):
             _count(find(broker, (topic, index)), result, to_follower=to_follower)
         if result.current_leader is not None:

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): the partitions of a reader, remembered, so that it names only what changes.
+"""Fetch sessions (KIP-227): the broker remembers a reader's partitions, so that a request names only changes.
 
-The cache has a bounded number of slots, and of partitions in all of them. A session is evicted when it was
-not used for two minutes, or for one with more partitions; a reader that gets none sends full requests, as
-before sessions existed. Only partitions that are there are remembered, for a name costs its sender nothing.
+The cache has a limited number of sessions, and of partitions in all sessions. A session is evicted when it
+was not used for two minutes, or in favour of one with more partitions. A reader without a session sends full
+requests. Sessions have only existing partitions, because clients can send any number of made-up names.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
-# Kafka's min.incremental.fetch.session.eviction.ms, which it does not let anyone set.
+# Kafka's min.incremental.fetch.session.eviction.ms, which cannot be configured there either.
 _EVICTION_S = 120.0
-# Over all sessions. One takes some 400 bytes.
+# In all sessions together. Each partition takes about 400 bytes.
 MAX_PARTITIONS = 100_000
 
 SessionKey = tuple[str | UUID, int]
-"""Topic id from version 13 on, topic name before; and the partition."""
+"""The topic (its id from version 13 on, its name before) and the partition."""
 
 
 class CachedPartition:
-    """What the reader asked of a partition, and what it was sent last."""
+    """What the reader has requested of a partition, and what the last response had."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -43,7 +43,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def differs(self, result: FetchPartitionResult) -> bool:
-        """Whether the reader must hear of this result."""
+        """Whether the result must be in the response, because it differs from the last one."""
         return (
             bool(result.slices)
             or result.error_code != 0
@@ -54,9 +54,9 @@ class CachedPartition:
         )
 
     def must_tell(self, result: FetchPartitionResult) -> bool:
-        """Whether the reader must hear of this result; what it hears is remembered."""
+        """Like `differs`, and remembers the result as sent."""
         changed = self.differs(result)
-        # After an error nothing is known to be known: the next success is reported in any case.
+        # After an error, the next successful result must be sent in any case.
         self.high_watermark = -1 if result.error_code else result.high_watermark
         self.log_start_offset = result.log_start_offset
         return changed
@@ -69,10 +69,11 @@ class FetchSession:
         self.id = id
         self.epoch = INITIAL_EPOCH + 1
         self.uses_topic_ids = uses_topic_ids
-        self.privileged = privileged  # a follower's: evicted only for another follower's
+        self.privileged = privileged  # of a follower: evicted only in favour of another follower
         self.follower: FollowerSession | None = None
         self.last_used = now
-        # In the order in which they are read: one that gave records goes to the end, so that none starves.
+        # In the order in which they are read. One that returned records moves to the end, so that none
+        # starves.
         self.partitions: OrderedDict[SessionKey, CachedPartition] = OrderedDict()
 
     def update(
@@ -85,14 +86,14 @@ class FetchSession:
                 partitions[key] = CachedPartition(partition)
             else:
                 if known.wanted.current_leader_epoch != partition.current_leader_epoch:
-                    # What a follower was sent at the former epoch it may have dropped.
+                    # The follower may have dropped what it was sent in the former leader epoch.
                     known.high_watermark = -1
                 known.wanted = partition
         for key in forgotten:
             partitions.pop(key, None)
 
     def is_behind(self, results: Mapping[SessionKey, FetchPartitionResult]) -> bool:
-        """Whether there is a high watermark that the reader was not sent yet."""
+        """Whether there is a new high watermark that has not been sent to the reader."""
         partitions = self.partitions
         return any(
             cached.high_watermark < result.high_watermark
@@ -101,7 +102,7 @@ class FetchSession:
         )
 
     def tell(self, results: dict[SessionKey, FetchPartitionResult]) -> dict[SessionKey, FetchPartitionResult]:
-        """The results that the reader must hear of."""
+        """The results that must be in the response."""
         changed = {}
         for key, result in results.items():
             cached = self.partitions.get(key)
@@ -148,7 +149,7 @@ class FetchSessionCache:
     def create(
         self, wanted: Iterable[tuple[SessionKey, FetchPartition]], uses_topic_ids: bool, privileged: bool
     ) -> FetchSession | None:
-        """A new session for a full request, of partitions that are there; None where it has no room."""
+        """A new session for a full request, with its existing partitions; None if there is no room."""
         now = self._clock.monotonic()
         partitions = list(wanted)
         if not self._make_room(len(partitions), privileged, now):
@@ -166,10 +167,10 @@ class FetchSessionCache:
         forgotten: Iterable[SessionKey],
         is_there: Callable[[SessionKey], bool],
     ) -> None:
-        """What an incremental request changes.
+        """Apply the changes of an incremental request.
 
-        A session that would have to remember what is not there, or too much, is closed: its reader sends a
-        full request next. To leave such a partition out would starve it, for the reader names it only once.
+        If it names a partition that does not exist, or too many, the session is closed and the reader sends a
+        full request next. Ignoring such a partition would starve it, because the reader names it only once.
         """
         before = len(session.partitions)
         known = session.partitions

@@ -1,6 +1,6 @@
-"""Looking for a time in logs, off the loop: it reads indexes, and records that may not be in memory.
+"""Searches logs by timestamp, in a thread: this reads indexes, and records that may not be in memory.
 
-Meanwhile the leader may change and the log be truncated; what was found then is void.
+If the leader changes or the log is truncated during the search, its result is discarded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from penstock.wire.codec import Message
 
 
 class Search:
-    """For the first record at least as new as `timestamp`, or, where that is None, the newest."""
+    """Searches for the first record whose timestamp is at least `timestamp`; if that is None, for the record
+    with the largest timestamp."""
 
     def __init__(self, partition: Partition, timestamp: int | None) -> None:
         self.partition = partition
@@ -54,7 +55,7 @@ def run_all(searches: Iterable[Search]) -> None:
 def searches_for(
     partitions: Mapping[Key, Partition], topics: Iterable[Message], newest: int
 ) -> dict[Key, Search]:
-    """Those of a ListOffsets request; `newest` is its timestamp for the newest record."""
+    """The searches of a ListOffsets request; `newest` is the special timestamp for the largest timestamp."""
     searches = {}
     for topic in topics:
         for item in topic.partitions:

@@ -1,1 +1,1 @@
-"""What a broker does in the background: periodic jobs, retention, compaction, flushing."""
+"""Background work of a broker: periodic jobs, retention, compaction, flushing."""

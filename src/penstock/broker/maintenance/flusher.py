@@ -1,4 +1,4 @@
-"""fsync off the loop: each log has at most one flush under way and one that waits for it."""
+"""fsync in threads: each log has at most one flush running and one waiting for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Flusher:
 
     def flush(self, log: PartitionLog) -> asyncio.Task[None]:
         """Done when everything appended before this call is on disk."""
-        # The one under way may have begun before the append: all who come meanwhile share the next, also
-        # when the first has ended and the next has not begun.
+        # The running flush may have started before the append, so all calls meanwhile share the next flush,
+        # even if the first has ended and the next has not started yet.
         waiting = self._next.get(log)
         if waiting is not None:
             return waiting

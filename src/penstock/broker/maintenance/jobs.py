@@ -1,6 +1,6 @@
-"""The periodic jobs of a broker, on one timer: what is due by the clock is run, one job after the other.
+"""The periodic jobs of a broker, on one timer. A job that still runs is not started again.
 
-A job that fails is logged and tried again at its next turn. A test advances the clock and calls `run_due`.
+A job that fails is logged and runs again at its next interval. Tests advance the clock and call `run_due`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Jobs:
         self._started = False
 
     def add(self, name: str, interval_ms: Callable[[], int], work: Work) -> None:
-        """`interval_ms` is asked again each time: settings change while the broker runs."""
+        """`interval_ms` is called before each run, because settings may change while the broker runs."""
 
         def interval() -> float:
             return interval_ms() / 1000
@@ -49,7 +49,7 @@ class Jobs:
         self._arm()
 
     async def stop(self) -> None:
-        """No job begins any more; those under way are finished."""
+        """Start no more jobs, and wait for the running ones."""
         self._started = False
         if self._timer is not None:
             self._timer.cancel()
@@ -58,7 +58,7 @@ class Jobs:
             await asyncio.wait(set(self._tasks))
 
     async def run_due(self) -> list[str]:
-        """Run what is due now; the names of it."""
+        """Run the jobs that are due now; returns their names."""
         now = self._clock.monotonic()
         due = [job for job in self._jobs if job.due <= now and not job.running]
         for job in due:
@@ -71,7 +71,7 @@ class Jobs:
             outcome = job.work()
             if isinstance(outcome, Awaitable):
                 await outcome
-        except Exception:  # the border: a failing job must not stop the others, or itself
+        except Exception:  # the border: a failed job must not stop other jobs, or its own next run
             log.exception("background job %s failed and will be retried", job.name)
         finally:
             job.running = False

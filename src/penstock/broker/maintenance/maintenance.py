@@ -1,7 +1,7 @@
-"""What is done to logs in the background: retention, compaction, flushing, checkpoints, removal of files.
+"""Log maintenance in the background: retention, compaction, flushing, checkpoints, removal of files.
 
-Deciding and swapping happen on the loop, which owns the logs; fsync and directory work in threads; the
-rewriting of segments in a child process, which gets and returns plain values.
+The event loop owns the logs, so it decides and swaps segments. Threads do fsync and directory operations. A
+child process rewrites segments; it gets and returns plain values.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ _RETRY_LOGS_MS = 10_000
 _IDLE_CHECK_MS = 5_000
 _LONGEST_FLUSH_CHECK_MS = 3_000
 _SHORTEST_FLUSH_CHECK_MS = 10
-# Partitions that are looked at between two turns of the loop.
+# How many partitions are checked in one iteration of the event loop.
 _STRIDE = 50
 
 
 class Maintenance:
     def __init__(self, broker: MaintenanceParts) -> None:
         self._broker = broker
-        # Compaction and strict retention rewrite segments: one at a time.
+        # Compaction and strict retention rewrite segments, one log at a time.
         self._rewriting = asyncio.Lock()
         self._stopping = False
-        # A log that is deleted is not kept by them, nor are its files.
+        # Weak, so that a deleted log and its files are released.
         self._uncleanable: WeakSet[PartitionLog] = WeakSet()
-        # With the number of truncations up to which it holds.
+        # With the number of truncations of the log for which it is valid.
         self._oldest: WeakKeyDictionary[PartitionLog, tuple[int, Mapping[int, Oldest]]] = WeakKeyDictionary()
 
     def schedule(self) -> None:
@@ -128,7 +128,8 @@ class Maintenance:
         await self._broker.with_logs(self._broker.logs.checkpoint_high_watermarks)
 
     async def checkpoint(self) -> None:
-        """Sync what has rolled, so that recovery after a crash reads one segment; then write it down."""
+        """Sync closed segments, so that recovery after a crash reads only one segment; then write the
+        checkpoints."""
         broker = self._broker
         logs = [partition.log for partition in broker.partitions.values()]
         rolled = [one for one in logs if one.failed is None and one.recovery_point < one.active.base_offset]
@@ -145,7 +146,7 @@ class Maintenance:
                 log.error("segments of %s-%d could not be deleted: %s", one.topic, one.partition, error)
         await broker.with_logs(broker.logs.purge)
 
-    # -- what becomes old
+    # -- retention
 
     async def expire_producers(self) -> None:
         broker = self._broker
@@ -192,7 +193,7 @@ class Maintenance:
             self._close_child()
 
     async def _delete_segments(self, partition: Partition, consumed: int | None) -> int:
-        """A few in each turn of the loop."""
+        """Deletes a few segments in each iteration of the event loop."""
         removed = 0
         while True:
             count = partition.log.apply_retention(consumed, SEGMENTS_AT_ONCE)
@@ -211,7 +212,7 @@ class Maintenance:
                     return
                 truncations, known = self._oldest.get(one, (0, {}))
                 if truncations != one.truncations:
-                    known = {}  # of records that are no longer there
+                    known = {}  # it was about truncated records
                 job = plan_strict_retention(facts_of(one), self._broker.clock.now_ms(), known)
                 if job is None:
                     return
@@ -219,13 +220,13 @@ class Maintenance:
                 if result is None or not self._is_open(one):
                     return
                 if not await self._swap(one, result):
-                    return  # it was cut meanwhile; the next pass looks at it as it is then
+                    return  # it was truncated meanwhile; the next pass checks it again
                 self._oldest[one] = (result.truncations, result.oldest)
                 if result.first_offset is not None and result.first_offset > one.log_start_offset:
                     one.delete_records_before(min(result.first_offset, one.high_watermark))
                 if not result.active_expired:
                     return
-                # The old records of the active segment go when it is active no more.
+                # Old records of the active segment can be removed after a roll.
                 one.roll()
 
     async def compaction(self) -> None:
@@ -254,7 +255,7 @@ class Maintenance:
                 if not self._is_open(one):
                     continue
                 if not await self._swap(one, result):
-                    continue  # it was cut meanwhile, and is looked at again as it is now
+                    continue  # it was truncated meanwhile: plan again
                 broker.logs.cleaner_offsets[key] = result.end_offset
                 log.info(
                     "%s-%d: cleaned the log up to offset %d, retained %d of %d records",
@@ -269,7 +270,8 @@ class Maintenance:
         }
 
     async def _know_times(self, logs: Iterable[PartitionLog]) -> None:
-        """Of segments that this process has not written, the first timestamp is only on disk."""
+        """Read the first timestamps of segments that an earlier process has written: they are only on
+        disk."""
         unknown = [
             segment
             for one in logs
@@ -284,7 +286,7 @@ class Maintenance:
         return partition is not None and partition.log is one
 
     async def _swap(self, one: PartitionLog, result: Rewritten) -> bool:
-        """False where the log was cut or deleted, or could not be synced: it stays as it is."""
+        """False if the log was truncated or deleted, or could not be synced: then it is unchanged."""
         steps = swapping(one, result)
         try:
             while self._is_open(one):
@@ -303,7 +305,8 @@ class Maintenance:
     _child: ProcessPoolExecutor | None = None
 
     async def _in_child(self, one: PartitionLog, work: Callable[[Any], T], job: Any) -> T | None:
-        """None when it could not be done: the log is as it was, and the reason is in the log."""
+        """Runs `work` in the child process. None if it failed: the partition's log is unchanged, and the
+        reason is logged."""
         truncations = one.truncations
         try:
             if self._child is None:
@@ -314,7 +317,7 @@ class Maintenance:
             return await self._broker.loop.run_in_executor(self._child, work, job)
         except CorruptSegment as error:
             if one.truncations != truncations:
-                return None  # it was cut under the child's eyes
+                return None  # it was truncated while the child read it
             self._uncleanable.add(one)
             log.error("%s-%d: marked uncleanable, compaction stopped: %s", one.topic, one.partition, error)
         except (OSError, BrokenProcessPool) as error:
@@ -329,7 +332,7 @@ class Maintenance:
             child.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        """End a rewrite that is under way; what it had written is removed at the next start."""
+        """Abort a running rewrite; the files that it has written are removed at the next start."""
         self._stopping = True
         if self._child is not None:
             for process in list(self._child._processes.values()):
@@ -337,14 +340,15 @@ class Maintenance:
 
 
 def _start_child() -> ProcessPoolExecutor:
-    """Blocks until the process is there, not until it has loaded what it needs."""
+    """Blocks until the process has started, but not until it has loaded its modules."""
     child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     child.submit(os.getpid)
     return child
 
 
 def _end_with_parent() -> None:
-    """In the child, which holds both ends of its own queue: without this it never notices a killed broker."""
+    """Runs in the child. The child holds both ends of its queue, so without this it would not notice that the
+    broker was killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,5 +1,5 @@
-"""What a broker counts and measures, and the port where Prometheus reads it.
+"""Metrics of a broker, and the port where Prometheus scrapes them.
 
-Counting is part of every request, so it is a few additions on the event loop. All that takes time (names,
-labels, sums over partitions) happens when the metrics are read, in the thread of that request.
+Counting is part of every request, so it is only a few additions on the event loop. Everything that takes time
+(names, labels, sums over partitions) happens during a scrape, in its thread.
 """

@@ -1,7 +1,7 @@
-"""A broker's metrics, under the names that Prometheus' JMX exporter gives to Kafka's where Kafka has one.
+"""A broker's metrics. Metrics that Kafka has too have the names that Prometheus' JMX exporter gives them.
 
-Read by the thread of a scrape while the event loop works: dicts are copied before they are walked, images do
-not change, and a count may be one request old.
+The thread of a scrape reads them while the event loop runs: dicts are copied before iteration, images are
+immutable, and a count may miss the latest request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TRAFFIC = (
     ("failedproducerequests", "failed_produces", "Batches of producers that were rejected."),
     ("failedfetchrequests", "failed_fetches", "Fetches of a partition that were answered with an error."),
 )
-# Powers of two of a microsecond are the buckets that are counted; these are shown, in milliseconds.
+# Requests are counted in buckets of powers of two microseconds; these buckets are exported.
 _SHOWN = range(6, 26, 2)  # 0.064 ms to 33.6 s
 
 
@@ -53,7 +53,7 @@ class BrokerCollector(Collector):
         self._lag = lag
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # so that registering it reads nothing
+        return ()  # so that registering it does not collect
 
     def collect(self) -> Iterator[Metric]:
         broker = self._broker
@@ -119,7 +119,8 @@ class BrokerCollector(Collector):
                     committed.add_metric([group, topic, str(index)], offset)
                     partition = broker.partitions.get((topic, index))
                     if partition is not None and partition.is_leader:
-                        # Of a follower the high watermark is late, and two brokers would export the same lag.
+                        # Only the leader: a follower's high watermark is late, and two brokers would export
+                        # the same lag.
                         behind = max(0, partition.log.high_watermark - offset)
                         lag.add_metric([group, topic, str(index)], behind)
         yield _gauge(
@@ -218,7 +219,7 @@ def _histogram(
     labels: tuple[str, ...],
     per_second: float,
 ) -> Metric:
-    """`per_second` is the unit of the name: 1e3 for milliseconds."""
+    """`per_second` is the number of units in a second: 1e3 for milliseconds."""
     family = HistogramMetricFamily(name, text, labels=labels)
     for of, times in rows:
         counted = 0

@@ -1,4 +1,4 @@
-"""How late the event loop runs: a timer that is due twice a second, and when it really ran."""
+"""Measures how late the event loop runs, with a timer that is due twice a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of a broker's metrics: its settings, and how it is started and stopped."""
+"""The metrics port of a broker: its settings, start and stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MetricsPort:
-    """Serves from the moment it is made, in a thread. `address` has the port that was really bound."""
+    """Serves in a thread as soon as it is created. `address` has the port that was actually bound."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MetricsPort:
         self.address = f"{scheme}://{shown}:{self._server.server_port}/metrics"
 
     def start(self) -> None:
-        """On the event loop."""
+        """Called on the event loop."""
         self._lag.start()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""How long the requests of one API took: counted in buckets of powers of two of a microsecond."""
+"""Request times of an API: histograms with buckets of powers of two microseconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LAST = _BUCKETS - 1
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many took less than 1, 2, 4, 8, … µs and no less than the bucket before; and the sum of seconds."""
+    """Counts by bucket (below 1, 2, 4, 8, … µs, and not in a lower bucket), and the sum in seconds."""
 
     buckets: list[int]
     seconds: float
@@ -24,13 +24,14 @@ class Histogram:
 
 
 class RequestTimes:
-    """Of one API. An immediate answer took as long as the loop worked on it. For the others, the
-    time until there was an answer (`waited`) is counted apart from the work before the wait (`begun`)."""
+    """Request times of one API. The time of an immediate response is the time that the loop worked on it. For
+    the others, the work before the wait (`begun`) and the time until the response (`waited`) are counted
+    separately."""
 
     __slots__ = ("_begun", "_begun_s", "_waited", "_waited_s", "buckets", "seconds")
 
     def __init__(self) -> None:
-        self.buckets = [0] * _BUCKETS  # of answers at once; the dispatcher counts here itself
+        self.buckets = [0] * _BUCKETS  # of immediate responses; the dispatcher increments them directly
         self.seconds = 0.0
         self._begun, self._begun_s = [0] * _BUCKETS, 0.0
         self._waited, self._waited_s = [0] * _BUCKETS, 0.0
@@ -45,17 +46,17 @@ class RequestTimes:
 
     @property
     def count(self) -> int:
-        """Requests that were begun."""
+        """The number of requests, including those that still wait."""
         return sum(self.buckets) + sum(self._begun)
 
     @property
     def local(self) -> Histogram:
-        """The work of the event loop until there was an answer or a wait."""
+        """The time that the event loop worked on requests, until the response or the wait."""
         return Histogram(self.buckets, self.seconds) + Histogram(self._begun, self._begun_s)
 
     @property
     def total(self) -> Histogram:
-        """From the request to its answer."""
+        """The time from request to response."""
         return Histogram(self.buckets, self.seconds) + Histogram(self._waited, self._waited_s)
 
 

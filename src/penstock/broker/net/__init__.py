@@ -1,1 +1,1 @@
-"""Connections: the listening socket, framing, dispatch to the APIs, answers in order, bounded buffers."""
+"""Connections: listening sockets, framing, dispatch to the APIs, responses in order, bounded buffers."""

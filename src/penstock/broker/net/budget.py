@@ -1,9 +1,9 @@
-"""The bytes that all connections together may hold in buffers of their own (queued.max.request.bytes).
+"""The memory budget for the buffers of all connections (queued.max.request.bytes).
 
-A connection charges what it buffers, and a request that waits for its answer what it keeps of its frame. One
-that needs more while the budget is spent waits for a grant; one waiter at a time gets an overdraft of its
-frame, so that half-read frames can never wait for each other in a ring. The overdraft goes on until the frame
-is no longer held: what is held is thus bounded by the limit, the frame that crossed it and one more.
+A connection charges the bytes that it buffers; a request that waits for its response charges what it keeps of
+its frame. A connection that needs more while the budget is spent waits for a grant. One waiter at a time gets
+an overdraft for its frame, so that partially read frames cannot deadlock. The overdraft ends when the frame
+is released. So the memory in use is at most the limit, the frame that crossed it, and one more frame.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Budget:
         self.used = 0
         self._waiters: dict[Borrower, None] = {}
         self._starved: dict[Borrower, None] = {}
-        self._overdraft: object = None  # the borrower or the request that holds the frame
+        self._overdraft: object = None  # the borrower or the request that has the overdraft
 
     @property
     def spent(self) -> bool:
         return self.used >= self.limit
 
     def charge(self, amount: int) -> None:
-        """Counts bytes that are held already or may be held: never refuses."""
+        """Counts bytes that are already held, or that a grant allows; never fails."""
         self.used += amount
 
     def request(self, borrower: Borrower) -> bool:
@@ -46,16 +46,16 @@ class Budget:
         return False
 
     def await_room(self, borrower: Borrower) -> None:
-        """`granted` is called when the budget is no longer spent, and not by overdraft."""
+        """Calls `granted` when the budget is no longer spent; never grants an overdraft."""
         self._starved[borrower] = None
 
     def hand_on(self, borrower: Borrower, holder: object) -> None:
-        """The frame of `borrower` is held by a request now; it is `finished` when that is answered."""
+        """A request now holds the frame of `borrower`; call `finished` when the request has its response."""
         if borrower is self._overdraft:
             self._overdraft = holder
 
     def finished(self, holder: object) -> None:
-        """The frame of this borrower or request is not held any more."""
+        """The frame of this borrower or request was released."""
         if holder is self._overdraft:
             self._overdraft = None
             self._grant()

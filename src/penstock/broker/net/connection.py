@@ -1,10 +1,10 @@
-"""One client connection: frames in, answers out in the order of the requests.
+"""One client connection: reads requests and sends the responses in the order of the requests.
 
-Frames that lie whole in the server's shared receive buffer are handled in place. With the beginning of a
-frame, a connection borrows that buffer and reads on in it; when too many are lent, or the frame is larger,
-the beginning moves to a buffer of its own. A connection stops reading while it has too much to send, too
-many requests under way, a request that must finish before the next is begun, or no memory for its next frame.
-What a request keeps while it waits for its answer counts as memory, too (`Pending.held`).
+Complete frames in the server's shared receive buffer are handled in place. If a frame is incomplete, the
+connection borrows the buffer and continues to read into it; if too many buffers are lent, or the frame is
+larger, the part moves to a buffer of the connection. A connection stops reading while it has too much to
+send, too many requests in flight, a request that must finish before the next one starts, or no memory for its
+next frame. Bytes that a request keeps while it waits for its response count as memory too (`Pending.held`).
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i").unpack_from
 
-# Answers that wait to be sent, in bytes of memory, past which no further request is handled.
+# With more unsent response bytes than this, no further request is handled.
 MAX_UNSENT = 256 * 1024
-# Requests under way (long polls) past which no further request is handled.
+# With more requests in flight (long polls) than this, no further request is handled.
 MAX_PENDING = 64
-# A request up to this size is handled at once, though others wait and the memory for requests is spent.
+# A request up to this size is handled even if others wait and the memory budget is spent.
 _SMALL_FRAME = 4 * 1024
-# The first buffer of a partial frame; it grows with what really arrives, not with what was announced.
+# The initial buffer of a partial frame; it grows with the bytes received, not with the announced size.
 _FIRST_BUFFER = 64 * 1024
-# Room for the next read, below which what is in a borrowed buffer moves to its beginning.
+# With less room than this for the next read, the data in a borrowed buffer moves to its beginning.
 _LEAST_READ = 64 * 1024
-# Answers that are sent in one go.
+# Responses of up to this many bytes are sent together.
 _FLUSH_SIZE = 64 * 1024
-# Seconds after which the requests that lie ready wait for the next turn of the loop: others want theirs too.
+# After this many seconds, further buffered requests wait for the next iteration of the event loop, so that
+# other connections get their turn.
 _TURN_S = 0.05
-# For a frame that was begun: the seconds it may go without a byte, and may take in all.
+# For a partial frame: how many seconds may pass without a byte, and in total.
 FRAME_STALL_S = 30.0
 _FRAME_TOTAL_S = 60.0
 _FRAME_MIN_RATE = 16 * 1024
 
 
 class Slot:
-    """The place of one answer in the order of requests; it is ready when nothing is pending."""
+    """The position of one response in the order of requests; it is ready if `pending` is None."""
 
     __slots__ = ("answer", "pending")
 
@@ -70,25 +71,25 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server, listener: ListenerSecurity) -> None:
         self._server = server
         self._listener = listener
-        self._timer: asyncio.TimerHandle | None = None  # until it is known who connects
+        self._timer: asyncio.TimerHandle | None = None  # the authentication timeout
         self.session = Session(listener=listener.name)
         if listener.sasl is not None:
             listener.sasl.admit(self.session)
         self._borrowed: ReceiveBuffer | None = None  # the beginning of a frame is in it, at _borrowed_from
         self._borrowed_from = 0
-        self._partial: bytearray | None = None  # the one frame that is being collected
+        self._partial: bytearray | None = None  # the incomplete frame
         self._filled = 0
-        self._frame_size = 0  # with its length field; 0 while the length itself is incomplete
+        self._frame_size = 0  # including the length field; 0 while that is incomplete
         self._frame_started = 0.0
         self._hungry = False  # the frame needs more memory than there is
-        self._starved = False  # its requests under way hold memory, and there is none for a further one
-        self._kept: bytearray | None = None  # received and not handled yet, because something must come first
+        self._starved = False  # its requests in flight hold memory, and there is none for another one
+        self._kept: bytearray | None = None  # received frames that must wait
         self._charged = 0
         self._unsent_charged = 0
         self._slots: deque[Slot] = deque()
         self._exclusive = False
-        self._resting = False  # its turn of the loop is over, the next is asked for
-        self._muted: asyncio.TimerHandle | None = None  # left unread because of a quota, until it fires
+        self._resting = False  # its time slice is over; it continues in the next loop iteration
+        self._muted: asyncio.TimerHandle | None = None  # muted because of a quota, until the timer fires
         self._paused = False
         self.closed = False
         self.last_active = 0.0
@@ -121,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether all that the listener asks for is done."""
+        """Whether the client has completed the authentication that the listener requires."""
         return self.session.login is None or self.session.login.is_done
 
     def _timed_out(self) -> None:
@@ -161,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._partial = None
                 self._consume(partial, 0, self._filled)
-                self._release(len(partial))  # only now: what keeps it is counted by then
+                self._release(len(partial))  # only now, when its new holder is charged for it
                 if self._kept is None:
                     self._server.budget.finished(self)
         if not self.closed:
@@ -190,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- frames
 
     def _consume(self, buf: bytearray, pos: int, end: int) -> None:
-        """Handle the frames in buf[pos:end], send their answers, and keep what is left over."""
+        """Handle the frames in buf[pos:end], send their responses, and keep the remaining bytes."""
         session = self.session
         dispatch, max_frame = self._server.dispatch, self._server.max_frame
         if session.gate is not None:
@@ -261,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             self._charge_unsent(writer.unsent if writer.waiting else 0)
 
     def _must_wait(self) -> bool:
-        """Whether the next request has to wait for an answer, or for the peer to read one."""
+        """Whether the next request has to wait for another response, or for the peer to read one."""
         if self._exclusive or self._resting or self._muted or len(self._slots) >= MAX_PENDING:
             return True
         if self._starved:
@@ -275,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         return writer.waiting and self._server.budget.spent
 
     def _keep(self, buf: bytearray, pos: int, end: int) -> None:
-        """Whole frames, for later."""
+        """Keep complete frames that must wait."""
         if pos == 0 and not self._is_shared(buf):
             self._kept = buf
         else:
@@ -287,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         return buf is self._server.receiving.data or (borrowed is not None and buf is borrowed.data)
 
     def _collect(self, buf: bytearray, pos: int, end: int) -> None:
-        """Keep the beginning of a frame where the rest of it can follow."""
+        """Keep the beginning of a frame in a buffer that has room for the rest."""
         rest = end - pos
         size = 4 + _LENGTH(buf, pos)[0] if rest >= 4 else 0
         self._frame_size = size
@@ -316,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         self._charge(room)
 
     def _continue(self, borrowed: ReceiveBuffer) -> None:
-        """More has come into the borrowed buffer."""
+        """More bytes were received into the borrowed buffer."""
         self._consume(borrowed.data, self._borrowed_from, self._filled)
         if self._partial is not None or self._kept is not None or self._filled == 0:
             self._give_back()
@@ -327,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.give_back(borrowed)
 
     def _grow(self, partial: bytearray) -> None:
-        """Make room for more of the frame that has filled its buffer."""
+        """Enlarge the buffer of a frame that has filled it."""
         self._hungry = not self._server.budget.request(self)
         if self._hungry:
             return
@@ -338,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         self._charge(len(larger) - len(partial))
 
     def granted(self) -> None:
-        """There is memory again for the frame that was begun, or for the one that is kept."""
+        """There is memory again for the incomplete frame, or for a kept one."""
         if self.closed:
             return
         self.last_active = self._server.monotonic()
@@ -349,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._pace()
 
-    # -- answers
+    # -- responses
 
     def _queue(self, response: Pending | Answer) -> None:
         if isinstance(response, Pending):
@@ -394,15 +395,15 @@ class Connection(asyncio.BufferedProtocol):
         self._changed()
 
     def _begun(self) -> None:
-        """The request that was to finish before the next is one that others need not wait for."""
+        """The exclusive request turned out to be one that later requests need not wait for."""
         self._exclusive = False
         if not self.closed:
             self._changed()
 
-    # -- pace
+    # -- flow control
 
     def mute(self, wait_ms: int) -> None:
-        """Read no further request for so long; what is under way is answered."""
+        """Read no further requests for `wait_ms`; requests in flight still get their responses."""
         self.session.mute_ms = 0
         loop = self._server.loop
         if self._muted is not None:
@@ -431,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self._changed()
 
     def _changed(self) -> None:
-        """What held this connection back may be over."""
+        """Check whether the connection can continue, because what made it wait may be over."""
         self.last_active = self._server.monotonic()
         self._charge_unsent(self._writer.unsent if self._writer.waiting else 0)
         while self._kept is not None and not self.closed and not self._must_wait():
@@ -444,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pace()
 
     def _pace(self) -> None:
-        """Read only while there is a place for what comes."""
+        """Pause reading while there is no room for more requests; resume it when there is."""
         if self._kept is not None or self._hungry or self._must_wait():
             if not self._paused and not self.closed:
                 self._paused = True
@@ -478,7 +479,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end
 
     def stalled(self, now: float) -> bool:
-        """Whether a frame was begun and is not continued, or far too slowly."""
+        """Whether the rest of an incomplete frame does not arrive, or far too slowly."""
         if (self._partial is None and self._borrowed is None) or self._paused:
             return False
         if now - self.last_active > FRAME_STALL_S:
@@ -487,7 +488,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is in flight."""
         return not self._slots
 
     def _lost(self, reason: str) -> None:
@@ -495,7 +496,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close(None)
 
     def close(self, reason: str | None) -> None:
-        """Close now; a reason is worth a line in the log."""
+        """Close now; if there is a reason, it is logged."""
         if self.closed:
             return
         self.closed = True

@@ -1,4 +1,4 @@
-"""What a handler knows about a request besides its body."""
+"""What a handler knows about a request, apart from its body."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class RequestContext:
         "principal", "session", "spent_s", "throttle_ms", "version",
     )  # fmt: skip
 
-    # Set only where there are quotas: for how long the client is to wait, whether it says that it is a
-    # follower, and the seconds that the request has taken of the loop.
+    # Set only if there are quotas: the throttle time, whether the client says that it is a follower, and how
+    # many seconds the request has taken on the event loop.
     throttle_ms: int
     is_from_follower: bool
     spent_s: float
@@ -30,8 +30,8 @@ class RequestContext:
         listener: str = "",
         session: Session | None = None,
     ) -> None:
-        """`connection` is its number, in the order in which connections were made; `listener` the name of
-        the listener that accepted it."""
+        """`connection` is the number of the connection, in the order of accepting; `listener` is the name of
+        its listener."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id

@@ -1,7 +1,7 @@
-"""From the bytes of a request to the bytes of its answer: header, lookup, handler, encoding, errors.
+"""From the bytes of a request to the bytes of its response: header, lookup, handler, encoding, errors.
 
-Bytes that are not a request raise WireError, and cost the client its connection. A handler that fails
-unexpectedly is answered with UNKNOWN_SERVER_ERROR, and logged: it costs nobody else anything.
+Bytes that are not a valid request raise WireError and close the connection. An unexpected failure of a
+handler is logged, and the response is UNKNOWN_SERVER_ERROR: other requests are not affected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = bytes | list[Chunk] | None
-"""What is sent for a request, with length and header; None for nothing (acks=0)."""
+"""The response frame with length and header; None if there is no response (acks=0)."""
 
 _KEY_VERSION_CORRELATION = struct.Struct(">hhi")
 _HEADER_V0 = struct.Struct(">ii").pack
@@ -41,7 +41,7 @@ _HEADER_V1 = struct.Struct(">iib").pack
 
 
 class CloseConnection(Exception):
-    """The only answer left is to close the connection; the text says why. `answer` is sent before that."""
+    """The connection must be closed; the text says why. `answer` is sent before that."""
 
     def __init__(self, reason: str, answer: Answer = None) -> None:
         super().__init__(reason)
@@ -49,7 +49,7 @@ class CloseConnection(Exception):
 
 
 class LastAnswer:
-    """What a handler returns when its answer is the last one of the connection; the reason is logged."""
+    """Returned by a handler whose response is the last one of the connection; the reason is logged."""
 
     def __init__(self, message: Message, reason: str) -> None:
         self.message = message
@@ -57,8 +57,8 @@ class LastAnswer:
 
 
 class Route:
-    """An API in one version, and whether the header of its answers has tagged fields. Its codec is made when
-    it is first asked for; what is parsed in place has none."""
+    """One version of an API, and whether its response header has tagged fields. The codec is generated when
+    it is first used; APIs that are parsed in place have none."""
 
     __slots__ = ("api", "flexible_header", "handle", "in_place", "is_prepared", "throttle_place", "times")
 
@@ -69,18 +69,19 @@ class Route:
         times: RequestTimes,
         guard: Callable[..., Any] | None = None,
     ) -> None:
-        """`guard` handles decoded requests in the place of the API's own handler."""
+        """`guard` handles decoded requests instead of the API's own handler."""
         self.api = api
         self.times = times
         self.handle = api.handle if guard is None else guard
         self.in_place = api.parse is not None and guard is None
         self.is_prepared = api.parse is not None
         self.flexible_header = flexible_header
-        self.throttle_place: int | None | str = ""  # looked up when it is first needed
+        self.throttle_place: int | None | str = ""  # looked up at the first use
 
 
 class Pending:
-    """An answer that does not exist yet. `held` is what it keeps of the request's bytes meanwhile."""
+    """A response that is not ready yet. `held` is the number of bytes of the request that it keeps
+    meanwhile."""
 
     __slots__ = (
         "_abandoned",
@@ -114,7 +115,7 @@ class Pending:
         self.held = held
 
     def hold(self, budget: Budget) -> None:
-        """Counts what is held until there is an answer, also when the connection is gone by then."""
+        """Charges the held bytes until the response is ready, even if the connection is closed before."""
 
         def release(_: asyncio.Future[Any]) -> None:
             budget.release(self.held)
@@ -126,14 +127,14 @@ class Pending:
     def when_done(self, callback: Callable[[Answer | CloseConnection], None]) -> None:
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
-                if not self._abandoned:  # the client is there, and all that come after it would wait for ever
+                if not self._abandoned:  # still connected: without this, later responses would wait forever
                     callback(CloseConnection("a request whose work was ended"))
                 return
             try:
                 answer = self._convert(future)
                 if self._then is not None and not isinstance(answer, CloseConnection):
                     answer = self._then(answer)
-            except Exception:  # the border: without an answer, all that come after it would wait for ever
+            except Exception:  # the border: without a response, later ones would wait forever
                 log.exception("could not encode a response")
                 answer = CloseConnection("a request that could not be answered")
             callback(answer)
@@ -141,19 +142,19 @@ class Pending:
         self._future.add_done_callback(done)
 
     def then(self, change: Callable[[Answer], Answer]) -> None:
-        """The answer is changed before it is sent."""
+        """Apply `change` to the response before it is sent."""
         self._then = change
 
     def meter(self, context: RequestContext, monotonic: Callable[[], float]) -> None:
-        """What it takes to encode the answer counts for the request."""
+        """Add the time to encode the response to the time of the request."""
         self._convert = metered(context, self._convert, monotonic)
 
     def measure(self, times: RequestTimes, started: float, monotonic: Callable[[], float]) -> None:
-        """Counts how long it took when there is an answer."""
+        """Record the request time when the response is ready."""
         self._future.add_done_callback(lambda _: times.waited(monotonic() - started))
 
     def without_answer(self, reason: str) -> Pending:
-        """The same wait, at the end of which the connection is closed."""
+        """The same wait, but it ends with closing the connection."""
         return Pending(
             self._future,
             lambda done: CloseConnection(reason),
@@ -163,7 +164,7 @@ class Pending:
         )
 
     def begin(self, request: Pending) -> None:
-        """What had to come first has been done: from now on this is the wait for `request`."""
+        """The preparation is done: from now on this waits for `request`."""
         self._begun = request
         self.cancellable = request.cancellable
         if self._abandoned:
@@ -175,7 +176,7 @@ class Pending:
                 self.on_begun()
 
     def abandon(self) -> None:
-        """The client is gone. A wait is ended; work that changes something is left to finish."""
+        """The client has disconnected: cancel a mere wait, but let work that changes something finish."""
         self._abandoned = True
         if self.cancellable:
             if self._begun is not None:
@@ -191,7 +192,7 @@ class Dispatcher:
         self._quotas = broker.quotas
         authorizer = broker.authorizer
         self._monotonic = broker.clock.monotonic
-        self.times: dict[str, RequestTimes] = {}  # by the name of the API
+        self.times: dict[str, RequestTimes] = {}  # by API name
         self._routes: dict[int, dict[int, Route]] = {}
         for key, api in self._apis.items():
             times = self.times[api_name(api.key)] = RequestTimes()
@@ -202,7 +203,7 @@ class Dispatcher:
                 version: Route(api, response_header_version(key, version) > 0, times, guard)
                 for version in api.versions
             }
-        # A task that nobody refers to may be collected before it ends.
+        # A task without a reference may be garbage collected before it ends.
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def dispatch(self, session: Session, buf: bytearray, pos: int, end: int) -> Pending | Answer:
@@ -214,7 +215,7 @@ class Dispatcher:
             route = self._routes[key][version]
         except KeyError:
             return self._unserved(key, version, correlation_id)
-        # A fault on demand is decided when its request arrives: where there may be one, nothing waits.
+        # Injected faults are decided when the request arrives, so with an interceptor nothing is deferred.
         if not route.is_prepared and self._interceptor is None:
             return self._when_prepared(route, session, version, bytearray(memoryview(buf)[pos:end]))
         _, _, _, client_id, pos = parse_request_header(buf, pos, end)
@@ -234,13 +235,14 @@ class Dispatcher:
         if type(response) is Pending:
             times.begun(spent)
             response.measure(times, started, self._monotonic)
-        else:  # as RequestTimes would, without a call
+        else:  # as RequestTimes does it, without a call
             times.buckets[int(spent * 1e6).bit_length()] += 1
             times.seconds += spent
         return response
 
     def _when_prepared(self, route: Route, session: Session, version: int, request: bytearray) -> Pending:
-        """The first request of an API waits for its codec, which a thread makes: nobody else does."""
+        """The first request of an API waits while a thread generates its codec; other requests do not
+        wait."""
         answer: asyncio.Future[Answer | CloseConnection] = self._broker.loop.create_future()
 
         def completed(found: Answer | CloseConnection) -> None:
@@ -254,7 +256,7 @@ class Dispatcher:
                 response = self.dispatch(session, request, 0, len(request))
             except (WireError, CloseConnection) as error:
                 completed(CloseConnection(str(error)))
-            except Exception:  # the border: without an answer, all that come after it would wait for ever
+            except Exception:  # the border: without a response, later ones would wait forever
                 log.exception("could not decode %s version %d", route.api.key.name, version)
                 completed(CloseConnection("a request that could not be answered"))
             else:
@@ -273,7 +275,7 @@ class Dispatcher:
     def _metered(
         self, session: Session, route: Route, context: RequestContext, buf: bytearray, pos: int, end: int
     ) -> Pending | Answer:
-        """Handles the request and counts what it has cost its client."""
+        """Handles the request and counts its time and bytes for the client's quotas."""
         context.throttle_ms, context.is_from_follower, context.spent_s = 0, False, 0.0
         monotonic = self._monotonic
         started, received = monotonic(), end - pos
@@ -309,7 +311,7 @@ class Dispatcher:
         raise WireError(f"{api.key.name} version {version} is not served")
 
     async def drain(self) -> None:
-        """Waits for the requests that were begun."""
+        """Waits for the requests in flight."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -335,7 +337,7 @@ class Dispatcher:
             log.exception("%s failed: %s", route.api.key.name, context)
             result = self._refused(route, context, request, UnknownServerError(), buf, pos, end)
         if isinstance(result, asyncio.Future):
-            # What is parsed in place keeps positions of it, not bytes.
+            # A request that is parsed in place does not keep its bytes.
             held = 0 if route.in_place else end - pos
             return self._pending(route, context, request, result, held)
         if asyncio.iscoroutine(result):
@@ -389,18 +391,18 @@ class Dispatcher:
             return route.api.error_response(context, request, failure.code)
         except (PenstockError, CloseConnection):
             raise
-        except Exception:  # the border again: what cannot even be refused costs the client its connection
+        except Exception:  # the border: if even the error response fails, the connection is closed
             log.exception("could not send the error response of %s: %s", route.api.key.name, context)
             raise CloseConnection("a request that could not be answered") from None
 
     def _unsupported_api_versions(self, api: Api, correlation_id: int) -> bytes:
-        """KIP-511: the answer that a client of any version can read, so that it can ask again."""
+        """KIP-511: a response that clients of any version can read, so that the client can retry."""
         context = RequestContext(api.key, 0, correlation_id, None, "")
         answer = api.error_response(context, None, UnsupportedVersion.code)
         body = encode_response(api.key, 0, answer)
         return _HEADER_V0(len(body) + 4, correlation_id) + body
 
-    # -- faults on demand
+    # -- injected faults
 
     def _intercepted(
         self,
@@ -416,7 +418,7 @@ class Dispatcher:
             return self._handle(route, context, buf, pos, end)
         if isinstance(action, Action) and not action.delay_ms:
             return self._act(action, route, context, buf, pos, end)
-        # The buffer is the connection's again when this returns.
+        # The connection reuses the buffer when this returns.
         copy = bytearray(memoryview(buf)[pos:end])
 
         async def later() -> Answer:
@@ -476,7 +478,7 @@ def _encoded(route: Route, context: RequestContext, result: Any) -> Answer:
 
 
 def _framed(route: Route, context: RequestContext, body: bytes | list[Chunk]) -> bytes | list[Chunk]:
-    """With length and header."""
+    """The body with length and header."""
     if isinstance(body, bytes):
         if route.flexible_header:
             return _HEADER_V1(len(body) + 5, context.correlation_id, 0) + body

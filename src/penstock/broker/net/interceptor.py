@@ -1,4 +1,4 @@
-"""The hook through which a test bends the answers of a real broker: errors, delays, lost connections."""
+"""Fault injection for tests of a real broker: errors, delays, closed connections."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from penstock.broker.net.context import RequestContext
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens to one request. Of `drop`, `error_code` and `delay_ms` the first that is set counts."""
+    """What happens to one request. The first of `drop`, `error_code` and `delay_ms` that is set counts."""
 
     error_code: int = 0
-    """Answer this error; the request is not handled."""
+    """Respond with this error; the request is not handled."""
     delay_ms: int = 0
-    """Handle the request after this time."""
+    """Handle the request after this delay."""
     drop: bool = False
     """Close the connection; the request is not handled."""
     drop_after: bool = False
-    """Handle the request, and close the connection instead of answering it."""
+    """Handle the request, but close the connection instead of sending the response."""
 
 
 class Interceptor(Protocol):
     def intercept(self, context: RequestContext) -> Action | None | Awaitable[Action | None]:
-        """Called for each request before it is handled; None lets it pass."""
+        """Called for each request before it is handled; None handles it normally."""
         ...

@@ -1,13 +1,13 @@
-"""Who gets a place where max.connections are taken, and who gives one up.
+"""Which connections are accepted when max.connections is reached, and which are closed for them.
 
-    not logged in   at most half of all places, and a quarter on the brokers' listener: past that, and where
-                    all places are taken, the oldest one gives way. Addresses that have more than their share
-                    of these give way first, so that a flood from one does not end the logins from others.
-    brokers         a connection on the listener between brokers gets the place of one that has not logged in,
-                    else of an idle one, on another listener (as in Kafka, where there are several listeners)
-    all others      are closed where all places are taken
+    not logged in   may use half of all places, a quarter on the inter-broker listener. If there are more, or
+                    all places are taken, the oldest one is closed. Addresses with more than their share of
+                    them come first, so that a flood from one address does not end other logins.
+    brokers         a new connection on the inter-broker listener replaces one that has not logged in,
+                    otherwise an idle one, on another listener (as in Kafka, if there are several listeners)
+    all others      are rejected if all places are taken
 
-Each decision takes the same few steps, however many connections there are.
+Each decision takes constant time, however many connections there are.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import itertools
 from collections import OrderedDict
 from typing import Protocol
 
-# How many connections are looked at for one that gives way.
+# How many connections are checked to find one to close.
 _CANDIDATES = 64
 
 
 class Placed(Protocol):
-    """What is asked of a connection."""
+    """The properties of a connection that decide."""
 
     last_active: float
 
@@ -41,7 +41,7 @@ class Placed(Protocol):
 
 
 class _Strangers:
-    """Those who have not logged in, the oldest first, in all and of each address."""
+    """The connections that have not logged in, the oldest first: all, and by address."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[Placed, None] = OrderedDict()
@@ -67,7 +67,8 @@ class _Strangers:
         return next(iter(self._all), None)
 
     def giving_way_to(self, connection: Placed) -> Placed | None:
-        """The oldest of its own address if that has more than its share, else of another such address."""
+        """The connection to close: the oldest one of this address if the address has more than its share,
+        otherwise the oldest one of another such address."""
         share = len(self._all) // len(self._of)
         own = self._of[connection.address]
         if len(own) > share:
@@ -79,18 +80,19 @@ class _Strangers:
 
 class Places:
     def __init__(self, most: int, protected: str | None) -> None:
-        """`protected` is the listener between brokers, None where it is the only one."""
+        """`protected` is the inter-broker listener; None if it is the only listener."""
         self.most = most
         self._protected = protected
         self._outside, self._inside = _Strangers(), _Strangers()
-        # Those who are in on other listeners than the brokers', where there are such.
+        # The authenticated connections on other listeners than the inter-broker listener.
         self._others: OrderedDict[Placed, None] = OrderedDict()
 
     def is_protected(self, connection: Placed) -> bool:
         return connection.listener_name == self._protected
 
     def admits(self, connection: Placed, taken: int) -> bool:
-        """Whether a new connection may stay, of those that are `taken` now. Another may be closed for it."""
+        """Whether a new connection may stay; `taken` is the number of connections. May close another one for
+        it."""
         is_protected = self.is_protected(connection)
         is_full = taken > self.most
         gives_way: Placed | None = None
@@ -126,7 +128,7 @@ class Places:
             self._others[connection] = None
 
     def _idlest(self) -> Placed | None:
-        """Of some of the oldest, the one without a request under way that was silent for longest."""
+        """Of some of the oldest connections, the one that has been idle for longest."""
         seen = []
         for _ in range(min(_CANDIDATES, len(self._others))):
             connection, _ = self._others.popitem(last=False)

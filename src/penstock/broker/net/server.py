@@ -1,4 +1,4 @@
-"""The listening socket and its connections: limits, idle and stalled connections, the shared buffer."""
+"""The listening sockets and their connections: limits, idle and stalled connections, the shared buffer."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from penstock.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _RECEIVE_BUFFER = 4 * 1024 * 1024
-# What one read takes while the memory for requests is spent: enough for small requests to continue.
+# The size of a read while the memory budget is spent: enough for small requests to continue.
 _SMALL_READ = 4 * 1024
-# Buffers that busy connections may hold, and those that are kept when they do not.
+# How many buffers connections may borrow, and how many are kept when they are not borrowed.
 _MAX_LENT = 6
 _MAX_SPARE = 2
 _BACKLOG = 4096
-# What a connection with TLS reads at once.
+# The size of a read on a TLS connection.
 _CIPHERTEXT_BUFFER = 256 * 1024
 _HANDSHAKE_THREADS = 1
-# Client ids of brokers that are known; those not seen for longest are forgotten.
+# How many client ids of brokers are remembered; the least recently seen are forgotten.
 _MAX_BROKERS = 1000
-# Lines about bad clients in a second, past which they are only counted.
+# How many log lines about bad clients are written per second; more are only counted.
 _COMPLAINTS_PER_S = 10
 
 Dispatch = Callable[[Session, bytearray, int, int], Pending | Answer]
-"""Of the session of a connection, and where its request is."""
+"""dispatch(session, buf, pos, end): handles the request in buf[pos:end]."""
 
 
 class ReceiveBuffer:
-    """What the next read of any connection goes into."""
+    """The buffer that the next read of any connection fills."""
 
     __slots__ = ("data", "small_view", "view")
 
@@ -67,8 +67,8 @@ class Server:
         on_lost: Callable[[str], None] | None = None,
         between_brokers: str | None = None,
     ) -> None:
-        """`on_lost(peer)` is called when a connection has ended; `between_brokers` is the brokers' listener,
-        where clients have others."""
+        """`on_lost(peer)` is called when a connection has ended. `between_brokers` is the inter-broker
+        listener if clients have other listeners."""
         self.dispatch = dispatch
         self.loop = loop
         self.monotonic = clock.monotonic
@@ -83,10 +83,10 @@ class Server:
         self._lent = 0
         self.connections: set[Connection] = set()
         self._accepted = 0
-        self._newest: dict[str, int] = {}  # by client id of another broker, the connection it made last
+        self._newest: dict[str, int] = {}  # by client id of another broker: its latest connection
         self._bound: list[tuple[ListenerSecurity, socket.socket]] = []
         self.ciphertext = memoryview(bytearray(_CIPHERTEXT_BUFFER))
-        # A handshake costs milliseconds. They take turns, and leave a core to those who are in already.
+        # A handshake takes milliseconds of CPU. Few threads do them, so that a core is left for other work.
         self.handshakes = ThreadPoolExecutor(_HANDSHAKE_THREADS, thread_name_prefix="tls")
         self._listening: list[asyncio.Server] = []
         self._complaints_since = 0.0
@@ -94,7 +94,7 @@ class Server:
         self._emptied: asyncio.Event = asyncio.Event()
 
     def bind(self, host: str, port: int, listener: ListenerSecurity) -> int:
-        """Take host:port, any free port for 0, without answering yet; returns the port."""
+        """Bind host:port (0 for any free port) without accepting connections yet; returns the port."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         endpoint = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -156,18 +156,18 @@ class Server:
             self._emptied.set()
 
     def is_replaced(self, context: RequestContext) -> bool:
-        """Whether its client, another broker, has made a later connection under the same client id, and a
-        request of that one was handled: what comes over this one is late."""
+        """Whether this is a stale connection of another broker: the broker has opened a later one with the
+        same client id, and a request of that one was handled."""
         client = context.client_id or ""
         newest = max(self._newest.pop(client, 0), context.connection)
-        self._newest[client] = newest  # the last of them
+        self._newest[client] = newest  # moves it to the end
         if len(self._newest) > _MAX_BROKERS:
             del self._newest[next(iter(self._newest))]
         return context.connection < newest
 
     def lend(self) -> ReceiveBuffer | None:
-        """Gives the receive buffer to a connection that has the beginning of a frame in it, and takes
-        another; None when too many are lent."""
+        """Lends the receive buffer to a connection that has an incomplete frame in it, and replaces it; None
+        if too many are lent."""
         if self._lent >= _MAX_LENT:
             return None
         self._lent += 1
@@ -181,7 +181,7 @@ class Server:
             self._spare.append(lent)
 
     def reap(self) -> int:
-        """Close the connections that are idle or have stalled in a frame; the number of them."""
+        """Close idle connections and those stalled in the middle of a frame; returns how many."""
         now = self.monotonic()
         closed = 0
         for connection in list(self.connections):
@@ -196,7 +196,7 @@ class Server:
         return closed
 
     def complain(self, peer: str, reason: str) -> None:
-        """One line about a client; a flood of bad clients is not a flood of lines."""
+        """Log a line about a bad client; the number of lines per second is limited."""
         now = self.monotonic()
         if now - self._complaints_since >= 1.0:
             if self._complaints > _COMPLAINTS_PER_S:

@@ -1,4 +1,4 @@
-"""What is known of a connection for as long as it lasts: where it comes from, and who is at the other end."""
+"""The session of a connection: its address, listener and authenticated principal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Gate = Callable[[Any, "Session", bytearray, int, int], Any]
 
 
 class Session:
-    """`connection` is its number, in the order in which connections were made; `mute_ms` for how long it
-    is to be left unread because of a quota."""
+    """`connection` is the number of the connection, in the order of accepting. `mute_ms` is how long it is to
+    be muted because of a quota."""
 
     __slots__ = (
         "connection", "gate", "listener", "login", "max_frame", "mute_ms", "on_login", "peer", "principal",
@@ -30,7 +30,7 @@ class Session:
         self.principal = principal
         self.listener = listener
         self.mute_ms = 0
-        self.login: Login | None = None  # on a listener with SASL
-        self.on_login: Callable[[], None] | None = None  # called when the first login is done
-        self.gate: Gate | None = None  # what requests must pass on their way
-        self.max_frame = 0  # the largest request, where it is less than the broker's
+        self.login: Login | None = None  # only on a SASL listener
+        self.on_login: Callable[[], None] | None = None  # called after the first login
+        self.gate: Gate | None = None  # requests must pass it before dispatch
+        self.max_frame = 0  # the largest request, if lower than the broker's limit

@@ -1,9 +1,9 @@
-"""A connection over TLS: ciphertext in and out of memory, the rest as on any other connection.
+"""A TLS connection: encrypts and decrypts in memory, and otherwise works like any other connection.
 
-Handshakes run in a thread, since a signature takes milliseconds, and have a time limit. Once a handshake is
-done, bytes are decrypted into the buffer that a plain connection would have read into. File slices cannot be
-sent by the kernel here: they are read (only what lies in the page cache; a thread reads the rest first) and
-encrypted.
+Handshakes run in a thread, because a signature takes milliseconds, and have a time limit. After the
+handshake, bytes are decrypted into the buffer into which a plaintext connection would read. File slices
+cannot be sent with sendfile: they are read and encrypted. If they are not in the page cache, a thread reads
+them first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.log.files import FileSlice
 if TYPE_CHECKING:
     from penstock.broker.net.server import Server
 
-# What is encrypted at once, and what one connection may encrypt in one turn of the loop.
+# How many bytes are encrypted at once, and by one connection in one iteration of the event loop.
 _PIECE = 128 * 1024
 _TURN = 1024 * 1024
 
@@ -69,7 +69,7 @@ class TlsConnection(Connection):
         step.add_done_callback(self._stepped)
 
     def _step(self) -> bool:
-        """In a thread: whether the handshake is done."""
+        """Runs in a thread. Returns whether the handshake is complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -105,10 +105,10 @@ class TlsConnection(Connection):
         elif self._incoming.pending:
             self._shake()
 
-    # -- after it
+    # -- after the handshake
 
     def _decrypt(self) -> None:
-        """Hand on all that can be read, while there is a place for it."""
+        """Decrypt received bytes and pass them on, while the connection has room for them."""
         read = self._tls.read
         more = True
         while more and not self.closed and not self._paused:
@@ -136,7 +136,7 @@ class TlsConnection(Connection):
 
     def _resume(self) -> None:
         super()._resume()
-        # What was received already fires no further event.
+        # Bytes that are already in memory do not trigger another read event.
         self._server.loop.call_soon(self._resumed)
 
     def _resumed(self) -> None:
@@ -150,7 +150,7 @@ class TlsConnection(Connection):
 
 
 class TlsWriter(Writer):
-    """Encrypts what is queued, piece by piece, as fast as the socket takes it."""
+    """Encrypts the queue piece by piece, as fast as the socket accepts it."""
 
     __slots__ = ("_cipher", "_outgoing", "_plain_size", "_tls")
 
@@ -158,13 +158,13 @@ class TlsWriter(Writer):
         super().__init__(loop, fd, on_room, on_lost)
         self._tls = tls
         self._outgoing = outgoing
-        self._cipher = memoryview(b"")  # encrypted, and not taken by the socket yet
-        self._plain_size = 0  # what that counts in `unsent`
+        self._cipher = memoryview(b"")  # encrypted, but not yet sent
+        self._plain_size = 0  # how much `unsent` counts for it
 
     def push(self) -> None:
-        """Send what the library itself has to say: handshakes, key updates, alerts."""
+        """Send the messages of the TLS library itself: handshakes, key updates, alerts."""
         if self._waiting or self._prefetching:
-            return  # it goes with the next piece
+            return  # sent with the next piece
         try:
             if not self._send() and not self._prefetching:
                 self._wait()
@@ -173,14 +173,14 @@ class TlsWriter(Writer):
             self._on_lost(failure.strerror or str(failure))
 
     def say_goodbye(self) -> None:
-        """A close_notify, if it can leave at once."""
+        """Send a close_notify, if that is possible without waiting."""
         if self._cipher or self._waiting or self._fd < 0:
             return
         try:
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
-                pass  # it would wait for the peer's, too
+                pass  # it would also wait for the close_notify of the peer
             os.write(self._fd, self._outgoing.read())
         except OSError:
             pass
@@ -213,7 +213,7 @@ class TlsWriter(Writer):
             raise OSError(f"TLS failed: {error.reason}") from error
 
     def _next_piece(self) -> bytes | memoryview | None:
-        """What is encrypted next; None while a thread reads it from the disk."""
+        """The next piece to encrypt; None while a thread reads it from disk."""
         queue = self._queue
         head = queue[0]
         if type(head) is FileSlice:

@@ -1,10 +1,11 @@
 """Sends chunks to a non-blocking socket: bytes with one send, file slices with sendfile.
 
-Bytes of a file that are not in memory are read by a thread first, so that the disk holds nobody else up.
+Bytes of a file that are not in the page cache are read by a thread first, so that the disk does not block the
+event loop.
 
-The transport owns the descriptor; this writes to it directly, and takes a duplicate only to wait for
-room (an event loop watches a descriptor once) or to send slices. Ten thousand idle connections thus
-cost one descriptor each.
+The transport owns the descriptor. The writer writes to it directly, and duplicates it only to wait for room
+(an event loop can watch a descriptor only once) or to send slices. So an idle connection needs only one
+descriptor.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from penstock.log.files import FileSlice
 
 Chunk = bytes | memoryview | FileSlice
 
-# A chunk at least this large is sent on its own instead of being joined with its neighbours.
+# A chunk of at least this size is sent by itself instead of being joined with its neighbours.
 LARGE = 64 * 1024
-# What one connection may send in one turn of the loop while others wait.
+# How many bytes one connection may send in one iteration of the event loop while others wait.
 _TURN = 8 * 1024 * 1024
-# A slice up to this size goes out in one call with the bytes around it; with sendfile it takes three.
+# A slice up to this size is sent in one call with the bytes around it; with sendfile it would take three.
 _SMALL = 16 * 1024
-# What is read ahead of a reader whose bytes are not in memory.
+# How many bytes a thread reads ahead if they are not in the page cache.
 _PREFETCH = 1024 * 1024
-# What a slice costs in memory, for the bound on what is not sent yet.
+# The memory that an unsent slice counts as.
 SLICE_COST = 512
 
 
 class Writer:
-    """The queue of one connection. `unsent` counts the memory that it holds, not the bytes of slices."""
+    """The send queue of one connection. `unsent` counts the memory that it holds, not the bytes of slices."""
 
     __slots__ = (
         "_duplicate", "_fd", "_loop", "_on_lost", "_on_room", "_prefetching", "_queue", "_waiting", "unsent",
@@ -65,11 +66,11 @@ class Writer:
 
     @property
     def waiting(self) -> bool:
-        """Whether the peer must read, or the disk be read, before more can be sent."""
+        """Whether sending has to wait for the peer or for the disk."""
         return self._waiting or self._prefetching
 
     def flush(self) -> None:
-        """Send what the socket takes; the rest goes when it has room again."""
+        """Send what the socket accepts; the rest is sent when the socket has room again."""
         if self._waiting or self._prefetching or not self._queue:
             return
         try:
@@ -90,7 +91,7 @@ class Writer:
         self._waiting = False
 
     def _send(self) -> bool:
-        """True when all is sent. Else the socket has no room, or a prefetch has begun."""
+        """True if everything is sent. Otherwise the socket has no room, or a prefetch has started."""
         queue = self._queue
         turn = _TURN
         try:
@@ -127,7 +128,7 @@ class Writer:
                 data = b"".join(run)  # type: ignore[arg-type]
         try:
             if queue and type(queue[0]) is FileSlice:
-                # The header leaves in one segment with the records that follow.
+                # MSG_MORE: send the header in one TCP segment with the records that follow.
                 sent = self._socket().send(data, socket.MSG_MORE)  # type: ignore[arg-type]
             else:
                 sent = os.write(self._fd, data)  # type: ignore[arg-type]
@@ -141,7 +142,7 @@ class Writer:
         return sent, True
 
     def _take_small(self, piece: FileSlice) -> bool:
-        """Puts its bytes in the place of the slice at the head, if they are few and in memory."""
+        """Replaces the slice at the head with its bytes, if they are few and in the page cache."""
         if piece.length > _SMALL or not piece.file.is_resident(piece.position, piece.length):
             return False
         data = piece.read()
@@ -165,8 +166,9 @@ class Writer:
         return sent
 
     def _look(self, piece: FileSlice) -> bool:
-        """Whether the next bytes are in memory. If not, a thread reads some of them; then they are sent,
-        whatever the page cache has thrown out since: so it continues under any pressure."""
+        """Whether the next bytes are in the page cache. If not, a thread reads some of them. They are then
+        sent even if the page cache has evicted them again, so that sending makes progress under any memory
+        pressure."""
         length = min(piece.length, _TURN)
         if piece.file.is_resident(piece.position, length):
             piece.resident = piece.position + length
@@ -224,5 +226,5 @@ class Writer:
 
 
 def _cut_short(piece: FileSlice) -> OSError:
-    """The length was promised in the header: without these bytes the stream is worthless."""
+    """The header has already announced the length, so without these bytes the stream cannot continue."""
     return OSError(f"{piece.file.path} ends before byte {piece.position + piece.length}")

@@ -1,1 +1,1 @@
-"""What Produce stands on: answers that wait, batches of the broker's own, producer ids."""
+"""The parts of Produce: delayed responses, batches that the broker itself writes, producer ids."""

@@ -1,4 +1,5 @@
-"""A produce that cannot be answered at once: fsync after flush.messages, replicas for acks=all."""
+"""Delayed produce responses: they wait for an fsync (flush.messages) or for the in-sync replicas
+(acks=all)."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def wait(
     topics: list[TopicResult],
     unfinished: Appended,
 ) -> asyncio.Future[bytes]:
-    """The answer when what flush.messages and acks=all promise is done. Both are waited for at once: the
-    replicas may be quicker than the disk."""
+    """The response, when the promises of flush.messages and acks=all are kept. It waits for both at the same
+    time, because the replicas may be faster than the disk."""
     answer: asyncio.Future[bytes] = broker.loop.create_future()
     to_flush = [(partition, result) for partition, info, result in unfinished if info.flush_required]
     missing: dict[Key, tuple[Partition, int]] = {}
@@ -57,10 +58,10 @@ def wait(
 
     def fail(result: PartitionResult, error: ApiError, partition: Partition) -> None:
         if result.error_code:
-            return  # the first reason counts
+            return  # the first error counts
         result.error_code, result.error_message, result.base_offset = error.code, error.message, -1
         if error.code == NotLeaderOrFollower.code:
-            # KIP-951: who leads it now, so that the producer need not ask
+            # KIP-951: return the current leader, so that the producer need not send a Metadata request
             result.current_leader = (partition.image.leader, partition.image.leader_epoch)
             leaders.add(partition.image.leader)
 
@@ -75,10 +76,10 @@ def wait(
     def flushed(done: asyncio.Future[list[None | BaseException]]) -> None:
         for (partition, result), outcome in zip(to_flush, done.result(), strict=True):
             if isinstance(outcome, BaseException):
-                # Whatever it was: nobody knows what is on disk.
+                # After any error it is unknown what is on disk.
                 failure = outcome if isinstance(outcome, ApiError) else KafkaStorageError(repr(outcome))
                 fail(result, failure, partition)
-                if partition.key in missing:  # it is not replicated before it is on disk here
+                if partition.key in missing:  # records that are not on disk here do not count as replicated
                     waiting.gone.add(partition.key)
                     broker.delayed.wake(partition.key)
         finished()
@@ -97,13 +98,13 @@ def wait(
 def _shortfall(
     broker: ProduceDelayedParts, partition: Partition, is_behind: bool, is_lost: bool
 ) -> ApiError | None:
-    """Why acks=all cannot be said of records that were appended here."""
+    """Why the appended records cannot be acknowledged with acks=all; None if they can."""
     if is_lost:
-        # The lead has changed hands since, maybe more than once: the records may be gone.
+        # The leader has changed meanwhile, maybe more than once: the records may be lost.
         known = partition.key[0] in broker.image.topics
         return NotLeaderOrFollower() if known else UnknownTopicOrPartition()
     if is_behind:
         return RequestTimedOut()
-    if partition.is_under_min_isr:  # since all of the former in-sync replicas got it
+    if partition.is_under_min_isr:  # the ISR has shrunk since the append
         return NotEnoughReplicasAfterAppend()
     return None

@@ -1,4 +1,4 @@
-"""A batch of this broker's own, appended to a topic by whoever leads the partition: here, or by Produce."""
+"""Appends a batch of this broker to a topic: here if this broker is the leader, otherwise with Produce."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _PRODUCE_VERSION = 9
 
 
 def led_partition(broker: LeaderAppendParts, topic: str, number: int) -> tuple[int, int]:
-    """One of the topic's partitions that has a leader, the same for each `number`; with the leader."""
+    """A partition of the topic that has a leader, and its leader. The same `number` gives the same
+    partition."""
     image = broker.image.topics.get(topic)
     led = [
         (one.index, one.leader)
@@ -61,7 +62,7 @@ def led_partition(broker: LeaderAppendParts, topic: str, number: int) -> tuple[i
 async def append_to_leader(
     broker: LeaderAppendParts, topic: str, index: int, leader: int, batch: bytearray
 ) -> None:
-    """When this returns, the in-sync replicas have the batch."""
+    """Appends the batch and waits until the in-sync replicas have it."""
     if leader != broker.id:
         await _produce(broker, leader, topic, index, batch)
         return
@@ -73,7 +74,8 @@ async def append_to_leader(
 
 
 def is_of_a_broker(broker: LeaderAppendParts, context: RequestContext) -> bool:
-    """Whether another broker sends this request, by the means that brokers have to say so."""
+    """Whether another broker sent this request, as far as the listener, client id and authorization show
+    it."""
     if broker.membership is None or context.listener != broker.config.inter_broker_listener:
         return False
     if context.client_id is None or not context.client_id.startswith(CLIENT_ID_OF_PEERS):

@@ -1,4 +1,4 @@
-"""Producer ids of this broker, from blocks that the controller records before they are used."""
+"""Producer ids of this broker, from blocks that the controller stores before they are used."""
 
 from __future__ import annotations
 

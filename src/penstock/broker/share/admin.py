@@ -1,4 +1,4 @@
-"""The state of share groups as administrators see it: start offsets, deletion, description; its pruning."""
+"""Administration of share group state: start offsets, lag, deletion, pruning."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 LATEST = -1
 _LIST_OFFSETS_VERSION = 7
 _PRUNE_RECORDS = 1_000
-"""A partition of the state topic is left alone below so many records."""
+"""A partition of the state topic with fewer records than this is not pruned."""
 
 
 async def lag(broker: ShareAdminParts, key: SharePartitionKey, state: StoredState) -> int:
-    """How many records the group is not done with; -1 where it is not known."""
+    """The number of records that the group has not completed; -1 if unknown."""
     sharing = broker.share
     topic = broker.image.topics_by_id.get(key.topic_id)
     if topic is None:
@@ -62,7 +62,7 @@ async def lag(broker: ShareAdminParts, key: SharePartitionKey, state: StoredStat
 
 
 async def _end_elsewhere(broker: ShareAdminParts, topic: str, index: int) -> int | None:
-    """The high watermark, as the leader of the partition reports it."""
+    """The high watermark that the partition's leader on another broker returns."""
     image = broker.image.partition(topic, index)
     if image is None or image.leader < 0:
         return None
@@ -77,7 +77,7 @@ async def _end_elsewhere(broker: ShareAdminParts, topic: str, index: int) -> int
 
 
 async def begin_at(broker: ShareAdminParts, key: SharePartitionKey, offset: int) -> None:
-    """The group continues at this offset, whatever was in flight."""
+    """Makes the group continue at this offset, and discards its in-flight records."""
     sharing = broker.share
     await sharing.states.ensure_topic()
     try:
@@ -86,7 +86,7 @@ async def begin_at(broker: ShareAdminParts, key: SharePartitionKey, offset: int)
         topic = broker.image.topics_by_id.get(key.topic_id)
         if topic is None or broker.membership is None or not 0 <= key.partition < len(topic.partitions):
             raise
-        # Its leader, elsewhere, is fenced by the new state epoch.
+        # Another broker leads the partition; the new state epoch fences it.
     known = await sharing.stored.summary(key)
     epoch = 0 if known is None else known.state_epoch + 1
     sharing.forget(key)
@@ -112,11 +112,11 @@ async def delete(sharing: Sharing, keys: Iterable[SharePartitionKey]) -> None:
 
 
 def keys_of_group(broker: ShareAdminParts, group_id: str) -> set[SharePartitionKey]:
-    """What the group, which is coordinated here, has state of, wherever that is."""
+    """The share partitions that a group coordinated here has state for, wherever the state is coordinated."""
     try:
         keys = set(keys_of(broker.share, lambda key: key.group_id == group_id))
     except ApiError:
-        keys = set()  # some of it is being read
+        keys = set()  # a shard is loading
     try:
         group = broker.groups.shard_for(group_id).share.find(group_id)
     except ApiError:
@@ -127,7 +127,8 @@ def keys_of_group(broker: ShareAdminParts, group_id: str) -> set[SharePartitionK
 
 
 async def delete_state_of(broker: ShareAdminParts, group_id: str) -> None:
-    """Before the group itself is deleted; ApiError where that is not possible now."""
+    """Deletes a group's share state, before the group itself is deleted; ApiError if that is not possible
+    now."""
     keys = keys_of_group(broker, group_id)
     if keys:
         await broker.groups.read(group_id, lambda shard: shard.group(group_id).check_delete())
@@ -135,7 +136,8 @@ async def delete_state_of(broker: ShareAdminParts, group_id: str) -> None:
 
 
 async def _of_deleted_topics(broker: ShareAdminParts, sharing: Sharing) -> list[SharePartitionKey]:
-    """That the image lacks a topic does not say that it was deleted; the store, asked later, does."""
+    """The keys of deleted topics. A topic that is missing in the image may only be new, so the store is
+    asked."""
     topics = broker.image.topics_by_id
     suspects = keys_of(sharing, lambda key: key.topic_id not in topics)
     if not suspects:
@@ -145,12 +147,13 @@ async def _of_deleted_topics(broker: ShareAdminParts, sharing: Sharing) -> list[
 
 
 async def prune(broker: ShareAdminParts, sharing: Sharing) -> None:
-    """Forget deleted topics; write what is needed of the state topic again, and delete what lies before."""
+    """Remove the state of deleted topics, rewrite old records that are still needed to the end of the state
+    topic, and delete the records before."""
     try:
         await delete(sharing, await _of_deleted_topics(broker, sharing))
         shards = list(sharing.states.shards())
     except ApiError:
-        return  # one of them is being read: at the next turn
+        return  # a shard is loading; retried at the next run
     except StoreError as error:
         log.info("share state is not pruned now: %s", error)
         return

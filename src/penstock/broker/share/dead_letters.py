@@ -1,7 +1,7 @@
-"""The dead-letter topic of a share group: records that nobody could use, with the story of each in headers.
+"""The dead-letter topic of a share group: records that could not be processed, with the reason in headers.
 
-At least once: a letter is on its way into the topic before the record is archived, and is written again where
-the broker died in between.
+Delivery is at least once: a record is written to the dead-letter topic before it is archived, and is written
+again if the broker crashes in between.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _BATCH_BYTES = 512 * 1024
 async def send(
     broker: ShareDeadLettersParts, topic: str, group_id: str, source: Partition, letter: DeadLetter
 ) -> None:
-    """When this returns, the records are in the dead-letter topic."""
+    """Writes the records to the dead-letter topic and waits until they are replicated."""
     await _ensure(broker, topic)
     index, leader = led_partition(broker, topic, source.key[1])
     now = broker.clock.now_ms()
     for batch in _batches(_letter(record, group_id, source, letter, now) for record in
                           records_between(source, letter.first, letter.last)):  # fmt: skip
         await append_to_leader(broker, topic, index, leader, batch)
-        await asyncio.sleep(0)  # other requests get their turn
+        await asyncio.sleep(0)  # lets other requests run
 
 
 def _letter(record: Record, group_id: str, source: Partition, letter: DeadLetter, now_ms: int) -> Record:
@@ -54,7 +54,7 @@ def _letter(record: Record, group_id: str, source: Partition, letter: DeadLetter
         "delivery.count": letter.delivery_count,
     }
     added = tuple((PREFIX + name, str(value).encode()) for name, value in story.items())
-    # The time is that of its death: by its own, retention might take it at once.
+    # The timestamp is the current time: with the original one, retention might delete the record at once.
     return Record(0, now_ms, record.key, record.value, record.headers + added)
 
 

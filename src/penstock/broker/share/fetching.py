@@ -1,4 +1,4 @@
-"""The records of a ShareFetch: waiting until there are enough, and acquiring them over several partitions."""
+"""ShareFetch: waits until enough records are available, and acquires them from the session's partitions."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ async def fetch(
     *,
     is_withheld: bool = False,
 ) -> Results:
-    """What there is to tell of the session's partitions; of a new session, of all of them. Nothing is
-    acquired for a member that is past its quota."""
+    """The results of the session's partitions that have records or errors; in a new session, of all
+    partitions. Nothing is acquired for a member that has exceeded its quota."""
     config = broker.share.config(request.group_id)
     wanted = session.in_turn()
     tell_all = request.share_session_epoch == INITIAL_EPOCH
     min_bytes = min(request.min_bytes, broker.config.fetch_max_bytes)
-    # A coordinator that is slow must not hold up what others have.
+    # The wait is limited, so that a slow coordinator does not delay the records of other partitions.
     await broker.share.opening.prepare(request.group_id, wanted, min(request.max_wait_ms, _PREPARE_MS) / 1000)
     opened, failed = _open(broker, request.group_id, wanted)
     # Acknowledgements that failed are reported at once.
@@ -56,7 +56,7 @@ async def fetch(
             opened, failed = _open(broker, request.group_id, wanted)
     elif not urgent and not opened and wanted:
         await asyncio.sleep(min(request.max_wait_ms, _PAUSE_MS) / 1000)
-    # After the last await, whichever it was: nobody would release what is acquired for a closed session.
+    # Checked after the last await: records that are acquired for a closed session would not be released.
     if session is not _current(broker, session):
         return {}
     results = (
@@ -71,7 +71,7 @@ async def fetch(
 
 
 def _current(broker: ShareFetchingParts, session: ShareSession) -> ShareSession | None:
-    """None where the session was closed while its request waited: then nothing may be acquired for it."""
+    """The session; None if it was closed while the request waited: then nothing may be acquired for it."""
     try:
         return broker.share.sessions.find(session.group_id, session.member_id)
     except ApiError:
@@ -87,7 +87,7 @@ def _open(
         try:
             opened[key] = broker.share.find(group_id, *key)
         except CoordinatorNotAvailable:
-            continue  # its state is being read: the member hears of it when that is done
+            continue  # its state is being read: the member gets the result after that
         except ApiError as error:
             leader = current_leader(broker, key) if isinstance(error, NotLeaderOrFollower) else _NOBODY
             failed[key] = partition_result(key[1], error, current_leader=leader)
@@ -137,7 +137,7 @@ def _readable(
 
 
 class _Wait(DelayedOperation):
-    """Until there are `min_bytes` to acquire in all of the partitions together."""
+    """Waits until `min_bytes` can be acquired in all partitions together."""
 
     __slots__ = ("_broker", "_config", "_done", "_max_bytes", "_min_bytes", "_opened")
 

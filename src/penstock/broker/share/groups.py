@@ -1,8 +1,8 @@
-"""Share groups on this broker: sessions, the share partitions that are led here, and the state behind them.
+"""Share groups on this broker: share sessions, the share partitions that it leads, and their state.
 
-The machines in `groups/share` decide; this reads the log, writes the state, keeps the locks' time, and sends
-what died to its topic. What could not be written has not happened. In a cluster the state may be coordinated
-elsewhere: `opening` reads it, and then `find` has it.
+The state machines in `groups/share` decide. This module reads the log, writes the state, expires acquisition
+locks, and sends records to the dead-letter topic. A change that could not be written has no effect. In a
+cluster another broker may coordinate the state: `opening` reads it, and then `find` returns it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _RETRY_S = 1.0
 
 
 class Opened:
-    """A share partition in memory, as long as this broker leads its partition in the same epoch."""
+    """A share partition in memory, valid while this broker leads its partition in the same leader epoch."""
 
     __slots__ = (
         "armed_for",
@@ -114,7 +114,7 @@ class Opened:
         self.sending_letters = False
 
     def is_led(self, partition: Partition | None) -> bool:
-        """Whether this is the partition that it was opened for, led here as it was then."""
+        """Whether this broker leads the partition in the leader epoch for which it was opened."""
         image = self.partition.image
         return partition is self.partition and partition.is_leader and image.leader_epoch == self.leader_epoch
 
@@ -150,7 +150,7 @@ class Sharing:
     # share partitions
 
     def find(self, group_id: str, topic_id: UUID, index: int) -> Opened:
-        """The share partition, loaded from its state if need be. Raises the error for the client."""
+        """The share partition, loaded from its state if necessary. Raises the error for the client."""
         partition = self.partition(topic_id, index)
         key = SharePartitionKey(group_id, topic_id, index)
         opened = self.current(key, partition)
@@ -161,7 +161,7 @@ class Sharing:
         return self._open(key, partition)
 
     def current(self, key: SharePartitionKey, partition: Partition) -> Opened | None:
-        """What is in memory, if it is of this time: the partition may have moved away and back."""
+        """The share partition in memory, if it is still valid: the partition may have moved away and back."""
         opened = self._opened.get(key)
         if opened is not None and not opened.is_led(partition):
             self._drop(opened)
@@ -187,9 +187,9 @@ class Sharing:
         return self.opened(key, partition, state)
 
     def opened(self, key: SharePartitionKey, partition: Partition, state: ShareState | StoredState) -> Opened:
-        """The state has been read: from here on it can be fetched."""
+        """Called when the state has been read: the share partition can now be fetched."""
         end = partition.log.log_end_offset
-        # A log that was cut behind the group's start starts over at its end.
+        # If the log was truncated to before the group's start offset, the group starts at the end of the log.
         batches = state.batches if state.start_offset <= end else ()
         share = SharePartition(
             min(state.start_offset, end),
@@ -220,7 +220,8 @@ class Sharing:
             raise as_client_sees(error) from error
 
     def check_group(self, group_id: str) -> None:
-        """Where the group is coordinated here, there has to be one: else anybody could make state."""
+        """Raises an error if the group does not exist (checked if this broker coordinates it): otherwise any
+        client could create state."""
         groups = self._broker.groups
         if groups.topic.name not in self._broker.image.topics:
             raise GroupIdNotFound(f"Share group {group_id} not found.")
@@ -233,7 +234,7 @@ class Sharing:
     def first_offset(self, partition: Partition, reset: str) -> int:
         if reset == "earliest":
             return partition.log.log_start_offset
-        partition.check_end_is_known()  # or the group would be sent records that its members have seen
+        partition.check_end_is_known()  # or the group would get records that its members have already seen
         if reset.startswith(BY_DURATION):
             ago = duration_ms(reset.removeprefix(BY_DURATION)) or 0
             found = partition.log.offset_for_timestamp(self._broker.clock.now_ms() - ago)
@@ -242,7 +243,7 @@ class Sharing:
         return partition.log.high_watermark
 
     def _drop(self, opened: Opened) -> None:
-        """Forget what is in memory: locks with it. The state stays."""
+        """Remove the share partition from memory, and its acquisition locks. The stored state stays."""
         if self._opened.get(opened.key) is opened:
             del self._opened[opened.key]
         if opened.timer is not None:
@@ -286,8 +287,8 @@ class Sharing:
         return found
 
     def _note(self, opened: Opened, found: Acquisition) -> None:
-        """Write the delivery counts. They are not waited for: what they tell is a lower bound, as in Kafka,
-        where they are not written before the records are acknowledged or released."""
+        """Write the delivery counts without waiting for the write: the stored counts are a lower bound, as in
+        Kafka, which writes them only when records are acknowledged or released."""
         key = opened.key
         try:
             result = self.stored.write(key, opened.state_epoch, opened.leader_epoch, UNCHANGED, found.written)
@@ -306,7 +307,7 @@ class Sharing:
 
     def readable_bytes(self, opened: Opened, config: ShareGroupConfig, max_bytes: int) -> int:
         if self._opened.get(opened.key) is not opened:
-            return max_bytes  # the member is to hear of it
+            return max_bytes  # end the wait, so that the member gets the error
         try:
             opened.partition.check_leader()
             return share_reading.readable_bytes(
@@ -320,19 +321,20 @@ class Sharing:
     def acknowledge(
         self, opened: Opened, member_id: str, batches: Iterable[Acknowledgement], config: ShareGroupConfig
     ) -> asyncio.Future[Message] | None:
-        """None when it is done; else a future that is done when it is, or has the error."""
+        """Applies acknowledgements. Returns None if that is done, otherwise a future that is done when they
+        are written, or that has the error."""
         opened.share.log_starts_at(opened.partition.log.log_start_offset)
         opened.share.dead_letters = bool(self._letters_to(opened, config))
         until = self._steady.now_ms() + config.record_lock_duration_ms
         return self._write(opened, opened.share.acknowledge(member_id, batches, until))
 
     def end_session(self, session: ShareSession, *, in_order: bool) -> list[asyncio.Future[Message]]:
-        """Close it, and release what its member has. `in_order`: the member closed it itself."""
+        """Close the session and release the member's records. `in_order`: the member closed it itself."""
         self.sessions.close(session.group_id, session.member_id)
         return self._release(session.group_id, session.member_id, undelivered=in_order)
 
     def member_gone(self, group_id: str, member_id: str) -> None:
-        """The group has taken the member out."""
+        """The group has removed the member."""
         self.sessions.close(group_id, member_id)
         self._release(group_id, member_id, undelivered=False)
 
@@ -359,7 +361,7 @@ class Sharing:
         return pending
 
     def _close_idle(self, opened: Opened) -> None:
-        """What no session names, and has nothing in anybody's hands, need not be in memory."""
+        """Remove a share partition from memory if no session names it and no records are acquired."""
         key = opened.key
         if any(
             (key.topic_id, key.partition) in one.partitions for one in self.sessions.of_group(key.group_id)
@@ -396,19 +398,19 @@ class Sharing:
                 failure = self._failed(opened, failure)
             if not answer.done():
                 answer.set_exception(failure)
-                answer.exception()  # nobody may be waiting for it
+                answer.exception()  # marks it as retrieved, in case no request waits for it
 
         result.add_done_callback(done)
         return answer
 
     def _failed(self, opened: Opened, error: ApiError) -> ApiError:
         if isinstance(error, (FencedLeaderEpoch, FencedStateEpoch, InvalidRequest)):
-            self._drop(opened)  # somebody else leads it now, or it has begun again
+            self._drop(opened)  # fenced: another leader, or a new state epoch
         return as_client_sees(error)
 
     def _committed(self, opened: Opened, plan: Plan) -> None:
         opened.share.commit(plan)
-        # There may be records again, or room for more in flight.
+        # Records may be available again, or there is room for more in-flight records.
         self._broker.delayed.wake(opened.partition.key)
         self._start_dead_letters(opened)
 
@@ -442,7 +444,8 @@ class Sharing:
     # dead letters
 
     def _letters_to(self, opened: Opened, config: ShareGroupConfig) -> str:
-        """A topic is not its own dead-letter topic: its letters would be delivered, and die, for ever."""
+        """The dead-letter topic for these records. A topic is not its own dead-letter topic: its records
+        would be delivered and rejected forever."""
         topic = config.dead_letter_topic
         return "" if topic == opened.partition.key[0] else topic
 
@@ -478,25 +481,25 @@ class Sharing:
     # administration
 
     async def state(self, key: SharePartitionKey) -> StoredState | None:
-        """As its coordinator has it. Raises the error for the client."""
+        """The state that the coordinator has stored. Raises the error for the client."""
         try:
             return await self.stored.read(key)
         except ApiError as error:
             raise as_client_sees(error) from error
 
     def in_flight(self, key: SharePartitionKey) -> SharePartition | None:
-        """Where it is in memory."""
+        """The share partition, if it is in memory."""
         opened = self._opened.get(key)
         return None if opened is None else opened.share
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Its state is about to start over, or to go."""
+        """Remove it from memory, because its state is about to be reset or deleted."""
         opened = self._opened.get(key)
         if opened is not None:
             self._drop(opened)
 
     def on_image(self) -> None:
-        """What is led elsewhere now is delivered from there; members that wait hear of it."""
+        """Remove share partitions that other brokers lead now; waiting members get the error."""
         for opened in list(self._opened.values()):
             if not opened.is_led(self._broker.partitions.get(opened.partition.key)):
                 self._drop(opened)
@@ -516,7 +519,8 @@ def _states(broker: ShareGroupsParts, settings: ShareSettings) -> ShardHost[Shar
         config.share_coordinator_state_topic_num_partitions,
         config.share_coordinator_state_topic_replication_factor,
         {
-            # Updates build on one another, so they cannot be compacted; `prune` deletes what is done with.
+            # Updates build on earlier ones, so they cannot be compacted; `prune` deletes those no longer
+            # needed.
             "cleanup.policy": "delete",
             "retention.ms": "-1",
             "retention.bytes": "-1",

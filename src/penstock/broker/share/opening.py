@@ -1,4 +1,4 @@
-"""Opening share partitions in a cluster, where state and group may be coordinated by other brokers."""
+"""Opens share partitions in a cluster, where other brokers may coordinate the state and the group."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ _DESCRIBE_VERSION = 1
 
 
 class Opening:
-    """Those that are being opened, each once, whoever asks for it."""
+    """The share partitions that are being opened; concurrent requests share one attempt."""
 
     def __init__(self, broker: ShareOpeningParts, sharing: Sharing) -> None:
         self._broker = broker
         self._sharing = sharing
         self._tasks: dict[SharePartitionKey, asyncio.Task[None]] = {}
-        self._refused: dict[SharePartitionKey, ApiError] = {}  # to be reported to the next who asks
+        self._refused: dict[SharePartitionKey, ApiError] = {}  # errors for the next request
 
     async def prepare(
         self, group_id: str, wanted: Iterable[tuple[UUID, int]], patience_s: float = PATIENCE_S
     ) -> None:
-        """Before `Sharing.find`, which reports the errors. What is not read in time is found later."""
+        """Called before `Sharing.find`, which raises the errors. What is not read in time is available
+        later."""
         if self._broker.membership is None:
             return
         waiting = []
@@ -61,7 +62,7 @@ class Opening:
             await asyncio.wait(waiting, timeout=patience_s)
 
     def reason(self, key: SharePartitionKey) -> ApiError:
-        """Why it is not open."""
+        """The error for a share partition that is not open."""
         return self._refused.pop(key, None) or CoordinatorNotAvailable("the state is being read")
 
     def close(self) -> None:
@@ -78,7 +79,7 @@ class Opening:
         epoch = partition.image.leader_epoch
         self._refused.pop(key, None)
         try:
-            # From here on a leader of an older epoch cannot write the state any more.
+            # From here on the state fences leaders of older epochs.
             state = await stored.read(key, epoch)
             if state is None:
                 await self._check_group(key.group_id)
@@ -98,7 +99,7 @@ class Opening:
         sharing.opened(key, partition, state)
 
     async def _check_group(self, group_id: str) -> None:
-        """There has to be such a group: else anybody could make state."""
+        """Raises an error if the group does not exist: otherwise any client could create state."""
         broker = self._broker
         coordinator = broker.groups.leader_of(group_id)
         if coordinator == broker.id:

@@ -1,4 +1,4 @@
-"""Reading a partition for a share group: batches off the log, and which of them can be delivered."""
+"""Reads a partition for a share group: batches from the log, and which of them can be delivered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.wire.batches.records import HEADER_SIZE, Record, iter_records, rea
 UNREADABLE = "penstock.share.unreadable"
 _READ_BYTES = 1 << 20
 _MOST_READS = 16
-"""For one partition of a request: the loop is not held up for longer."""
+"""The limit for one partition of a request, so that it does not block the event loop for long."""
 
 
 class Acquisition(NamedTuple):
@@ -36,11 +36,11 @@ def acquire(
     batch_size: int,
     exact: bool,
 ) -> Acquisition:
-    """Acquire what is available for the member, with the bytes of the batches that hold it.
+    """Acquire available records for the member; returns them with the bytes of their batches.
 
-    At least one batch is read, however large, so that a member can get past it (KIP-74). Read is in pieces:
-    a member may ask for far more bytes than it takes records. What is acquired is cut to batches of about
-    `batch_size`, as a member that acknowledges batches wants it.
+    At least one batch is read, however large, so that a member can get past it (KIP-74). The log is read in
+    pieces, because a member may request far more bytes than it can take records. Acquired records are divided
+    into batches of about `batch_size`, for members that acknowledge whole batches.
     """
     log = partition.log
     share.log_starts_at(log.log_start_offset)
@@ -74,7 +74,8 @@ def acquire(
 
 
 def _in_batches(taken: list[Acquired], spans: list[BatchSpan], batch_size: int) -> Iterator[Acquired]:
-    """Each of at least `batch_size` records where there are as many, cut where a record batch begins."""
+    """Divides acquired records into batches of at least `batch_size` records (the last may be smaller), at
+    the boundaries of record batches."""
     starts = [span.first for span in spans]
     for one in taken:
         first = one.first
@@ -89,7 +90,7 @@ def _in_batches(taken: list[Acquired], spans: list[BatchSpan], batch_size: int) 
 class _Found(NamedTuple):
     span: BatchSpan
     position: int
-    producer_id: int  # -1 where it is of no transaction
+    producer_id: int  # -1 if it belongs to no transaction
 
 
 def _spans(data: bytes) -> list[_Found]:
@@ -106,7 +107,7 @@ def _spans(data: bytes) -> list[_Found]:
 
 
 def _committed(partition: Partition, offset: int, found: list[_Found]) -> list[BatchSpan]:
-    """Batches of aborted transactions are not to be delivered."""
+    """The batches without those of aborted transactions, which are not delivered."""
     end = found[-1].span.last + 1
     aborted: dict[int, list[tuple[int, int]]] = {}
     for transaction in partition.log.aborted_transactions(min(offset, found[0].span.first), end):
@@ -121,7 +122,7 @@ def _committed(partition: Partition, offset: int, found: list[_Found]) -> list[B
 
 
 def _bytes_of(data: bytes, found: list[_Found], acquired: list[Acquired]) -> bytes:
-    """From the first batch with something acquired to the last; members pass over what is not theirs."""
+    """The bytes from the first to the last batch with acquired records; members skip the other records."""
     first, last = acquired[0].first, acquired[-1].last
     begin = next(position for span, position, _ in found if span.last >= first)
     end = next((position for span, position, _ in found if span.first > last), len(data))
@@ -129,7 +130,7 @@ def _bytes_of(data: bytes, found: list[_Found], acquired: list[Acquired]) -> byt
 
 
 def readable_bytes(share: SharePartition, partition: Partition, isolation_level: int, max_bytes: int) -> int:
-    """How many bytes a fetch would find now; 0 where nothing can be acquired."""
+    """How many bytes a fetch would return now; 0 if nothing can be acquired."""
     bound = partition.upper_bound(isolation_level)
     offset = share.wants(bound)
     if offset is None or offset < partition.log.log_start_offset:
@@ -138,7 +139,8 @@ def readable_bytes(share: SharePartition, partition: Partition, isolation_level:
 
 
 def records_between(partition: Partition, first: int, last: int) -> Iterator[Record]:
-    """The records that are left of these offsets. One that cannot be read is empty and has a header more."""
+    """The records that still exist in this range of offsets. One that cannot be read is returned empty, with
+    an additional header."""
     for segment, position, header in partition.log.headers(first):
         if header.base_offset > last:
             return
@@ -148,7 +150,7 @@ def records_between(partition: Partition, first: int, last: int) -> Iterator[Rec
         try:
             records = list(iter_records(batch))
         except (CorruptMessage, InvalidRecord, UnsupportedCompressionType) as error:
-            # What nobody can read is what rejected records are like: its story is told without it.
+            # A record may have been rejected because it cannot be read: report it without its content.
             records = [
                 Record(offset, header.max_timestamp, None, None, ((UNREADABLE, str(error).encode()),))
                 for offset in range(max(first, header.base_offset), min(last, header.last_offset) + 1)

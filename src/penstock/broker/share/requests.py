@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge share: their acknowledgements, carried out partition by partition."""
+"""Shared by ShareFetch and ShareAcknowledge: applies acknowledgements, partition by partition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def partitions_of(topics: Iterable[Message]) -> list[TopicIdPartition]:
 
 
 def acknowledgements_of(topics: Iterable[Message]) -> Acknowledgements:
-    """Only of the partitions that have any."""
+    """The acknowledgements of the partitions that have any."""
     return {
         (topic.topic_id, one.partition_index): [
             Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
@@ -48,7 +48,7 @@ def acknowledgements_of(topics: Iterable[Message]) -> Acknowledgements:
 async def acknowledge(
     broker: ShareRequestsParts, group_id: str, member_id: str, wanted: Acknowledgements, *, renew: bool
 ) -> Errors:
-    """All are begun before the first is waited for. None where it went well."""
+    """Starts all changes before it waits for the first. The result of a partition is None if it succeeded."""
     sharing = broker.share
     config = sharing.config(group_id)
     errors: Errors = {}
@@ -79,7 +79,7 @@ async def close_session(broker: ShareRequestsParts, session: ShareSession) -> No
         try:
             await asyncio.shield(written)
         except ApiError:
-            continue  # the locks' time will release it
+            continue  # the expiry of the acquisition lock releases it
 
 
 def by_topic(partitions: Mapping[TopicIdPartition, Message]) -> list[Message]:
@@ -90,7 +90,7 @@ def by_topic(partitions: Mapping[TopicIdPartition, Message]) -> list[Message]:
 
 
 def current_leader(broker: ShareRequestsParts, key: TopicIdPartition) -> Message:
-    """Who leads the partition, as far as it is known here."""
+    """The current leader of the partition, as far as this broker knows it."""
     topic = broker.image.topics_by_id.get(key[0])
     known = None if topic is None else broker.image.partition(topic.name, key[1])
     if known is None:

@@ -1,6 +1,6 @@
-"""What the requests about the state of share partitions (keys 83 to 87) have in common.
+"""Shared by the requests about the state of share partitions (keys 83 to 87).
 
-They come from other brokers. Each names partitions, and each of those is answered separately.
+Other brokers send them. Each request names partitions, and the response has a result for each partition.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def result(index: int, error: ApiError | None, **fields: object) -> Message:
 
 
 def changed(index: int, error: ApiError | None, answer: Message | None) -> Message:
-    """Of a request that shows nothing but how it went."""
+    """The result for a request that returns only an error code."""
     return result(index, error)
 
 
 async def answer(broker: HasShare, request: Message, step: Step, result_of: Result) -> Message:
-    """All are begun before the first is waited for."""
+    """Starts the steps of all partitions before it waits for the first."""
     begun: list[tuple[object, int, Message | asyncio.Future[Message] | ApiError]] = []
     for topic in request.topics:
         for asked in topic.partitions:

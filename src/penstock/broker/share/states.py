@@ -1,8 +1,8 @@
-"""The state of share partitions as their leaders reach it: with its coordinator, here or at another broker.
+"""Access of leaders to the state of share partitions, whose coordinator is on this broker or another one.
 
-Here it is a call, as on a single broker. Elsewhere it is a request (keys 83 to 87), and a coordinator that is
-moving is waited for: what a member has acknowledged would else be delivered once more, after its locks' time.
-The changes of one share partition are written in the order in which they were made.
+On this broker it is a call, on another one a request (keys 83 to 87). If the coordinator is moving, the
+request is retried: otherwise acknowledged records would be delivered again when their acquisition locks
+expire. The changes of one share partition are written in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Step = Callable[[ShareStateShard, Any, int], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What a coordinator has of a share partition."""
+    """The stored state of a share partition."""
 
     state_epoch: int
     start_offset: int
@@ -71,7 +71,7 @@ class ShareStates:
         self._host = host
         self._turns: dict[SharePartitionKey, _Turn] = {}
 
-    # changes: done when they return a Message, or when the future is; ApiError where they are refused
+    # changes: complete when a Message is returned or the future is done; rejected with an ApiError
 
     def write(
         self,
@@ -119,10 +119,10 @@ class ShareStates:
             lambda shard, token, now: shard.delete([key], token),
         )
 
-    # questions
+    # reads
 
     async def read(self, key: SharePartitionKey, leader_epoch: int = -1) -> StoredState | None:
-        """None where there is none. With a leader epoch, leaders of older ones cannot write any more."""
+        """The state; None if there is none. A leader epoch fences leaders of older epochs."""
         asked = Message(partition=key.partition, leader_epoch=leader_epoch)
         try:
             found = await self._patiently(
@@ -142,7 +142,7 @@ class ShareStates:
         return StoredState(found.state_epoch, found.start_offset, batches)
 
     async def summary(self, key: SharePartitionKey) -> Summary | None:
-        """The same without what is in flight."""
+        """The state without in-flight records."""
         asked = Message(partition=key.partition, leader_epoch=-1)
         found = await self._patiently(
             lambda: self._ask(
@@ -156,7 +156,7 @@ class ShareStates:
             return None
         return Summary(found.state_epoch, found.leader_epoch, found.start_offset)
 
-    # the coordinator, wherever it is
+    # the coordinator, here or on another broker
 
     def _is_here(self, key: SharePartitionKey) -> bool:
         if self._broker.membership is None:
@@ -216,7 +216,7 @@ class ShareStates:
 
 
 class _Turn:
-    """Whose change is written now, and how many there are."""
+    """Serializes the changes of one share partition; `waiting` is how many are queued."""
 
     __slots__ = ("lock", "waiting")
 
@@ -226,7 +226,7 @@ class _Turn:
 
 
 def as_client_sees(error: ApiError) -> ApiError:
-    """What the coordinator of the state says, as Kafka's leaders of partitions tell it to their clients."""
+    """The error for the client, for an error of the state's coordinator, as Kafka maps them."""
     if isinstance(error, (NotCoordinator, CoordinatorLoadInProgress)):
         return CoordinatorNotAvailable(error.message)
     if isinstance(error, (FencedLeaderEpoch, FencedStateEpoch)):

@@ -1,7 +1,7 @@
-"""Transactional batches of a producer are appended to a partition in the order in which they came.
+"""Transactional batches of a producer are appended to a partition in the order in which they arrived.
 
-A client sends up to five produce requests ahead. The first one of a transaction may have to wait for the
-coordinator; those behind it must not pass it, or it would be out of sequence.
+A client may have up to five produce requests in flight. The first one of a transaction may have to wait for
+the coordinator; later ones must not overtake it, or their sequences would be out of order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AppendOrder:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def ahead(self, producer: Producer, keys: Iterable[Key]) -> list[asyncio.Task[Any]]:
-        """The requests that came earlier and have not appended yet: the last one for each partition."""
+        """The earlier requests that have not appended yet: the last one for each partition."""
         if not self._last:
             return []
         slots = ((key, producer.producer_id) for key in keys)
@@ -34,7 +34,7 @@ class AppendOrder:
     def run(
         self, producer: Producer, keys: Iterable[Key], appending: Coroutine[Any, Any, T]
     ) -> asyncio.Task[T]:
-        """Run `appending`; until it is done, it is ahead of all that come later."""
+        """Run `appending`; until it is done, later requests wait for it."""
         task = self._loop.create_task(appending)
         slots = [(key, producer.producer_id) for key in keys]
         for slot in slots:

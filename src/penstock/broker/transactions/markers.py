@@ -1,10 +1,10 @@
-"""The markers of transactions that end: written to the partitions here, sent to the brokers that lead others.
+"""Transaction markers: written to the partitions that this broker leads, sent to the leaders of the others.
 
-Promises: of one transaction there are never two markers under way to a partition; a marker that comes twice,
-or late, ends nothing. With transaction version 2 its epoch says which transaction it ends. Before that
-version, the same epoch continues: there, a marker is sent to another broker only when it is certain that an
-earlier request can no longer arrive, and requests of a connection that was replaced are not handled.
-Where a partition cannot be reached, the coordinator's shard asks again.
+Promises: a transaction never has two markers in flight to the same partition; a duplicate or late marker ends
+no transaction. With transaction version 2 the epoch of the marker identifies its transaction. Before that
+version the producer keeps its epoch: so a marker is sent to another broker only if no earlier request can
+still arrive, and requests of a replaced connection are not handled. If a partition cannot be reached, the
+coordinator's shard retries.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Marker(NamedTuple):
 
 
 def write_marker(broker: MarkersParts, partition: Partition, marker: Marker) -> int:
-    """End the producer's transaction in this partition. Returns the offset that must be replicated before it
-    has ended for good. Raises InvalidProducerEpoch where the partition is past this transaction, and
-    TransactionCoordinatorFenced for a coordinator that another one has replaced since.
+    """End the producer's transaction in this partition. Returns the offset that must be replicated before the
+    marker is durable. Raises InvalidProducerEpoch if the partition already has a newer transaction, and
+    TransactionCoordinatorFenced if another coordinator has replaced the sender.
 
-    Verifications of the transaction that ends are taken back, and no others.
+    Revokes the verification guards of the transaction that ends, and no others.
     """
     partition.check_leader()
     producer_id, epoch = marker.producer
@@ -97,7 +97,7 @@ def write_marker(broker: MarkersParts, partition: Partition, marker: Marker) -> 
         if marker.transaction_version >= TV_2 and entry.txn_first_offset is not None and entry.epoch >= epoch:
             raise InvalidProducerEpoch(f"the transaction has epoch {entry.epoch}, the marker {epoch}")
     if producers.has_marker(producer_id, epoch, marker.coordinator_epoch):
-        # A repeated request. What it wrote may not be replicated yet.
+        # A repeated request: the marker exists, but may not be replicated yet.
         last_offset = partition.log.log_end_offset - 1
     else:
         last_offset = _append_marker(broker, partition, marker)
@@ -123,12 +123,12 @@ def _append_marker(broker: MarkersParts, partition: Partition, marker: Marker) -
 
 class MarkerWriter:
     def __init__(self, broker: MarkersParts, report: Callable[[WriteMarkers, set[Key]], None]) -> None:
-        """`report(markers, written)` is called when partitions have their marker, or need none."""
+        """`report(markers, written)` is called when partitions have their marker, or do not need one."""
         self._broker = broker
         self._report = report
         self._under_way: set[tuple[str, Key]] = set()
         self._unanswered: dict[tuple[str, Key], int] = {}
-        """The broker to which a request went that was not answered: it may still arrive there."""
+        """The broker to which a request without a response was sent: the request may still arrive there."""
         self._requests: PeerBatches[Message, dict[Key, int]] = PeerBatches(broker.loop, self._send)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -168,8 +168,9 @@ class MarkerWriter:
         task.add_done_callback(self._tasks.discard)
 
     async def _look_up(self, markers: WriteMarkers, keys: list[Key]) -> None:
-        """The image lacks these partitions: it may be behind, or they were deleted and need no marker. The
-        store, asked after the end was decided, knows. Where it cannot be asked, the shard asks again."""
+        """Handles partitions that are missing in the image. Either the image is behind, or they were deleted
+        and need no marker: the store, read after the decision, shows which. If it cannot be read, the shard
+        retries."""
         try:
             deleted = await self._broker.controller.missing_partitions(keys)
         except StoreError as error:
@@ -181,12 +182,13 @@ class MarkerWriter:
             self._report(markers, deleted)
 
     def _destination(self, slot: tuple[str, Key], marker: Marker) -> int | None:
-        """The broker to send to; None where the image does not have the partition."""
+        """The broker to send the marker to; None if the image does not have the partition."""
         broker = self._broker
         sent = self._unanswered.get(slot)
         if sent is not None:
-            # Its answer to a later request says that the earlier one is past, also where it was started again
-            # meanwhile: which of its processes got the earlier one is not known here.
+            # A response of the same broker to a later request shows that the earlier one can no longer be
+            # handled, even if the broker was restarted meanwhile: we do not know which process received the
+            # earlier one.
             if marker.transaction_version < TV_2 and sent in broker.controller.image.brokers:
                 return sent
             del self._unanswered[slot]
@@ -211,7 +213,7 @@ class MarkerWriter:
         try:
             offset = write_marker(self._broker, partition, marker)
         except InvalidProducerEpoch as error:
-            # The partition has records of a newer epoch: this transaction has ended there.
+            # The partition has records of a newer epoch, so this transaction has ended there.
             log.warning(
                 "%s-%d: skipped the transaction marker of %s: %s", *key, markers.transactional_id, error
             )
@@ -227,7 +229,7 @@ class MarkerWriter:
                 behind[key] = (partition, offset)
 
     def _wait(self, markers: WriteMarkers, behind: dict[Key, tuple[Partition, int]]) -> None:
-        """Report the markers here when they are replicated; the shard asks again for those that are late."""
+        """Report the local markers when they are replicated; the shard retries those that are late."""
         keys = list(behind)
 
         def replicated(missing: set[Key]) -> None:
@@ -238,7 +240,8 @@ class MarkerWriter:
         self._broker.delayed.watch(ProduceWait(behind, replicated), keys, MARKERS_TIMEOUT_MS)
 
     async def _deliver(self, leader: int, markers: WriteMarkers, keys: list[Key]) -> None:
-        """To the broker that leads these partitions; what it did not write, the shard asks for again."""
+        """Send the markers to the leader of these partitions; the shard retries those that were not
+        written."""
         slots = [(markers.transactional_id, key) for key in keys]
         try:
             codes = await self._requests.ask(leader, _request(markers, keys))
@@ -253,7 +256,7 @@ class MarkerWriter:
         for key in keys:
             self._unanswered.pop((markers.transactional_id, key), None)
             code = codes.get(key, UnknownServerError.code)
-            # Records of a newer epoch: the transaction has ended there.
+            # With InvalidProducerEpoch the partition has a newer epoch, so the transaction has ended there.
             if code in (0, InvalidProducerEpoch.code):
                 written.add(key)
             else:

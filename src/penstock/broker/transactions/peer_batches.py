@@ -1,7 +1,7 @@
-"""Requests of one kind to other brokers: those to one broker that are made together go in one request.
+"""Combines items for the same broker into one request.
 
-What is asked in one turn of the loop is one batch. While several batches to a broker are under way, what
-comes meanwhile is the next one: so a slow broker gets fewer and larger requests, not more.
+Items of one iteration of the event loop form one batch. While several batches to a broker are in flight, new
+items wait for the next one: so a slow broker gets fewer and larger requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PeerBatches(Generic[Item, Answer]):
         loop: asyncio.AbstractEventLoop,
         send: Callable[[int, list[Item]], Coroutine[Any, Any, list[Answer]]],
     ) -> None:
-        """`send(broker_id, items)` returns an answer for each item, in their order."""
+        """`send(broker_id, items)` returns a result for each item, in order."""
         self._loop = loop
         self._send = send
         self._queued: dict[int, list[tuple[Item, asyncio.Future[Answer]]]] = {}
@@ -35,7 +35,7 @@ class PeerBatches(Generic[Item, Answer]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, broker_id: int, item: Item) -> asyncio.Future[Answer]:
-        """The answer of that broker, or PeerUnavailable."""
+        """The result from that broker, or PeerUnavailable."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         queued = self._queued.setdefault(broker_id, [])
         queued.append((item, answer))
@@ -56,7 +56,7 @@ class PeerBatches(Generic[Item, Answer]):
             answers = await self._send(broker_id, [item for item, _ in batch])
             if len(answers) != len(batch):
                 raise WireError(f"it answered {len(answers)} of {len(batch)} items")
-        except Exception as error:  # the border: each of those who wait gets an answer
+        except Exception as error:  # the border: each waiter must get a result
             if not isinstance(error, PeerUnavailable):
                 log.exception("request to broker %d failed", broker_id)
                 error = PeerUnavailable(broker_id, f"it could not be asked: {error}", sent=True)
@@ -69,7 +69,7 @@ class PeerBatches(Generic[Item, Answer]):
                     waiting.set_result(answer)
         finally:
             for _, waiting in batch:
-                waiting.cancel()  # who has no answer by now gets none
+                waiting.cancel()  # no result will arrive
             self._under_way[broker_id] -= 1
             self._flush(broker_id)
 

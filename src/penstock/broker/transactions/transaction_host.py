@@ -1,4 +1,4 @@
-"""Where transaction coordinators run: the shards of `__transaction_state`, and producer ids at hand."""
+"""Runs transaction coordinators: the shards of `__transaction_state`, and a stock of producer ids."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 class ReadyProducerIds:
-    """Some producer ids at hand, for a machine that cannot wait for the next block."""
+    """A stock of producer ids, for a state machine that cannot wait for the next block."""
 
     def __init__(self, broker: TransactionHostParts) -> None:
         self._broker = broker
@@ -74,7 +74,7 @@ class ReadyProducerIds:
         return self._ready.popleft() if self._ready else None
 
     async def filled(self) -> None:
-        """When this returns there is one at hand."""
+        """Waits until a producer id is available."""
         while not self._ready:
             await asyncio.shield(self._fill())
 
@@ -99,7 +99,7 @@ class ReadyProducerIds:
 
 
 class TransactionHost(ShardHost[TransactionShard]):
-    """The shards of `__transaction_state` that this broker leads, and the writing of their markers."""
+    """The shards of `__transaction_state` that this broker leads, and their markers."""
 
     def __init__(self, broker: TransactionHostParts) -> None:
         config = broker.config
@@ -108,7 +108,7 @@ class TransactionHost(ShardHost[TransactionShard]):
         self.verifier = Verifier(broker)
         self.append_order = AppendOrder(broker.loop)
         self._markers = MarkerWriter(broker, self._report)
-        self._ending: dict[str, list[asyncio.Future[None]]] = {}  # who waits for an end, by transactional id
+        self._ending: dict[str, list[asyncio.Future[None]]] = {}  # waiters for the end, by transactional id
         topic = InternalTopic(
             TRANSACTION_STATE,
             config.transaction_state_log_num_partitions,
@@ -134,7 +134,7 @@ class TransactionHost(ShardHost[TransactionShard]):
         super().close()
 
     def _write_markers(self, shard: TransactionShard, markers: WriteMarkers) -> None:
-        if shard.wants(markers):  # else the decision could not be written
+        if shard.wants(markers):  # otherwise the decision could not be written
             self._markers.write(markers)
 
     def _report(self, markers: WriteMarkers, written: set[Key]) -> None:
@@ -151,7 +151,7 @@ class TransactionHost(ShardHost[TransactionShard]):
                     waiting.set_result(None)
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether markers of this transaction are still to be written, as far as is known here."""
+        """Whether markers of this transaction are still to be written, as far as this broker knows."""
         try:
             known = self.shard_for(transactional_id).transactions.get(transactional_id)
         except ApiError:
@@ -159,8 +159,8 @@ class TransactionHost(ShardHost[TransactionShard]):
         return known is not None and known.state in PREPARED
 
     async def ended(self, transactional_id: str, within_ms: int) -> None:
-        """Returns when a transaction of this id that ends is complete, or after that time. Where another
-        broker coordinates it, nothing is known here, and the whole time is waited."""
+        """Waits until the ending transaction of this id is complete, at most `within_ms`. If another broker
+        coordinates it, this always waits for the whole time."""
         waiting: asyncio.Future[None] = self._broker.loop.create_future()
         self._ending.setdefault(transactional_id, []).append(waiting)
         try:

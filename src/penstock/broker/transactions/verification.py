@@ -1,8 +1,9 @@
-"""Whether a produce or an offset commit is in its transaction: asked before anything is written (KIP-890).
+"""Verifies that a produce or an offset commit belongs to its transaction, before anything is written
+(KIP-890).
 
-The coordinator may be another broker, and between its answer and the append the transaction may have ended.
-A guard shows: a marker takes it back, and the append is refused. Without that, a late batch would open a
-transaction that nobody ends.
+The coordinator may be on another broker, and the transaction may end between its response and the append. A
+verification guard detects that: the marker revokes the guard, and the append is rejected. Otherwise a late
+batch would open a transaction that is never ended.
 """
 
 from __future__ import annotations
@@ -67,16 +68,17 @@ _PRODUCER_AT = 43  # in the header of a batch
 _NONE_REFUSED: Mapping[Key, ApiError] = {}
 
 Refused = Mapping[Key, ApiError]
-"""The partitions that may not be written to, and why."""
+"""The partitions that may not be written to, with the error of each."""
 Guards = Mapping[Key, tuple[Partition, VerificationGuard]]
 
 
 class Verification(NamedTuple):
-    """What a produce or a commit in a transaction asks the coordinator.
+    """The verification that a produce or a commit in a transaction needs.
 
-    With `add` (transaction version 2) the partitions become part of the transaction; otherwise they must be
-    part of it. A client that knows TRANSACTION_ABORTABLE (`abortable`) gets that where they are not.
-    `sequences` has the first sequence of each partition's batch, `request` is the name of what is asked for.
+    With `add` (transaction version 2) the coordinator adds the partitions to the transaction; otherwise they
+    must already be part of it. If they are not, a client that knows TRANSACTION_ABORTABLE (`abortable`) gets
+    that error. `sequences` has the first sequence of each partition's batch, `request` is the name of the
+    request.
     """
 
     transactional_id: str
@@ -88,20 +90,21 @@ class Verification(NamedTuple):
     request: str = "Produce"
 
     def limited_to(self, keys: Container[Key]) -> Verification:
-        """The same without the other partitions."""
+        """The same verification, only with these partitions."""
         sequences = {key: sequence for key, sequence in self.sequences.items() if key in keys}
         return self._replace(partitions=[key for key in self.partitions if key in keys], sequences=sequences)
 
 
 def transaction_version(produce_version: int) -> int:
-    """How the sender of a produce request does transactions."""
+    """The transaction version of the sender of a produce request."""
     return TV_2 if produce_version >= _PRODUCE_ADDS else TV_0
 
 
 def needed_verification(
     broker: VerificationParts, request: ProduceRequest, buf: bytearray, version: int
 ) -> Verification | Refused:
-    """For a produce with a transactional id: its transactional batches, or what is refused at once."""
+    """For a produce with a transactional id: the verification that it needs, or the partitions that are
+    rejected at once."""
     producers: set[Producer] = set()
     sequences: dict[Key, int] = {}
     for name, topic_id, partitions in request.topics:
@@ -126,17 +129,18 @@ def needed_verification(
 
 
 def is_transactional(buf: bytearray, start: int, stop: int) -> bool:
-    """Whether the bytes are a batch of format 2 with the bit for transactions."""
+    """Whether the bytes are a transactional batch of format 2."""
     return stop - start >= HEADER_SIZE and buf[start + 16] == 2 and buf[start + 22] & 0x10 != 0
 
 
 def for_producers(error: ApiError, knows_concurrent: bool) -> ApiError:
-    """The coordinator's error as the one that producers expect from a partition."""
+    """Maps an error of the coordinator to the one that producers expect for a partition."""
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(error.message)
     if isinstance(error, ConcurrentTransactions) and knows_concurrent:
         return error
-    # The last one: the coordinator does not know another partition of the same request yet, and added none.
+    # OPERATION_NOT_ATTEMPTED: the coordinator does not know another partition of the request yet, and added
+    # none.
     if isinstance(
         error,
         ConcurrentTransactions
@@ -145,32 +149,34 @@ def for_producers(error: ApiError, knows_concurrent: bool) -> ApiError:
         | NotCoordinator
         | OperationNotAttempted,
     ):
-        # Kafka's choice: old clients try again without asking for metadata first.
+        # As in Kafka: old clients retry this error without a Metadata request.
         return NotEnoughReplicas(f"the transaction cannot be verified now: {error}")
     return error
 
 
 class Verifier:
-    """Asks the coordinators of transactions, here or on other brokers."""
+    """Sends verifications to transaction coordinators, on this broker or on others."""
 
     def __init__(self, broker: VerificationParts) -> None:
         self._broker = broker
         self._requests: PeerBatches[Verification, Refused] = PeerBatches(broker.loop, self._send)
 
     def verify(self, asked: Verification) -> Refused | Coroutine[Any, Any, Refused]:
-        """Which of these partitions may not be written to. What has records of the transaction already may.
+        """Returns the partitions that may not be written to. Partitions that already have records of the
+        transaction need no verification.
 
-        The caller awaits a coroutine itself and appends without another await: in a task of its own, its
-        answer would be of an earlier turn of the loop, and the transaction may have ended since.
+        If this returns a coroutine, the caller must await it directly and append without another await: with
+        a separate task, the transaction could end between the result and the append.
 
-        While the last transaction of the producer is still ending, this waits a little, as Kafka does, before
-        it refuses with CONCURRENT_TRANSACTIONS: the client would wait for longer.
+        While the producer's last transaction is still ending, this waits for a short time before it fails
+        with CONCURRENT_TRANSACTIONS, as Kafka does, because the client would wait longer before it retries.
         """
         unknown = [key for key in asked.partitions if not self._has_open(key, asked.producer)]
         config = self._broker.config
         if not unknown or not (asked.add or config.transaction_partition_verification_enable):
             return _NONE_REFUSED
-        # Before the coordinator is asked; also of those that are not asked for, which may end meanwhile.
+        # Taken before the coordinator is asked, and also for partitions that need no verification, because
+        # their transaction may end meanwhile.
         guards = self._guards(asked)
         self._note_sequences(asked)
         asked = asked._replace(partitions=unknown)
@@ -215,8 +221,8 @@ class Verifier:
         for key in asked.partitions:
             entry = self._entry(key, producer)
             if entry is not None and entry.txn_first_offset is not None and entry.epoch < producer.epoch:
-                # Its marker is on the way. The coordinator may know by now that the transaction is complete
-                # only from a later request than this one (KAFKA-18575).
+                # The marker of the last transaction is not written here yet, so it is still ending. The
+                # coordinator may learn that it is complete only after this request (KAFKA-18575).
                 return _all_refused(asked, ConcurrentTransactions("the last transaction is still ending"))
         try:
             coordinator = host.leader_of(transactional_id)
@@ -270,7 +276,7 @@ class Verifier:
         return f"the transaction of epoch {producer.epoch} has ended meanwhile; the partition has {has}"
 
     def _has_open(self, key: Key, producer: Producer) -> bool:
-        """Whether the partition has records of the producer's transaction already."""
+        """Whether the partition already has records of the producer's transaction."""
         entry = self._entry(key, producer)
         return entry is not None and entry.txn_first_offset is not None and entry.epoch == producer.epoch
 

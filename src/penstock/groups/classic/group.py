@@ -1,7 +1,7 @@
-"""A classic group and its members: the state, and the questions that can be asked of it.
+"""A classic group and its members: the state, and queries of it.
 
-What moves it from state to state is in rebalance.py; who asks for it, in join.py and
-requests.py. Members are dropped and assigned here and nowhere else, so the counts are kept here.
+State transitions are in rebalance.py, the requests that cause them in join.py and requests.py. Members are
+removed and assigned only here, so the counters are kept here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class ClassicGroup(Group):
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, Timer] = {}
-        """Member ids that were handed out (KIP-394) and not yet used, with the time they are kept."""
+        """Member ids that were returned with MEMBER_ID_REQUIRED (KIP-394) and not used yet, with their
+        timeouts."""
         self.pending_syncs: set[str] = set()
         self.awaiting_join = 0
         self.new_member_added = False
@@ -67,11 +68,12 @@ class ClassicGroup(Group):
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
         self.own_record: bytes | None = None
-        """The last GroupMetadata this group wrote: replaying that one does not load the group again."""
+        """The last GroupMetadata that this group wrote: replaying it does not load the group again."""
         self.proposed: dict[str, bytes] | None = None
-        """The leader's assignment while its record is on the way to the log."""
+        """The leader's assignment while its record is being written."""
         self.is_leaderless = False
-        """Its record names no leader: it was a consumer group (KIP-848), and nobody has assigned yet."""
+        """Its record has no leader: it was a consumer group (KIP-848), and no leader has assigned partitions
+        yet."""
         self._supporters: dict[str, int] = {}
 
     @property
@@ -119,7 +121,8 @@ class ClassicGroup(Group):
         self._drop_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a handed-out id. Its waiting requests are to be answered before."""
+        """Remove a member or an unused member id. Its waiting requests must have got their responses
+        before."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -148,7 +151,7 @@ class ClassicGroup(Group):
         member.session_timeout_ms = session_ms
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str, out: Outcome) -> ClassicMember:
-        """A new process of a static member takes its place, assignment and all; the old one is fenced."""
+        """A new process of a static member takes its place with its assignment; the old process is fenced."""
         old = self.members.pop(old_id)
         self.answer_join(old, join_error(FencedInstanceId.code, old_id), out)
         self.answer_sync(old, sync_answer(FencedInstanceId.code), out)
@@ -180,7 +183,7 @@ class ClassicGroup(Group):
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Whether the leader has joined, be it one chosen now. False with no leader at all."""
+        """Whether the leader has joined; elects another one if necessary. False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_token is not None:
@@ -194,7 +197,8 @@ class ClassicGroup(Group):
     # waiting requests
 
     def await_join(self, member: ClassicMember, token: Any, out: Outcome) -> None:
-        """Only the last JoinGroup of a member waits. An older one, which its client gave up, is answered."""
+        """Only the latest JoinGroup of a member waits. An older one, which the client has given up, gets a
+        response."""
         if member.join_token is None:
             self.awaiting_join += 1
         elif member.join_token is not token:
@@ -222,7 +226,7 @@ class ClassicGroup(Group):
         return True
 
     def join_answer(self, member_id: str, *, skip_assignment: bool = False) -> Message:
-        """The current generation, as JoinGroup reports it; the leader also gets the members."""
+        """The JoinGroup response for the current generation; the leader also gets the members."""
         return self._join_answer(member_id, self.leader, self.leader == member_id, skip_assignment)
 
     def join_answer_as_follower(self, member_id: str, leader: str | None) -> Message:
@@ -262,7 +266,7 @@ class ClassicGroup(Group):
                 del supporters[name]
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols and the members there are have one in common."""
+        """Whether a member with these protocols has one in common with all current members."""
         if self.state is EMPTY:
             return protocol_type != "" and len(protocols) > 0
         everybody = len(self.members)
@@ -271,7 +275,8 @@ class ClassicGroup(Group):
         )
 
     def select_protocol(self) -> str:
-        """The one with the most votes: each member votes for the first of its own that all support."""
+        """The protocol with the most votes: each member votes for its first protocol that all members
+        support."""
         everybody = len(self.members)
         candidates = {name for name, count in self._supporters.items() if count == everybody}
         votes: dict[str, int] = {}
@@ -288,7 +293,8 @@ class ClassicGroup(Group):
         self.move_to(COMPLETING_REBALANCE if self.members else EMPTY, now_ms)
 
     def find_subscribed_topics(self) -> None:
-        """None where the coordinator cannot know: another protocol type, or bytes that it cannot read."""
+        """Sets the subscribed topics; None if they are unknown: another protocol type, or malformed
+        subscriptions."""
         self.subscribed_topics = None
         if self.uses_consumer_protocol:
             name = self.protocol_name
@@ -310,7 +316,7 @@ class ClassicGroup(Group):
         elif not transactional and self.state is not EMPTY:
             raise UnknownMemberId()
         if not transactional and self.state is COMPLETING_REBALANCE:
-            # The member has the new generation but not its assignment: it is to continue with the rebalance.
+            # The member has the new generation but no assignment yet: it must continue with the rebalance.
             raise RebalanceInProgress()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -342,7 +348,7 @@ class ClassicGroup(Group):
     # records
 
     def record(self, assignments: dict[str, bytes] | None = None) -> StateRecord:
-        """The group as it is to be found after a crash; `assignments` in place of those the members have."""
+        """The record of the group; `assignments` replace those of the members."""
         value = records_classic.encode_value(
             GroupMetadata(
                 self.protocol_type or "",
@@ -373,7 +379,8 @@ class ClassicGroup(Group):
 
     @classmethod
     def loaded(cls, group_id: str, value: bytes) -> ClassicGroup:
-        """The group of a GroupMetadata record: stable where it has members. Sessions are not begun yet."""
+        """The group of a GroupMetadata record: stable if it has members. Session timeouts are not started
+        yet."""
         stored = records_classic.decode_value(value)
         group = cls(group_id, None if stored.state_timestamp == -1 else stored.state_timestamp)
         group.generation = stored.generation

@@ -1,4 +1,4 @@
-"""JoinGroup of classic groups: new members, static members that come again, members that rejoin."""
+"""JoinGroup of classic groups: new members, restarted static members, rejoining members."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Joins:
         self._rng = rng
 
     def check(self, request: Message) -> None:
-        """What can be said before the group is looked at."""
+        """Validates the request without the group."""
         settings = self._settings
         if not (
             settings.group_min_session_timeout_ms
@@ -58,7 +58,8 @@ class Joins:
     def join(
         self, group: ClassicGroup, request: Message, who: Caller, token: Any, out: Outcome, now_ms: int
     ) -> None:
-        """Answers at once only with an error or with a generation that goes on; otherwise the token waits."""
+        """Replies immediately only with an error or with the current generation; otherwise the token
+        waits."""
         member_id: str = request.member_id
         try:
             if not self._has_room(group, member_id):
@@ -73,7 +74,7 @@ class Joins:
                 self._new(group, join, out)
             elif member_id in group.pending_joins:
                 if request.group_instance_id is not None:
-                    # Ids are handed out to dynamic members only; Kafka fails here in the same way.
+                    # Only dynamic members get MEMBER_ID_REQUIRED; Kafka fails in the same way here.
                     raise UnknownServerError("a handed-out member id with a group instance id")
                 self._add(group, join, member_id, out)
             else:
@@ -87,7 +88,8 @@ class Joins:
             return True
         member = group.members.get(member_id)
         if group.state is PREPARING_REBALANCE:
-            # By those who wait, not by size: so that the last to rejoin a group that is too large has to go.
+            # Count the waiting members, not all: then the last one to rejoin a group that is too large is
+            # rejected.
             return group.awaiting_join < limit or (member is not None and member.join_token is not None)
         return member is not None or len(group.members) < limit
 
@@ -123,7 +125,8 @@ class Joins:
         self._rebalances.rebalance(group, f"{member_id} joins: {join.reason}", out, join.now_ms)
 
     def _replace(self, group: ClassicGroup, join: _Join, old_id: str, new_id: str, out: Outcome) -> None:
-        """A static member's new process. In a stable group it continues with what the old one had."""
+        """A new process of a static member. In a stable group it continues with the assignment of the old
+        one."""
         request, now_ms = join.request, join.now_ms
         old_leader = group.leader
         member = group.replace_static(request.group_instance_id, old_id, new_id, out)
@@ -134,7 +137,8 @@ class Joins:
             if join.who.version >= _SKIP_ASSIGNMENT_SINCE:
                 answer = group.join_answer(new_id, skip_assignment=group.leader == new_id)
             else:
-                # As the leader it would assign again. With the id of the leader before, it is a follower.
+                # As the leader it would assign again. With the former leader id in the response, it is a
+                # follower.
                 answer = group.join_answer_as_follower(new_id, old_leader)
             out.replies.append(Reply(join.token, answer))
             return
@@ -142,12 +146,12 @@ class Joins:
         if group.state is PREPARING_REBALANCE:
             self._rebalances.complete_if_joined(group, out, now_ms)
         else:
-            # Also where the leader is at work: it would assign to the id that is no more.
+            # Also while the leader computes the assignment: it would assign to the old member id.
             self._rebalances.prepare(
                 group, f"{new_id} takes the place of {old_id}: {join.reason}", out, now_ms
             )
 
-    # members that come again
+    # rejoining members
 
     def _rejoin(self, group: ClassicGroup, join: _Join, member: ClassicMember, out: Outcome) -> None:
         same = member.protocols == join.protocols
@@ -155,18 +159,18 @@ class Joins:
         if group.state is EMPTY:
             raise UnknownMemberId()
         if same and (group.state is COMPLETING_REBALANCE or (group.state is STABLE and not is_leader)):
-            # It may not have received the answer to its JoinGroup: it gets it again.
+            # It may not have received the response to its JoinGroup, so it gets it again.
             out.replies.append(Reply(join.token, group.join_answer(member.member_id)))
             return
-        # A leader that comes without a change wants a new assignment: the partitions of a topic may have
-        # changed, and only it would see that.
+        # A leader that rejoins without a change wants a new assignment: the partitions of a topic may have
+        # changed, which only the leader notices.
         group.update(member, join.protocols, join.rebalance_timeout_ms, join.request.session_timeout_ms)
         group.await_join(member, join.token, out)
         self._rebalances.rebalance(group, f"{member.member_id} rejoins: {join.reason}", out, join.now_ms)
 
 
 class _Join:
-    """A JoinGroup on its way through this file."""
+    """A JoinGroup request that is being handled."""
 
     __slots__ = ("now_ms", "protocols", "request", "token", "who")
 
@@ -179,7 +183,7 @@ class _Join:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Version 0 has none; the session is long enough then."""
+        """The rebalance timeout; in version 0, which has none, the session timeout."""
         version_0 = self.who.version == 0
         timeout: int = self.request.session_timeout_ms if version_0 else self.request.rebalance_timeout_ms
         return max(timeout, 0)
@@ -191,14 +195,14 @@ class _Join:
 
 
 def new_member_id(name: str, rng: random.Random) -> str:
-    """For a member that comes without one; `name` is its client's or, of a static member, its instance's."""
+    """A new member id; `name` is the client id or, for a static member, the group instance id."""
     member_id = f"{name}-{UUID(int=rng.getrandbits(128), version=4)}"
     check_fits("the client id or group instance id makes a member id", member_id)
     return member_id
 
 
 def _protocols(request: Message) -> Protocols:
-    """The first of each name: a name twice is one vote, as in Kafka."""
+    """The protocols, without duplicates: a name that occurs twice is one vote, as in Kafka."""
     protocols: dict[str, bytes] = {}
     for item in request.protocols:
         protocols.setdefault(item.name, item.metadata)

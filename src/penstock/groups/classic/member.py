@@ -1,4 +1,4 @@
-"""The states of a classic group, its members, and the shapes of what a member is answered."""
+"""The states of a classic group, its members, and the responses to members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.groups.timers import Timer
 from penstock.wire.message import Message
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""The protocols of a member, the preferred first, with what it says in each."""
+"""The protocols of a member in the order of preference, each with its metadata."""
 
 
 class ClassicState(Enum):
@@ -37,7 +37,7 @@ REACHED_FROM: dict[ClassicState, tuple[ClassicState, ...]] = {
 
 
 class ClassicMember:
-    """`join_token` and `sync_token` are of its waiting requests, None where it does not wait."""
+    """`join_token` and `sync_token` belong to its waiting requests; None if it does not wait."""
 
     __slots__ = (
         "member_id", "instance_id", "client_id", "client_host", "rebalance_timeout_ms", "session_timeout_ms",
@@ -70,7 +70,8 @@ class ClassicMember:
 
     @property
     def keeps_alive_by_waiting(self) -> bool:
-        """A waiting request stands for heartbeats, except a new member's: its client may have given up."""
+        """A waiting request counts as a heartbeat, except for a new member, whose client may have given
+        up."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def metadata(self, protocol: str | None) -> bytes:

@@ -1,7 +1,8 @@
-"""How a classic group goes from one generation to the next, and what time does to it.
+"""Rebalances of a classic group from one generation to the next, and its timeouts.
 
-Empty -> PreparingRebalance (members join) -> CompletingRebalance (the leader assigns) -> Stable. Whoever
-changes the members of a group calls `rebalance`; who may have been the last to come, `complete_if_joined`.
+Empty -> PreparingRebalance (members join) -> CompletingRebalance (the leader assigns) -> Stable. Every change
+of the members of a group calls `rebalance`; `complete_if_joined` is called when the last member may have
+joined.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Rebalances:
     # sessions
 
     def beat(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
-        """The member is alive: its session begins again."""
+        """The member is alive: restart its session timeout."""
         self.beat_for(group, member, now_ms, member.session_timeout_ms)
 
     def beat_for(self, group: ClassicGroup, member: ClassicMember, now_ms: int, timeout_ms: int) -> None:
@@ -51,11 +52,11 @@ class Rebalances:
         if not self._is_current(group) or group.members.get(member.member_id) is not member:
             return
         if member.keeps_alive_by_waiting:
-            return  # the answer to its request begins the session again
+            return  # the response to its request restarts the session timeout
         self.remove(group, member, f"the session of {member.member_id} has ended", out, now_ms)
 
     def hold_member_id(self, group: ClassicGroup, member_id: str, timeout_ms: int, now_ms: int) -> None:
-        """KIP-394: the id was handed out, and is kept for one session until its member joins with it."""
+        """KIP-394: keep a returned member id for one session timeout, until its member joins with it."""
         timer = Timer(self._member_id_unused, group, member_id)
         group.pending_joins[member_id] = timer
         self.timers.set(timer, now_ms + timeout_ms)
@@ -69,7 +70,7 @@ class Rebalances:
     def remove(
         self, group: ClassicGroup, member: ClassicMember, reason: str, out: Outcome, now_ms: int
     ) -> None:
-        """A member is gone; the others rebalance, or continue with the rebalance that waited for it."""
+        """Remove a member; the others rebalance, or continue with a rebalance that waited for it."""
         self.drop(group, member, out)
         if group.state in (STABLE, COMPLETING_REBALANCE):
             self.rebalance(group, reason, out, now_ms)
@@ -78,12 +79,13 @@ class Rebalances:
 
     @staticmethod
     def drop(group: ClassicGroup, member: ClassicMember, out: Outcome) -> None:
-        """Without it its client, if it still waits, would wait for ever: it is asked to start over."""
+        """Remove a member and fail its waiting requests, so that its client rejoins instead of waiting
+        forever."""
         group.answer_join(member, join_error(UnknownMemberId.code, ""), out)
         group.answer_sync(member, sync_answer(UnknownMemberId.code), out)
         group.remove(member.member_id)
 
-    # from generation to generation
+    # generations
 
     def rebalance(self, group: ClassicGroup, reason: str, out: Outcome, now_ms: int) -> None:
         if group.state in REACHED_FROM[PREPARING_REBALANCE]:
@@ -92,7 +94,7 @@ class Rebalances:
             self.complete_if_joined(group, out, now_ms)
 
     def prepare(self, group: ClassicGroup, reason: str, out: Outcome, now_ms: int) -> None:
-        """Call all members to join again."""
+        """Start a rebalance: all members must rejoin."""
         if group.state is COMPLETING_REBALANCE:
             group.proposed = None
             for member in group.members.values():
@@ -134,7 +136,7 @@ class Rebalances:
         if not self._is_current(group) or group.state is not PREPARING_REBALANCE:
             return
         if group.new_member_added and left_ms:
-            # Others are coming: wait for more, but not longer than the members' rebalance timeout in all.
+            # New members have joined: wait for more, but at most for the rebalance timeout in total.
             group.new_member_added = False
             delay = min(self.settings.group_initial_rebalance_delay_ms, left_ms)
             group.join_timer = Timer(self._initial_delay_over, group, delay, max(left_ms - delay_ms, 0))
@@ -143,13 +145,14 @@ class Rebalances:
             self._complete_join(group, out, now_ms)
 
     def complete_if_joined(self, group: ClassicGroup, out: Outcome, now_ms: int) -> None:
-        """The initial delay of an empty group is waited out even if all members there are have joined."""
+        """An empty group always waits for its initial delay, even if all known members have joined."""
         if group.state is PREPARING_REBALANCE and group.previous_state is not EMPTY and group.all_joined:
             self._complete_join(group, out, now_ms)
 
     def _complete_join(self, group: ClassicGroup, out: Outcome, now_ms: int) -> None:
-        """The next generation, of those who have joined. Static members keep their place until their session
-        ends, so that a restart that takes longer than a rebalance does not move their partitions."""
+        """Start the next generation with the members that have joined. Static members stay until their
+        session expires, so that a restart that takes longer than a rebalance does not move their
+        partitions."""
         _cancel(group.join_timer)
         group.new_member_added = False
         late = [m for m in group.members.values() if m.join_token is None and m.instance_id is None]
@@ -157,7 +160,7 @@ class Rebalances:
             group.answer_sync(member, sync_answer(UnknownMemberId.code), out)
             group.remove(member.member_id)
         if not group.elect_joined_leader() and group.members:
-            self._await_joins(group, now_ms)  # nobody has joined: wait for the sessions to end
+            self._await_joins(group, now_ms)  # no member has joined: wait until the sessions expire
             return
         group.next_generation(now_ms)
         if group.state is EMPTY:
@@ -172,7 +175,7 @@ class Rebalances:
         self.timers.set(group.sync_timer, now_ms + group.rebalance_timeout_ms)
 
     def _syncs_timed_out(self, group: ClassicGroup, generation: int, out: Outcome, now_ms: int) -> None:
-        """Members that joined a generation and did not ask for their part of it are taken for dead."""
+        """Remove members that joined the generation but did not send SyncGroup in time."""
         if not self._is_current(group) or group.generation != generation or not group.pending_syncs:
             return
         if group.state in (COMPLETING_REBALANCE, STABLE):
@@ -186,7 +189,8 @@ class Rebalances:
             _cancel(group.sync_timer)
 
     def propose(self, group: ClassicGroup, assignments: dict[str, bytes], out: Outcome, now_ms: int) -> None:
-        """The leader has assigned. The group is stable when the record is in the log (`confirm`)."""
+        """The leader has sent the assignment. The group is stable when its record is in the log
+        (`confirm`)."""
         assignments = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         out.records.append(group.record(assignments))
         group.proposed = assignments
@@ -197,7 +201,7 @@ class Rebalances:
 
     @staticmethod
     def confirm(group: ClassicGroup, timestamp: int) -> None:
-        """What the group wrote is in the log."""
+        """The record of the group is in the log."""
         if group.proposed is not None and group.state is COMPLETING_REBALANCE:
             for member_id, assignment in group.proposed.items():
                 if member_id in group.members:
@@ -205,14 +209,14 @@ class Rebalances:
             group.move_to(STABLE, timestamp)
         group.proposed = None
 
-    # groups that were loaded
+    # loaded groups
 
     def begin(self, group: ClassicGroup, now_ms: int) -> None:
-        """The sessions of a group that was read from the log begin now."""
+        """Start the session timeouts of a group that was loaded from the log."""
         for member in group.members.values():
             self.beat(group, member, now_ms)
         if len(group.members) > self.settings.group_max_size:
-            # Nobody waits yet, so there is nothing to answer or to write.
+            # No requests wait yet, so there is nothing to reply or to write.
             self.prepare(group, "the group is larger than group.max.size allows", Outcome(), now_ms)
         elif group.is_leaderless:
             self.prepare(group, "the group was downgraded from consumer to classic", Outcome(), now_ms)

@@ -1,6 +1,6 @@
 """GroupMetadataKey (version 2) and GroupMetadataValue (versions 0-4) of `__consumer_offsets`.
 
-Written is value version 3, as Kafka does: the newest that older brokers read.
+Value version 3 is written, as in Kafka: the newest that older brokers can read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _member(reader: _Reader, version: int) -> MemberMetadata:
 
 
 class _Reader:
-    """Walks over a value whose strings, bytes and arrays are compact where it is flexible."""
+    """Reads a value; in flexible versions its strings, bytes and arrays are compact."""
 
     __slots__ = ("_end", "_flexible", "_pos", "_value")
 

@@ -27,7 +27,7 @@ from penstock.wire.message import Message
 def sync(
     rebalances: Rebalances, group: ClassicGroup, request: Message, token: Any, out: Outcome, now_ms: int
 ) -> None:
-    """The leader's request brings the assignment; the others' wait for it."""
+    """The request of the leader has the assignment; the requests of the other members wait for it."""
     try:
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
@@ -72,7 +72,7 @@ def heartbeat(rebalances: Rebalances, group: ClassicGroup, request: Message, now
 def leave(
     rebalances: Rebalances, group: ClassicGroup, members: list[Message], out: Outcome, now_ms: int
 ) -> list[Message]:
-    """One answer for each; the others rebalance once for all that left."""
+    """One result for each member; the others rebalance once for all that have left."""
     answers = []
     left = []
     for item in members:
@@ -109,7 +109,8 @@ def left_answer(item: Message, code: int) -> Message:
 
 
 def describe(group: ClassicGroup) -> Message:
-    """Returns subscriptions and assignments of a stable group only: else they belong to no generation."""
+    """Returns subscriptions and assignments only of a stable group: otherwise they belong to no
+    generation."""
     stable = group.state is STABLE
     return Message(
         error_code=0,

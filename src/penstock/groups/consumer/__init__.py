@@ -1,2 +1,2 @@
-"""Consumer groups of KIP-848: members say what they want, the coordinator assigns, and leads each to its part
-step by step. Classic members of a group that is being migrated are served here as well."""
+"""Consumer groups (KIP-848): members subscribe, the coordinator assigns partitions, and moves each member to
+its assignment step by step. Classic members of a group that is being migrated are handled here as well."""

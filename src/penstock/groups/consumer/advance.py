@@ -1,11 +1,11 @@
-"""What follows when a member says something: its record, the group's epoch, the target, and its next step.
+"""What a change of a member leads to: its record, a new group epoch, a new target assignment, its next step.
 
     the member has changed                -> its record
     subscriptions or topics have changed  -> the group's epoch is raised
     the epoch is above the target's       -> a new target, by the assignor that most members ask for
     the member is not where the target is -> one step of reconciliation
 
-Nothing is changed here; all of it is records, which change the group when they are replayed.
+These functions only return records, which change the group when they are replayed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from penstock.groups.group import TopicFilter, TopicsView
 
 @dataclass(slots=True)
 class Surroundings:
-    """What a step needs besides the group and the member."""
+    """What a step needs, apart from the group and the member."""
 
     view: TopicsView
     patterns: Patterns
     default_assignor: str
     now_ms: int
     work: Work = field(default_factory=Work)
-    """What patterns may cost in this step."""
+    """The work that matching patterns may take in this step."""
     sees: TopicFilter | None = None
-    """What the member may describe; None without ACLs."""
+    """The topics that the member may describe; None without ACLs."""
 
 
 def advance(
@@ -50,17 +50,17 @@ def advance(
     *,
     replaced: str | None = None,
 ) -> Member:
-    """The member after it, for the answer. `old` is the member before, be it one that has said nothing yet.
+    """Returns the member after the step, for the response. `old` is the member before; it may be a new one.
 
-    `replaced` is the id that a static member had before; `old` is then that member under its new id.
+    `replaced` is the former id of a static member; `old` is then that member with its new id.
     """
     group_id = group.group_id
     if updated != old:
         out.append(records.member_record(group_id, updated))
     raised = updated.topics != old.topics or updated.regex != old.regex or group.epoch == 0
     unknown = None if updated.regex in group.regexes else updated.regex
-    # A pattern that comes with this heartbeat is resolved with the next one, as by Kafka, which resolves it
-    # beside: the topics that the member names are not waited for.
+    # A pattern that arrives with this heartbeat is resolved with the next one, so that the named topics do
+    # not wait for it. Kafka resolves patterns asynchronously too.
     new = unknown if updated.regex != old.regex else None
     sees_others = group.visibility.hear(updated, around.sees)
     looks = raised or unknown is not None or sees_others or around.view.topics is not group.seen_topics
@@ -81,8 +81,8 @@ def advance(
         ):
             raised = True
         elif not raised and resolved == regexes and not around.work.is_over:
-            # Only where nothing had to be written: what is on its way to the log may not arrive there. And
-            # where all names were looked at: else the next step continues with it.
+            # Only if no record had to be written, because the write may fail; and if all names were checked,
+            # because otherwise the next step continues with the rest.
             group.seen_topics = around.view.topics
             group.visibility.agree(members, around.sees)
         if raised:
@@ -128,9 +128,10 @@ def resolve(
     *,
     later: str | None = None,
 ) -> dict[str, ResolvedRegex]:
-    """The patterns in use with what they match now; records for those that match something else, or ended.
+    """The patterns in use with their current matches; records for those whose matches have changed, or that
+    are no longer used.
 
-    Without the one that is for `later`.
+    The pattern `later` is left out.
     """
     resolved: dict[str, ResolvedRegex] = {}
     for pattern in sorted({member.regex for member in members.values() if member.regex} - {later}):
@@ -148,7 +149,8 @@ def resolve(
 
 
 def removed(group: ConsumerGroup, gone: set[str], around: Surroundings) -> list[StateRecord]:
-    """The group without these members, in its next epoch. Who comes next makes the new target."""
+    """Removes the members and raises the group epoch. The next heartbeat computes the new target
+    assignment."""
     group_id = group.group_id
     out: list[StateRecord] = []
     for member_id in sorted(gone):
@@ -159,7 +161,7 @@ def removed(group: ConsumerGroup, gone: set[str], around: Surroundings) -> list[
 
 
 def removal(group_id: str, member_id: str) -> list[StateRecord]:
-    """In this order: a member that is no more has no part."""
+    """The tombstones of a member, in this order: its assignments before the member itself."""
     return [
         records.tombstone(records.CURRENT, group_id, member_id),
         records.tombstone(records.TARGET_MEMBER, group_id, member_id),
@@ -168,7 +170,7 @@ def removal(group_id: str, member_id: str) -> list[StateRecord]:
 
 
 def _matches_differ(before: Mapping[str, ResolvedRegex], now: Mapping[str, ResolvedRegex]) -> bool:
-    """Whether a pattern matches other topics than before; others may have named all of them already."""
+    """Whether a pattern matches other topics than before, even if other members subscribe to all of them."""
     return any(
         found.topics != (before[pattern].topics if pattern in before else frozenset())
         for pattern, found in now.items()

@@ -1,7 +1,7 @@
-"""The assignors that run on the server, by name: what is to be whose, from what was whose.
+"""The server-side assignors, by name: they compute a new target assignment from the previous one.
 
-Pure functions: `assign(spec) -> {member id: {topic id: partitions}}`. Both give the same answer for the same
-spec, whatever the order of its dicts.
+Pure functions: `assign(spec) -> {member id: {topic id: partitions}}`. Both return the same result for the
+same spec, whatever the order of its dicts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOTHING: Partitions = {}
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A member as an assignor sees it: the topics there are of those it wants, and what it was to have."""
+    """A member for an assignor: its subscribed topics that exist, and its previous target assignment."""
 
     instance_id: str | None
     topics: frozenset[UUID]
@@ -38,10 +38,11 @@ Assignor = Callable[[GroupSpec], Assignment]
 
 
 def assign_range(spec: GroupSpec) -> Assignment:
-    """Of each topic a contiguous range to each of its members, in one order of members for all topics.
+    """Assigns a contiguous range of each topic to each subscribed member, in the same order of members for
+    all topics.
 
     So topics with the same number of partitions and the same members are co-partitioned. Static members come
-    first, by their names, as these outlive a restart and a member id does not.
+    first, sorted by instance id, because an instance id survives a restart and a member id does not.
     """
     order = sorted(
         spec.members,
@@ -67,10 +68,11 @@ def assign_range(spec: GroupSpec) -> Assignment:
 
 
 def assign_uniform(spec: GroupSpec) -> Assignment:
-    """Everybody the same number of partitions, give or take one, and as few moves as that allows.
+    """Assigns the same number of partitions to each member, plus or minus one, with as few moves as possible.
 
-    Where members want different topics, the numbers are as even as the subscriptions allow: no sequence of
-    moves would make a fuller member give to one that has two less. levelling.py says what bounds that.
+    If members subscribe to different topics, the numbers are as even as the subscriptions allow: no sequence
+    of moves could take a partition from a member to one that has at least two fewer. levelling.py has the
+    limits.
     """
     topics = [member.topics for member in spec.members.values()]
     if all(wanted == topics[0] for wanted in topics):
@@ -79,7 +81,7 @@ def assign_uniform(spec: GroupSpec) -> Assignment:
 
 
 class _Shares:
-    """Who has what while it is worked out. Begins with what everybody was to have and still wants."""
+    """The assignment during the computation. Starts with the previous targets that are still subscribed."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
@@ -107,12 +109,12 @@ class _Shares:
         ]
 
     def even(self) -> Assignment:
-        """All want the same: quotas say how many each may have."""
+        """All members have the same subscriptions: each gets a quota."""
         share, free = self._share, self._free
         if not share:
             return {}
         quota, extra = divmod(sum(map(len, share.values())) + len(free), len(share))
-        # Those with the most keep the odd ones: that moves the least.
+        # Members with the most partitions get the remainder, because that needs the fewest moves.
         order = sorted(self._order, key=lambda member_id: -len(share[member_id]))
         limits = {member_id: quota + (index < extra) for index, member_id in enumerate(order)}
         for member_id, limit in limits.items():
@@ -128,7 +130,7 @@ class _Shares:
         return self._result()
 
     def levelled(self) -> Assignment:
-        """All want something else."""
+        """Members have different subscriptions."""
         topics = {member_id: member.topics for member_id, member in self._spec.members.items()}
         self._share = Levels(self._share, topics).level(self._free)
         return self._result()
@@ -144,4 +146,4 @@ class _Shares:
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""In the order of group.consumer.assignors: a group whose members do not choose gets the first."""
+"""In the order of group.consumer.assignors: the first is the default."""

@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members of a consumer group (migration, KIP-848).
 
-To such a member the epoch is a generation. It never waits: JoinGroup moves it one step, SyncGroup returns
-what it has, and a heartbeat asks it to join again when there is a next step to take.
+For such a member the epoch is the generation. Its requests never wait: JoinGroup moves it one step, SyncGroup
+returns its assignment, and a heartbeat tells it to rejoin when there is a next step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MEMBER_ID_REQUIRED_SINCE = 4  # KIP-394
 
 
 class ClassicMembers:
-    """What GroupShard hands over when a classic member's group is a consumer group."""
+    """Handles the requests of classic members if their group is a consumer group."""
 
     def __init__(self, groups: ConsumerGroups) -> None:
         self._groups = groups
@@ -56,7 +56,7 @@ class ClassicMembers:
         assert isinstance(group, ConsumerGroup)
         if group.is_empty:
             if request.member_id:
-                # Nobody of that name is here; an empty group is made a classic one for a new member only.
+                # Unknown member id; an empty group becomes a classic one only for a new member.
                 out.replies.append(Reply(token, join_error(UnknownMemberId.code, request.member_id)))
                 return True
             out.records += group.tombstones()
@@ -92,7 +92,7 @@ class ClassicMembers:
         except WireError as error:
             raise UnknownServerError(f"the embedded consumer protocol is malformed: {error}") from None
         if replaced is None and member_id not in group.members and subscription.owned:
-            # It was a member once and still works on what others may have by now: it is to start over.
+            # A former member may still process partitions that others have now: it must start over.
             raise UnknownMemberId()
         session_ms = request.session_timeout_ms
         rebalance_ms = max(session_ms if who.version == 0 else request.rebalance_timeout_ms, 0)
@@ -123,7 +123,7 @@ class ClassicMembers:
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, is_unknown: bool, out: Outcome
     ) -> tuple[Member, str | None]:
         if instance_id is None:
-            # An id that was handed out is not remembered; whoever comes with one is taken for its owner.
+            # Returned member ids are not stored, so a member that joins with an id is accepted.
             return group.members.get(member_id) or Member(member_id), None
         if not is_unknown:
             return group.check_member(member_id, instance_id), None
@@ -132,7 +132,7 @@ class ClassicMembers:
         return self._groups.take_place(group, instance_id, member_id, out, is_classic=True)
 
     def _is_last_of_its_kind(self, group: ConsumerGroup, replaced: str) -> bool:
-        """Whether the static member that is replaced is the last one of the new protocol."""
+        """Whether the replaced static member is the last one that uses the consumer protocol."""
         if group.members[replaced].classic is not None or not self._groups.settings.allows_downgrade:
             return False
         left = [member for name, member in group.members.items() if name != replaced]
@@ -142,8 +142,8 @@ class ClassicMembers:
     def _downgrade(
         self, group: ConsumerGroup, replaced: str, joining: Member, out: Outcome, now_ms: int
     ) -> Message:
-        """Where everybody has its part, the classic group goes on as it is, and the member that joins has the
-        part of the one it replaces. Else the group begins with a rebalance."""
+        """If all members have their assignments, the classic group continues with them, and the joining
+        member gets that of the one it replaces. Otherwise the group starts with a rebalance."""
         others = {name: member for name, member in group.members.items() if name != replaced}
         parts = None
         if all(member.is_reconciled_to(group.epoch) for member in others.values()):
@@ -257,7 +257,7 @@ def _checked(group: ConsumerGroup, request: Message) -> Member:
 
 
 def _joined(member_id: str, epoch: int, protocol: str) -> Message:
-    """Nobody leads: the coordinator assigns."""
+    """The JoinGroup response. There is no leader, because the coordinator assigns."""
     return Message(
         error_code=0,
         generation_id=epoch,

@@ -1,4 +1,4 @@
-"""The timers of a member: its session, and the deadlines for what the group asks of it."""
+"""The timers of a member: its session, and the deadlines of its next action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ConsumerGroupDescribe shows a group."""
+"""The ConsumerGroupDescribe response of a group."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _member(member: Member, target: Partitions, view: TopicsView) -> Message:
 
 
 def _assignment(partitions: Partitions, view: TopicsView) -> Message:
-    """Topics that are gone have no name to be reported by."""
+    """An assignment for the response. Deleted topics are left out, because they have no name."""
     topics = view.topics_by_id
     return Message(
         topic_partitions=[

@@ -1,4 +1,4 @@
-"""The consumer protocol that classic members speak inside JoinGroup and SyncGroup: subscription, assignment.
+"""The consumer protocol of classic members, embedded in JoinGroup and SyncGroup: subscription, assignment.
 
 Subscriptions are read in versions 0 to 3; a newer one is read as far as version 3 goes, as clients expect.
 Malformed bytes raise WireError.
@@ -17,7 +17,7 @@ PROTOCOL_TYPE = "consumer"
 _HIGHEST = 3
 
 ByName = dict[str, frozenset[int]]
-"""Partitions by the name of the topic: this protocol knows no ids."""
+"""Partitions by topic name: this protocol has no topic ids."""
 
 
 class Subscription(NamedTuple):

@@ -1,7 +1,7 @@
-"""A consumer group: what replayed records have made of it, and the questions that can be asked of it.
+"""A consumer group: its state, built by replaying records, and queries of it.
 
-Nothing but `apply` changes what lasts. The clocks of its members, and which topics it has seen, are forgotten
-with the process.
+Only `apply` changes the durable state. The timers of members, and which topics the group has seen, are only
+in memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ConsumerGroup(Group):
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[UUID, dict[int, str]] = {}
-        """Who has a partition, or has not yet confirmed that it gave it up."""
+        """The owner of each partition: a member that has it, or has not confirmed its revocation yet."""
         self.has_partition_metadata = False
         self.clocks: dict[str, MemberClocks] = {}
         self.seen_topics: Mapping[str, Any] | None = None
@@ -61,8 +61,8 @@ class ConsumerGroup(Group):
     # replaying
 
     def apply(self, kind: int, name: str, value: bytes | None) -> None:
-        """A record of this group, except the tombstone of the group itself. Unknown members are let pass:
-        what compaction leaves may begin anywhere in a member's life."""
+        """Apply a record of this group, except the tombstone of the group itself. Records of unknown members
+        are accepted, because compaction may have removed the earlier ones."""
         match kind:
             case records.GROUP if value is not None:
                 self.epoch, self.metadata_hash = records.read_group(value)
@@ -145,7 +145,7 @@ class ConsumerGroup(Group):
         for clocks in self.clocks.values():
             clocks.stop()
 
-    # questions
+    # queries
 
     @property
     def state_name(self) -> str:

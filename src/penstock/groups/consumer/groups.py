@@ -1,7 +1,8 @@
-"""The consumer groups of a shard: ConsumerGroupHeartbeat and its fences, sessions that end, describing.
+"""The consumer groups of a shard: ConsumerGroupHeartbeat and its fencing, session timeouts,
+ConsumerGroupDescribe.
 
-Plugs into GroupShard: replays the keys of consumer groups, and begins the sessions of what was loaded. What
-classic members ask of these groups is answered in classic_members.py.
+Plugs into GroupShard: replays the records of consumer groups, and starts the session timeouts of loaded
+groups. classic_members.py handles the requests of classic members of these groups.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _OWN_MEMBER_ID_SINCE = 1  # KIP-1082: the client makes the member id
 
 
 class GroupTimes(NamedTuple):
-    """What can be set for each group."""
+    """The timeouts that can be set for each group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -79,7 +80,7 @@ class ConsumerGroups:
         group = groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:
-                return  # of a group that is gone, or of another type by now
+                return  # the group was deleted, or has another type now
             group = groups[group_id] = ConsumerGroup(group_id)
         if kind == records.GROUP and record.value is None:
             group.stop_clocks()
@@ -123,7 +124,7 @@ class ConsumerGroups:
         return found
 
     def hear_of(self, group: ConsumerGroup, member: Member, now_ms: int) -> None:
-        """The member is alive: its session begins again."""
+        """The member is alive: restart its session timeout."""
         if member.classic is None:
             timeout = self.times(group.group_id).session_timeout_ms
         else:
@@ -133,7 +134,7 @@ class ConsumerGroups:
     def _expire(self, group: ConsumerGroup, member_id: str, reason: str, out: Outcome, now_ms: int) -> None:
         if self.shard.groups.get(group.group_id) is not group:
             return
-        # All whose time is over go at once: one epoch, and one look at who is left.
+        # Remove all members that have timed out together, with one new epoch.
         over = {name for name, clocks in group.clocks.items() if name == member_id or clocks.is_over(now_ms)}
         for name in over - group.members.keys():
             group.clocks.pop(name).stop()  # a join that never came to the log
@@ -142,15 +143,15 @@ class ConsumerGroups:
             return
         log.info("group %r: fenced member %s, %s", group.group_id, ", ".join(sorted(over)), reason)
         for name in over:
-            # Should the records not come to the log, the members are found again.
+            # If the records cannot be written, the members time out again.
             group.clocks[name].stop_tasks()
             self.hear_of(group, group.members[name], now_ms)
         self.remove(group, over, out, now_ms)
 
-    # members that go
+    # leaving members
 
     def remove(self, group: ConsumerGroup, gone: set[str], out: Outcome, now_ms: int) -> None:
-        """With the last member of the new protocol the group becomes a classic one, if others are left."""
+        """Removes members. If only classic members are left, the group becomes a classic group."""
         left = {name: member for name, member in group.members.items() if name not in gone}
         around = self.around(now_ms)
         if (
@@ -166,7 +167,8 @@ class ConsumerGroups:
     # ConsumerGroupHeartbeat
 
     def heartbeat(self, request: Message, who: Caller, out: Outcome, now_ms: int) -> Message:
-        """Raises the ApiError that is to be answered; what is in `out.records` by then does not count."""
+        """Raises the ApiError of the response; records that are already in `out.records` are then
+        discarded."""
         self._check(request, who)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request, out, now_ms)
@@ -184,7 +186,7 @@ class ConsumerGroups:
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and owned is not None
         )
-        # One that comes with the epoch before has missed an answer, and what was in it.
+        # A member with the previous epoch has missed a response and its assignment.
         tell = is_full or member.assigned != old.assigned or request.member_epoch != old.epoch
         return _answer(
             member_id,
@@ -227,7 +229,7 @@ class ConsumerGroups:
             self.patterns.check(request.subscribed_topic_regex)
 
     def _group(self, request: Message, out: Outcome) -> ConsumerGroup:
-        """The group of a heartbeat; who joins makes one, or makes one of a classic group."""
+        """The group of a heartbeat. A joining member creates it, or converts a classic group."""
         group_id = request.group_id
         group = self.shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -262,7 +264,7 @@ class ConsumerGroups:
         owned: Partitions | None,
         out: Outcome,
     ) -> tuple[Member, str | None]:
-        """The member as it was, and the id it had if it is a static one with a new id."""
+        """The member before the heartbeat, and the former id of a static member with a new id."""
         epoch, instance_id = request.member_epoch, request.instance_id
         if epoch != 0:
             member = group.check_member(member_id, instance_id)
@@ -279,11 +281,11 @@ class ConsumerGroups:
     def take_place(
         self, group: ConsumerGroup, instance_id: str, member_id: str, out: Outcome, *, is_classic: bool
     ) -> tuple[Member, str | None]:
-        """A static member comes again: its new process has the place of the old one, with its partitions."""
+        """A restarted static member: its new process takes the place of the old one, with its partitions."""
         old = group.members[group.static_members[instance_id]]
         if not is_classic and old.classic is None and old.epoch != LEAVE_STATIC_EPOCH:
             if old.member_id == member_id:
-                # The answer to its JoinGroup or heartbeat was lost, and it asks again.
+                # A retry: the response to its JoinGroup or heartbeat was lost.
                 _check_epoch(old, 0, NOTHING)
                 return old, None
             raise UnreleasedInstanceId(
@@ -306,7 +308,7 @@ class ConsumerGroups:
             raise _not_found(request.group_id, group)
         member = group.check_member(request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            # It keeps its place until its session ends; what it was to give up, it has.
+            # It stays a member until its session expires, and has revoked what it had to revoke.
             leaving = replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NOTHING)
             out.records.append(records.current_record(group.group_id, leaving))
         else:
@@ -316,7 +318,7 @@ class ConsumerGroups:
     # ConsumerGroupDescribe
 
     def describe(self, group_id: str) -> Message:
-        """One group of ConsumerGroupDescribe, without the operations that the client may do."""
+        """One group of ConsumerGroupDescribe, without the authorized operations."""
         group = self.shard.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             raise _not_found(group_id, group)
@@ -338,7 +340,7 @@ def _check_epoch(member: Member, received: int, owned: Partitions | None) -> Non
     if received == member.epoch:
         return
     if received == member.previous_epoch and owned is not None and received < member.epoch:
-        # The answer with the new epoch may have been lost. It cannot have got anything meanwhile.
+        # The response with the new epoch may have been lost; the member has got no new partitions meanwhile.
         if all(numbers <= member.assigned.get(topic, frozenset()) for topic, numbers in owned.items()):
             return
     than = "greater" if received > member.epoch else "smaller"
@@ -349,7 +351,7 @@ def _check_epoch(member: Member, received: int, owned: Partitions | None) -> Non
 
 
 def _updated(member: Member, request: Message, who: Caller) -> Member:
-    """The member with what the request says of it; what the request leaves out has not changed."""
+    """The member with the changes in the request; null fields are unchanged."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout, assignor = request.rebalance_timeout_ms, request.server_assignor
     return replace(

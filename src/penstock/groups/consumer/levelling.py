@@ -1,10 +1,10 @@
-"""Even shares for members that want different topics: part of the uniform assignor.
+"""Balances members with different subscriptions: part of the uniform assignor.
 
-Topics that the same members want are one bundle, as partitions of the one are as good as those of the other.
-Three steps: free partitions go to who has the least; who has the most gives directly to who has the least;
-then in chains of members (a gives to b, which gives to c). The steps are near linear in partitions and
-subscriptions, except the last: it ends when no chain is left or its work is spent, so that very large groups
-of very many kinds of subscriptions may stay a little less even than they could be.
+Topics with the same subscribers form a bundle, because their partitions are interchangeable. There are three
+steps: unassigned partitions go to the member with the fewest; members with the most give directly to those
+with the fewest; then along chains of members (a gives to b, which gives to c). The steps are nearly linear in
+partitions and subscriptions, except the last one: it ends when no chain is left or its work limit is reached,
+so very large groups with many kinds of subscriptions may be slightly less even than possible.
 """
 
 from __future__ import annotations

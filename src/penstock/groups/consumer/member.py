@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it said of itself, and how far it has been led. Frozen."""
+"""A member of a consumer group: its subscription and other metadata, and its current assignment. Frozen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.groups.consumer.assignors import Partitions
 LEAVE_EPOCH = -1
 """Sent by a member that leaves."""
 LEAVE_STATIC_EPOCH = -2
-"""Sent by a static member that leaves and will be back, and kept as its epoch until it is."""
+"""Sent by a static member that leaves temporarily, and kept as its epoch until it is back."""
 
 
 class MemberState(IntEnum):
@@ -33,7 +33,7 @@ class ClassicMetadata:
 @dataclass(frozen=True, slots=True)
 class Member:
     member_id: str
-    # what it said of itself
+    # its metadata
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
@@ -43,7 +43,7 @@ class Member:
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMetadata | None = None
-    # how far it has been led
+    # its current assignment
     epoch: int = 0
     previous_epoch: int = -1
     state: MemberState = MemberState.STABLE

@@ -1,7 +1,7 @@
-"""A classic group becomes a consumer group and the other way round, while its members continue (KIP-848).
+"""Converts a classic group to a consumer group and back, while its members continue (KIP-848).
 
-Both ways are records: the tombstones of the one group, then the records of the other. Members keep their ids,
-their partitions and, as epoch or generation, their place in time.
+A conversion writes the tombstones of one group, then the records of the other. Members keep their ids, their
+partitions, and the epoch or generation.
 """
 
 from __future__ import annotations

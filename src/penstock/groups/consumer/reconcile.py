@@ -1,11 +1,12 @@
-"""How a member is led from what it has to what it is to have (KIP-848): first it gives, then it gets.
+"""Reconciles a member's current assignment with its target (KIP-848): first it revokes partitions, then it
+gets new ones.
 
     STABLE -> UNREVOKED_PARTITIONS    it has to give up partitions, and still says that it owns them
            -> UNRELEASED_PARTITIONS   it is in the new epoch; others have not given up all that it is to get
            -> STABLE                  it has what it is to have
 
-A partition that was to be given up counts as the member's until the member no longer names it among those it
-owns. So nobody else gets it before.
+A partition to revoke belongs to the member until the member no longer names it among its owned partitions. So
+no other member gets it before.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ def reconcile(
     owner: Callable[[UUID, int], str | None],
     owned: Partitions | None,
 ) -> Member:
-    """The member one step further, or the member itself.
+    """The member after one step, or the same member.
 
-    `owner` says who has a partition now; `owned` is what the member says it owns, None where it says nothing.
+    `owner` returns the current owner of a partition; `owned` are the partitions that the member reports as
+    owned, None if it reports none.
     """
     match member.state:
         case MemberState.STABLE:

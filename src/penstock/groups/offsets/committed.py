@@ -1,7 +1,7 @@
-"""Committed offsets by group, and those of transactions that have not ended. Changes only by replay.
+"""Committed offsets by group, and pending offsets of open transactions. Changed only by replay.
 
-An offset is kept as two byte strings of the log, the tail of its key and its value, and read when somebody
-asks: a million of them load in seconds and stay small.
+An offset is kept as two byte strings of its record, the tail of the key and the value, and decoded on demand:
+so a million offsets load in seconds and need little memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OffsetStore:
         self._order: dict[tuple[int, str, bytes], int] = {}  # when a pending offset was written
         self._tails: dict[bytes, bytes] = {}  # many groups read the same partitions: one tail for all
 
-    # asking
+    # queries
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         offsets = self.by_group.get(group_id)
@@ -125,8 +125,9 @@ class OffsetStore:
                 del self._order[producer, group_id, tail]
 
     def _overtake(self, group_id: str, tail: bytes, before: int) -> None:
-        """Of a plain commit and a transaction's, the later in the log counts, not the one that ends later:
-        else compaction, which keeps the later record, would change what was committed."""
+        """Of a plain commit and a transactional one, the later record in the log counts, not the one that
+        completes later: otherwise compaction, which keeps the later record, would change the committed
+        offset."""
         for producer in self._open.get(group_id, ()):
             offsets = self.pending[producer][group_id]
             if tail in offsets and self._order[producer, group_id, tail] < before:

@@ -1,4 +1,4 @@
-"""The round over all groups that finds expired offsets, in steps that do not hold up the broker."""
+"""Finds expired offsets of all groups, in steps that do not block the broker."""
 
 from __future__ import annotations
 

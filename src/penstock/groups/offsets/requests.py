@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: what is answered, and the records of it."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: their responses and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acknowledgements as a request has them: what they may be by themselves."""
+"""Acknowledgements in a request, and their validation."""
 
 from __future__ import annotations
 

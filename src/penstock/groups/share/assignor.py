@@ -1,9 +1,9 @@
-"""The `simple` assignor of share groups: what is to be whose, from what was whose.
+"""The `simple` assignor of share groups: computes a new target assignment from the previous one.
 
-Partitions are shared only where there are more members than partitions: then each member gets one, and the
-members are spread over the partitions evenly. Else each partition has one member, and the members have the
-same number of them, give or take one. What was assigned stays where that allows it. Pure; the same answer for
-the same members and partitions in any order.
+If there are more members than partitions, each member gets one partition, and the members are spread evenly
+over the partitions. Otherwise each partition has one member, and the members have the same number of
+partitions, plus or minus one. Previous assignments are kept if possible. Pure; the order of members and
+partitions does not matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A share group: what replayed records have made of it, and the questions that can be asked of it.
+"""A share group: its state, built by replaying records, and queries of it.
 
-Nothing but `apply` changes what lasts. The sessions of its members are forgotten with the process.
+Only `apply` changes the durable state. The sessions of members are only in memory.
 """
 
 from __future__ import annotations

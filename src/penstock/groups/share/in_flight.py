@@ -1,4 +1,4 @@
-"""The offsets in flight of a share partition, in runs that have everything in common."""
+"""The in-flight offsets of a share partition, as runs of offsets with the same state."""
 
 from __future__ import annotations
 

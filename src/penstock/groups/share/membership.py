@@ -1,8 +1,9 @@
-"""The members of the share groups of a shard: heartbeats in, records and assignments out; silence takes out.
+"""The members of a shard's share groups: handles heartbeats, assigns partitions, removes members that time
+out.
 
-A share group has no partitions to hand over from one member to another: a member is given its target
-assignment as soon as there is one. What a member has in flight is the business of `partition.py`; that a
-member is gone is reported to the host by a `MemberGone`.
+Members of a share group do not have to revoke partitions for each other, so a member gets its target
+assignment immediately. `partition.py` has the in-flight records of a member; `MemberGone` reports a removed
+member to the host.
 """
 
 from __future__ import annotations

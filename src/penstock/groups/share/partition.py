@@ -1,9 +1,9 @@
-"""A partition as one share group sees it: which of its records are whose, and which are done with.
+"""A share partition: which records are acquired by which member, and which are completed.
 
-Pure: reads of the log and a clock reading in; changes to write out. Offsets from `start_offset` to
-`end_offset` are in flight, in runs of the same state; those before are done with, those behind not yet
-fetched. A change of what lasts is planned, written by the host, and then committed, or cancelled where it
-could not be written; until then the records in it stay as they are and nobody else can change them.
+Pure: takes reads of the log and the current time, returns changes to write. Offsets from `start_offset` to
+`end_offset` are in flight, in runs with the same state; earlier ones are completed, later ones not fetched
+yet. A durable change is planned, written by the host, and then committed, or cancelled if the write failed.
+Until then its records keep their state and cannot be changed otherwise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Share sessions: the partitions that a member fetches, remembered, so that it names only what changes.
+"""Share sessions: the broker remembers the partitions that a member fetches, so that a request names only
+changes.
 
-One for each member of a group, as long as its connection lasts. Their number is bounded, and none is ever
-taken from its member: a member more is refused (SHARE_SESSION_LIMIT_REACHED), as Kafka does.
+Each member of a group has one, as long as its connection is open. The number of sessions is limited, and
+sessions are never evicted: further members get SHARE_SESSION_LIMIT_REACHED, as in Kafka.
 """
 
 from __future__ import annotations

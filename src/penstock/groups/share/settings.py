@@ -1,4 +1,4 @@
-"""The settings that the machines of share groups read, apart from the broker that has them."""
+"""The settings of the state machines of share groups."""
 
 from __future__ import annotations
 

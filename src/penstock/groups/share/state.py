@@ -1,8 +1,8 @@
-"""The state of share partitions in one partition of `__share_group_state`: what lasts of them.
+"""The durable state of share partitions, in one partition of `__share_group_state`.
 
-A `Shard`: writes give records, records replayed give the state. The leaders of the partitions themselves keep
-what is in flight, and write what changes; they are fenced by the leader epoch and by the state epoch, which a
-new beginning (offsets altered) raises.
+A `Shard`: writes produce records, and replayed records build the state. Partition leaders keep the in-flight
+records and write changes here. They are fenced by the leader epoch, and by the state epoch, which is raised
+when the offsets are altered.
 """
 
 from __future__ import annotations

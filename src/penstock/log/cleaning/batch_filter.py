@@ -1,8 +1,8 @@
-"""A batch without some of its records, as the cleaner writes it.
+"""Removes records from a batch, for the log cleaner.
 
-Records that stay are moved as bytes, with their offset and timestamp deltas as they were, so nothing
-that a client wrote is encoded again. The batch keeps its base and last offset, its producer's id, epoch
-and sequence, its leader epoch, codec and timestamp type; only count, maximum timestamp and CRC change.
+Retained records are copied as bytes, with unchanged offset and timestamp deltas, so nothing that a client
+wrote is encoded again. The batch keeps its base and last offset, its producer id, epoch and sequence, its
+leader epoch, codec and timestamp type; only count, maximum timestamp and CRC change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 
 
 class RawRecord(NamedTuple):
-    """Where a record lies in the unpacked payload, and what a filter asks about."""
+    """The position of a record in the decompressed payload, and the fields that a filter needs."""
 
     start: int
-    body: int  # behind the timestamp delta: these bytes do not depend on the batch's base timestamp
+    body: int  # after the timestamp delta: these bytes do not depend on the batch's base timestamp
     end: int
     offset: int
     timestamp: int
@@ -42,7 +42,7 @@ class RawRecord(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """What is left of a batch: None when nothing is. `records_read` counts what was looked at."""
+    """The rest of a batch: None if nothing is left. `records_read` counts the records of the original."""
 
     data: Buffer | None
     max_timestamp: int
@@ -54,13 +54,14 @@ KeepRecord = Callable[[RawRecord], bool]
 
 
 def payload(header: BatchHeader, batch: Buffer) -> bytes:
-    """The records of a batch, unpacked."""
+    """The records of a batch, decompressed."""
     packed = memoryview(batch)[HEADER_SIZE : header.size]
     return compression.decompress(header.codec, packed, MAX_UNPACKED_BYTES) if header.codec else bytes(packed)
 
 
 def raw_records(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
-    """Walk the unpacked records without decoding values and headers. InvalidRecord if they do not add up."""
+    """Iterate over the decompressed records without decoding values and headers. InvalidRecord if
+    malformed."""
     append_time = header.max_timestamp if header.is_log_append_time else None
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     pos, total = 0, len(data)
@@ -99,11 +100,11 @@ def filter_batch(
     delete_horizon: int | None = None,
     always_horizon: bool = False,
 ) -> Filtered:
-    """The batch with the records that `keep` wants.
+    """The batch with only the records for which `keep` returns True.
 
-    All kept: the same bytes. None kept: nothing, or with `retain_empty` the bare header. A batch that
-    has no delete horizon yet gets `delete_horizon` when a tombstone stays in it (KIP-534), or in any
-    case with `always_horizon` (a marker whose transaction has no data left).
+    If all are kept, the same bytes. If none is kept, nothing, or with `retain_empty` the header alone. A
+    batch without a delete horizon gets `delete_horizon` if it retains a tombstone (KIP-534), with
+    `always_horizon` in any case (for a marker whose transaction has no data left).
     """
     data = payload(header, batch)
     kept: list[RawRecord] = []
@@ -128,7 +129,7 @@ def filter_batch(
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The header alone: what a producer's sequence or a log's last offset hangs on."""
+    """The header alone, which keeps a producer's sequence or the last offset of the log."""
     return build_batch(
         [],
         base_offset=header.base_offset,
@@ -151,7 +152,7 @@ def _rebuild(
     if horizon is None:
         body = b"".join([data[record.start : record.end] for record in kept])
     else:
-        # The horizon takes the base timestamp's place, so every delta changes (KIP-534).
+        # The delete horizon replaces the base timestamp, so every delta changes (KIP-534).
         attributes |= DELETE_HORIZON
         body = _shift_timestamps(header, data, kept, horizon)
         base_timestamp = horizon
@@ -178,7 +179,7 @@ def _rebuild(
 def _shift_timestamps(header: BatchHeader, data: bytes, kept: list[RawRecord], horizon: int) -> bytes:
     out = bytearray()
     for record in kept:
-        # With log append time the deltas mean nothing to a reader; 0 keeps them short.
+        # With log append time readers ignore the deltas; 0 keeps them short.
         delta = 0 if header.is_log_append_time else record.timestamp - horizon
         moved = _zigzag(delta)
         out += _zigzag(1 + len(moved) + record.end - record.body)

@@ -1,8 +1,7 @@
-"""A new segment beside the old ones: `<base>.log.cleaned` and its three indexes.
+"""Writes a new segment beside the old ones: `<base>.log.cleaned` and its three indexes.
 
-Written by cleaning and by strict retention, synced before it is reported done, swapped in by the
-partition log (`swap`). Until then the log does not know of it, and after a
-crash whatever ends in `.cleaned` is thrown away.
+Compaction and strict retention write it and sync it; then the partition log swaps it in (`swap`). Until then
+it is not part of the log: after a crash, all files that end in `.cleaned` are deleted.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class CleanedSegment:
             self._since_entry = 0
             if len(self._offsets) < self._max_index_entries:
                 self._offsets.append((last_offset - self.base_offset, self.size))
-            if len(self._times) < self._max_time_entries - 1:  # one is left for the end
+            if len(self._times) < self._max_time_entries - 1:  # the last entry is for the end
                 self._add_time_entry()
         self._since_entry += len(batch)
         self.size += len(batch)
@@ -62,15 +61,15 @@ class CleanedSegment:
         self._aborted.extend(transactions)
 
     def finish(self, modified_ns: int) -> None:
-        """Everything is on disk afterwards. The log keeps the time of its last write: retention counts it
-        for records without a timestamp."""
+        """Write and sync all files. The log file keeps its modification time, which retention uses for
+        records without a timestamp."""
         self._flush()
         self._fs.fsync(self._fd)
         if self.max_timestamp >= 0:
             self._add_time_entry()
         self._write(".index", b"".join([OffsetIndex.ENTRY.pack(*entry) for entry in self._offsets]))
         self._write(".timeindex", b"".join([TimeIndex.ENTRY.pack(*entry) for entry in self._times]))
-        # Also when there is none: the swap must put it in the place of an old one.
+        # Written even if it is empty: the swap must replace an old one.
         self._write(".txnindex", b"".join([TransactionIndex.ENTRY.pack(0, *txn) for txn in self._aborted]))
         os.utime(self._path(".log"), ns=(modified_ns, modified_ns))
         self._fs.fsync_dir(self._directory)
@@ -105,7 +104,7 @@ class CleanedSegment:
 
 
 def discard_cleaned(directory: str, base_offset: int, fs: Fs) -> None:
-    """Remove what cleaning left for this segment, whole or not."""
+    """Remove the `.cleaned` files of this segment, complete or not."""
     for kind in KINDS:
         path = segment_path(directory, base_offset, kind + CLEANED_SUFFIX)
         if fs.exists(path):

@@ -1,7 +1,7 @@
-"""Which transactions a pass over a log has met: what shows aborted data and spent markers from the rest.
+"""Tracks the transactions of a cleaning pass, to find aborted data and markers that are no longer needed.
 
-A marker can go once a pass meets none of its transaction's data. The pass that removes the data still
-meets it, so the marker outlives the data by at least one pass, and then by its delete horizon.
+A marker can be removed when a pass finds no data of its transaction. The pass that removes the data still
+finds it, so the marker outlives the data by at least one pass, and then by its delete horizon.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _TXN_INDEX = ".txnindex"
 
 
 def read_aborted(directory: str, base_offsets: Sequence[int], before: int, fs: Fs) -> list[AbortedTxn]:
-    """The aborted transactions that began before an offset, in order.
+    """The aborted transactions that started before an offset, in order.
 
-    A transaction is in the index of the segment with its marker, which may lie well behind its data: all
-    segments to the end of the log must be asked.
+    A transaction is in the index of the segment that has its marker, which may be long after its data: so the
+    indexes of all segments to the end of the log are read.
     """
     found = []
     for base_offset in base_offsets:
@@ -30,7 +30,7 @@ def read_aborted(directory: str, base_offsets: Sequence[int], before: int, fs: F
 
 
 class CleanedTransactions:
-    """Shown every batch in order, below the offset where the pass ends."""
+    """Called with every batch in order, up to the end offset of the pass."""
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
         self._aborted = aborted
@@ -53,11 +53,11 @@ class CleanedTransactions:
         return False
 
     def on_control(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether nothing of the marker's transaction is left, so that the marker may go too."""
+        """Whether no data of the marker's transaction is left, so that the marker may be removed too."""
         self._advance(header.last_offset)
         record = next(iter_records(batch), None)
         if record is None:
-            return True  # a bare header, which is there for its producer's sake only
+            return True  # a header alone, which is only kept for its producer's state
         kind, _ = parse_control(record)
         producer_id = header.producer_id
         if kind == "abort":
@@ -74,12 +74,12 @@ class CleanedTransactions:
         return False
 
     def on_copied(self, header: BatchHeader) -> None:
-        """A marker past the end of the pass stays as it is, and with it its entry in the index."""
+        """A marker past the end of the pass is copied unchanged, with its index entry."""
         offset = header.last_offset
         self._retained += [txn for txn in self._aborted if txn.last_offset == offset]
 
     def take_retained(self) -> list[AbortedTxn]:
-        """Entries for the new index, of the markers kept since the last call."""
+        """The index entries of the markers retained since the last call."""
         retained, self._retained = self._retained, []
         return retained
 

@@ -1,8 +1,9 @@
-"""Compaction of one log, in a process of its own: reads segments, writes `.cleaned` ones, swaps nothing.
+"""Compaction of one log, in a separate process: reads segments and writes `.cleaned` ones, without swapping
+them.
 
-Two passes. The first maps each key of the dirty part to its newest offset; when the map is full, the
-pass ends there. The second copies every segment below that end without records that have a newer one,
-without aborted data, and without tombstones and markers whose delete horizon has passed. Offsets stay.
+There are two passes. The first maps each key of the dirty part to its newest offset, until the map is full.
+The second copies every segment up to that end, without superseded records, without aborted data, and without
+tombstones and markers whose delete horizon has passed. Offsets do not change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.wire.batches.records import BatchHeader
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """These old segments become the one segment `new_base_offset`, whose `.cleaned` files are on disk."""
+    """The old segments that become the one segment `new_base_offset`, whose `.cleaned` files are on disk."""
 
     old_base_offsets: tuple[int, ...]
     new_base_offset: int
@@ -43,9 +44,10 @@ class CleanStats:
 
 @dataclass(frozen=True, slots=True)
 class CleanResult:
-    """Swap the groups in this order, oldest first: a tombstone must not go before what it deletes.
+    """The groups must be swapped in this order, oldest first: a tombstone must not be removed before the
+    records that it deletes.
 
-    Then the cleaner checkpoint of the log is `end_offset`, the first offset not cleaned.
+    Afterwards the cleaner checkpoint of the log is `end_offset`, the first offset that was not cleaned.
     """
 
     topic: str
@@ -57,8 +59,8 @@ class CleanResult:
 
 
 def clean(job: CleanJob, fs: Fs = REAL_FS) -> CleanResult:
-    """Do a job. Raises CorruptSegment for a batch that cannot be read, OSError for the disk; in either
-    case no `.cleaned` file is left and the log is as it was."""
+    """Run a job. Raises CorruptSegment for a batch that cannot be read, OSError for a disk error; in both
+    cases no `.cleaned` file is left and the log is unchanged."""
     return _Cleaner(job, fs).run()
 
 
@@ -74,7 +76,7 @@ class _Cleaner:
         self.end_offset = job.first_dirty_offset
         self.bytes_read = self.bytes_written = 0
         self.records_read = self.records_written = self.invalid_records = 0
-        # Of the batch at hand:
+        # State of the current batch:
         self.discard_records = False
         self.keep_tombstones = True
 
@@ -106,12 +108,12 @@ class _Cleaner:
         return CleanResult(job.topic, job.partition, tuple(done), self.end_offset, stats, job.truncations)
 
     def build_map(self) -> int:
-        """Fill the map; the first offset that is not in it, where the pass ends."""
+        """Fill the map. Returns the first offset that is not in it, where the pass ends."""
         job = self.job
         start, put = job.first_dirty_offset, self.map.put
         ends = [*(segment.base_offset for segment in job.segments[1:]), job.first_uncleanable_offset]
         dirty = [segment for segment, end in zip(job.segments, ends) if end > start]
-        # Those that ended in the clean part are over: their markers, which say so, are not met here.
+        # Skip transactions that ended in the clean part: this pass does not see their markers.
         begin = dirty[0].base_offset if dirty else start
         transactions = CleanedTransactions([txn for txn in self.aborted if txn.last_offset >= begin])
         for segment in dirty:
@@ -159,7 +161,7 @@ class _Cleaner:
         for position, header, batch in scan_batches(path, end=segment.size, fs=self.fs):
             last_offset = header.last_offset
             if header.base_offset >= self.end_offset:
-                # Not in the map, so nothing is known about it; the next pass starts here.
+                # The map does not cover these records; the next pass starts here.
                 if header.is_control:
                     transactions.on_copied(header)
                 target.append(batch, last_offset, header.max_timestamp)
@@ -173,8 +175,8 @@ class _Cleaner:
                 self.keep_tombstones = not header.has_delete_horizon or job.now_ms < header.base_timestamp
                 if header.is_control:
                     disposable = transactions.on_control(header, batch)
-                    # A marker that must stay for its header's sake stays whole: an empty control batch
-                    # saves nothing, and readers differ on what it means.
+                    # A marker whose header must be retained is kept as it is: an empty control batch saves no
+                    # space, and readers interpret it differently.
                     self.discard_records = disposable and not self.keep_tombstones and not retain_empty
                 else:
                     disposable = self.discard_records = transactions.on_data(header)
@@ -213,7 +215,7 @@ class _Cleaner:
         return record.has_value or self.keep_tombstones
 
     def is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether an active producer's sequence, or at least its epoch, hangs on this batch."""
+        """Whether this batch keeps the last sequence, or at least the epoch, of an active producer."""
         if header.producer_id < 0:
             return False
         last = self.job.last_batches.get(header.producer_id)

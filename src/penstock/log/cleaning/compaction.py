@@ -1,9 +1,9 @@
-"""Which log to compact next, and how far: pure planning from plain facts.
+"""Plans compaction: which log to clean next, and up to which offset. Pure, from plain facts.
 
-`plan_cleaning` picks the dirtiest log that is due and makes a `CleanJob`, which `cleaner.clean` does in
-a child process; `group_segments` says which segments become one. Kafka's rules: never the active
-segment, never past the last stable offset, min.compaction.lag.ms holds back, max.compaction.lag.ms and
-min.cleanable.dirty.ratio push.
+`plan_cleaning` chooses the dirtiest log that is due and creates a `CleanJob`, which `cleaner.clean` runs in a
+child process; `group_segments` decides which segments are merged. The rules are Kafka's: never clean the
+active segment, never past the last stable offset, nor records younger than min.compaction.lag.ms; a log is
+due when max.compaction.lag.ms or min.cleanable.dirty.ratio is exceeded.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
 DEFAULT_LOAD_FACTOR = 0.9
 _MAX_OFFSET_SPAN = 0x7FFFFFFF
 _MOST_SEGMENTS = 8
-"""That become one: the files of all of them are renamed in one turn of the loop."""
+"""The limit of segments that are merged: the files of all are renamed in one iteration of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What planning must know of a segment. `first_timestamp` is its first batch's max timestamp, or -1."""
+    """What planning needs to know of a segment. `first_timestamp` is its first batch's max timestamp, or
+    -1."""
 
     base_offset: int
     size: int
@@ -41,7 +42,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """Where the sequence of an active producer is kept. `offset` is -1 if it has only written markers."""
+    """The batch that has the last sequence of an active producer. `offset` is -1 if it has only markers."""
 
     offset: int
     epoch: int
@@ -49,10 +50,10 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """A log at the moment of planning. `segments` are in order; the last one is active.
+    """A log at the time of planning. `segments` are in order; the last one is active.
 
-    `first_dirty_offset` comes from the cleaner checkpoint (None: never cleaned). `last_batches` is asked
-    only for the log that is chosen: the last data batch of every active producer id.
+    `first_dirty_offset` is from the cleaner checkpoint (None: never cleaned). `last_batches` is called only
+    for the chosen log: it returns the last data batch of every active producer id.
     """
 
     topic: str
@@ -91,7 +92,8 @@ def facts_of(log: PartitionLog, first_dirty_offset: int | None = None) -> LogFac
 
 
 def read_first_timestamps(segments: Iterable[Segment]) -> None:
-    """So that `facts_of` need not read the disk. In a thread; what cannot be read, `facts_of` reports."""
+    """Reads the timestamps in a thread, so that `facts_of` need not read the disk; errors are left to
+    `facts_of`."""
     for segment in segments:
         with suppress(OSError):
             _read_first_timestamp(segment)
@@ -116,10 +118,11 @@ def _segment_facts(segment: Segment) -> SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """All that the cleaning process needs; plain values and paths, so that it can be pickled.
+    """Everything that the cleaning process needs; plain values and paths, so that it can be pickled.
 
     `segments` are all closed segments below `first_uncleanable_offset`; the keys of those from
-    `first_dirty_offset` on decide which records stay. `txn_index_base_offsets` are all segments of the log.
+    `first_dirty_offset` on decide which records are retained. `txn_index_base_offsets` has all segments of
+    the log.
     """
 
     topic: str
@@ -142,7 +145,7 @@ class CleanJob:
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """How dirty a log is, and up to where it may be cleaned."""
+    """How dirty a log is, and up to which offset it may be cleaned."""
 
     facts: LogFacts
     first_dirty_offset: int
@@ -164,11 +167,11 @@ class Cleanable:
 
 
 def assess(facts: LogFacts, now_ms: int) -> Cleanable:
-    """The part of a log that may be cleaned now. It starts and ends at segments, as Kafka's does."""
+    """The part of a log that may be cleaned now. It starts and ends at segment boundaries, as in Kafka."""
     config = facts.config
     first_dirty = facts.first_dirty_offset
     if first_dirty is None or not facts.log_start_offset <= first_dirty <= facts.log_end_offset:
-        # A checkpoint from before the log was cut at either end says nothing: all of it is dirty.
+        # The checkpoint is outdated, because the log was truncated at either end: all of the log is dirty.
         first_dirty = facts.log_start_offset
     closed, active = facts.segments[:-1], facts.segments[-1]
     ends = [segment.base_offset for segment in facts.segments[1:]]
@@ -202,9 +205,9 @@ def plan_cleaning(
     dedupe_buffer_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES,
     dedupe_load_factor: float = DEFAULT_LOAD_FACTOR,
 ) -> CleanJob | None:
-    """The job for the dirtiest log that is due; None when there is nothing to do.
+    """The job for the dirtiest log that is due; None if there is nothing to do.
 
-    The caller leaves out logs that are being cleaned or that a corrupt segment made uncleanable.
+    The caller leaves out logs that are being cleaned or that are uncleanable because of a corrupt segment.
     """
     due = [
         found
@@ -238,9 +241,9 @@ def plan_cleaning(
 def group_segments(
     segments: Sequence[SegmentFacts], *, segment_bytes: int, segment_index_bytes: int, end_offset: int
 ) -> list[list[SegmentFacts]]:
-    """Neighbours that together fit into one segment become one: size, both indexes, and the span of
-    offsets that an index entry can express; a few at a time, the next pass merges those that result.
-    `end_offset` is where the last of them ends."""
+    """Groups neighbouring segments that fit into one: by size, both indexes, and the range of offsets that an
+    index entry can express. Only a few are merged at a time; the next pass merges the results. `end_offset`
+    is the end of the last one."""
     groups: list[list[SegmentFacts]] = []
     size = index = times = 0
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
@@ -251,7 +254,7 @@ def group_segments(
             and size + segment.size <= segment_bytes
             and index + segment.index_bytes <= segment_index_bytes
             and times + segment.time_index_bytes <= segment_index_bytes
-            # An empty segment has no offsets to express; else one would stay for every 2^31 of them.
+            # An empty segment needs no index entries; otherwise one would remain for every 2^31 offsets.
             and (segment.size == 0 or end - 1 - groups[-1][0].base_offset <= _MAX_OFFSET_SPAN)
         )
         if fits:

@@ -1,7 +1,7 @@
 """The newest offset of each key, in a fixed amount of memory.
 
-Keys are held as 128-bit hashes in flat arrays, 24 bytes a slot, as millions of Python objects would
-take ten times as much. Built by one cleaning pass from the dirty part of a log, then thrown away.
+Keys are stored as 128-bit hashes in flat arrays, with 24 bytes per slot; millions of Python objects would
+take ten times as much. A cleaning pass builds it from the dirty part of a log and then discards it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OffsetMap:
         self._high: array[int] = array("Q", zeros)
         self._low: array[int] = array("Q", zeros)
         self._offsets: array[int] = array("Q", zeros)
-        # One slot always stays free: that is where the search for a missing key ends.
+        # One slot always stays free, to end the search for a missing key.
         self.capacity = max(1, min(slots - 1, int(slots * load_factor)))
         self.size = 0
 
@@ -38,7 +38,7 @@ class OffsetMap:
         return self.size / self.capacity
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Remember `offset` for `key`; False, and nothing changes, when a new key does not fit."""
+        """Set the offset of `key`. Returns False, and changes nothing, if a new key does not fit."""
         high, low = _DIGEST.unpack(blake2b(key, digest_size=16).digest())
         offsets, highs, lows, mask = self._offsets, self._high, self._low, self._mask
         slot, step = high & mask, low | 1

@@ -1,9 +1,8 @@
-"""Strict retention: no record older than retention.ms stays on disk, wherever in a segment it lies.
+"""Strict retention: no record older than retention.ms stays on disk, wherever it is in a segment.
 
-Kafka lets a record live until everything in its segment is old. With `penstock.retention.strict=true`
-the segments that hold an old record are rewritten without it, with the machinery of compaction and
-under the same swap; offsets stay. What was found is handed back, so that a closed segment is read once
-and not on every pass.
+Kafka keeps a record until all records of its segment are old. With `penstock.retention.strict=true`, segments
+that have old records are rewritten without them, like in compaction and with the same swap; offsets do not
+change. A job returns what it has found, so that a closed segment is read once and not on every pass.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from penstock.log.index import TransactionIndex
 from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
 from penstock.wire.batches.records import BatchHeader
 
-NOTHING = (1 << 63) - 1  # the age of the oldest record where there is none
+NOTHING = (1 << 63) - 1  # the timestamp of the oldest record if there is no record
 
 
 class Oldest(NamedTuple):
-    """The oldest timestamp and the first record's offset in the first `size` bytes of a segment."""
+    """The oldest timestamp and the offset of the first record, in the first `size` bytes of a segment."""
 
     size: int
     timestamp: int
@@ -37,8 +36,8 @@ class Oldest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StrictJob:
-    """Plain values and paths, for a child process. `segments` are those that may hold old records;
-    `active_base_offset` is among them only to be looked at. Records from `high_watermark` on stay."""
+    """Plain values and paths, for a child process. `segments` are those that may have old records; the one at
+    `active_base_offset` is only read, not rewritten. Records from `high_watermark` on are retained."""
 
     topic: str
     partition: int
@@ -61,10 +60,11 @@ class StrictJob:
 
 @dataclass(frozen=True, slots=True)
 class StrictResult:
-    """Swap `groups` in, oldest first; `oldest` is all that is known now, the next plan's `known`.
+    """`groups` are to be swapped in, oldest first. `oldest` is what is now known, and the `known` of the next
+    plan.
 
-    `active_expired`: the active segment holds old records; roll it and plan again. `first_offset` is where
-    the first record now lies, when that could be determined: the log start offset may move there.
+    `active_expired`: the active segment has old records; roll it and plan again. `first_offset` is the offset
+    of the first retained record, if known: the log start offset may move there.
     """
 
     topic: str
@@ -80,9 +80,9 @@ class StrictResult:
 def plan_strict_retention(
     facts: LogFacts, now_ms: int, known: Mapping[int, Oldest] | None = None
 ) -> StrictJob | None:
-    """The job for one log, or None when no segment can hold a record that is too old.
+    """The job for one log; None if no segment can have a record that is too old.
 
-    `known` maps base offsets to what earlier passes found; forget it for a log that was truncated.
+    `known` maps base offsets to what earlier passes have found; it must be empty after a truncation.
     """
     config = facts.config
     if not (config.retention_strict and config.delete and config.retention_ms >= 0 and facts.segments):
@@ -115,7 +115,8 @@ def plan_strict_retention(
 
 
 def rewrite_expired(job: StrictJob, fs: Fs = REAL_FS) -> StrictResult:
-    """Do a job. Raises CorruptSegment or OSError; then nothing `.cleaned` is left, the log is as it was."""
+    """Run a job. Raises CorruptSegment or OSError; then no `.cleaned` file is left and the log is
+    unchanged."""
     groups: list[CleanedGroup] = []
     oldest = dict(job.known)
     removed = 0
@@ -150,7 +151,7 @@ def rewrite_expired(job: StrictJob, fs: Fs = REAL_FS) -> StrictResult:
 
 
 def find_oldest(directory: str, segment: SegmentFacts, known: Oldest | None, fs: Fs = REAL_FS) -> Oldest:
-    """Read a segment, or what was appended to it since `known`, for its oldest record."""
+    """Find the oldest record of a segment; reads only what was appended since `known`."""
     if known is None or known.size > segment.size:
         known = Oldest(0, NOTHING, None)
     path = segment_path(directory, segment.base_offset)
@@ -173,7 +174,7 @@ def find_oldest(directory: str, segment: SegmentFacts, known: Oldest | None, fs:
 
 
 def _rewrite(job: StrictJob, segment: SegmentFacts, fs: Fs) -> tuple[Oldest, int]:
-    """Write the segment without its old records; what is left, and how many are gone."""
+    """Write the segment without its old records. Returns what is left, and how many records were removed."""
     path = segment_path(job.directory, segment.base_offset)
     modified_ns = os.stat(path).st_mtime_ns
     survivors = _Survivors(job.limit_ms, job.high_watermark, modified_ns // 1_000_000)
@@ -188,7 +189,7 @@ def _rewrite(job: StrictJob, segment: SegmentFacts, fs: Fs) -> tuple[Oldest, int
     with target:
         for position, header, batch in scan_batches(path, end=segment.size, fs=fs):
             if header.is_control:
-                # A marker holds no data, and what its transaction left in other segments needs it.
+                # A marker has no data, and the data of its transaction in other segments needs it.
                 target.append(batch, header.last_offset, header.max_timestamp)
                 continue
             last = position + header.size == segment.size
@@ -209,7 +210,7 @@ def _rewrite(job: StrictJob, segment: SegmentFacts, fs: Fs) -> tuple[Oldest, int
 
 
 class _Survivors:
-    """Decides record by record, and notes the oldest and the first that stay."""
+    """Decides which records are retained, and tracks the oldest and the first of them."""
 
     def __init__(self, limit_ms: int, high_watermark: int, written_ms: int) -> None:
         self.limit_ms = limit_ms
@@ -219,7 +220,7 @@ class _Survivors:
         self.first_offset: int | None = None
 
     def keep(self, record: RawRecord) -> bool:
-        # A record without a timestamp is as old as the last write to its file, as for Kafka's retention.
+        # A record without a timestamp counts as old as the last write to its file, as in Kafka's retention.
         timestamp = record.timestamp if record.timestamp >= 0 else self.written_ms
         if timestamp < self.limit_ms and record.offset < self.high_watermark:
             return False
@@ -230,7 +231,7 @@ class _Survivors:
 
 
 def _is_needed(job: StrictJob, header: BatchHeader) -> bool:
-    """Whether a bare header must stay: a producer's sequence or an open transaction hangs on it."""
+    """Whether the header must be retained, because a producer's sequence or an open transaction needs it."""
     if header.producer_id < 0:
         return False
     if header.is_transactional and header.last_offset >= job.last_stable_offset:

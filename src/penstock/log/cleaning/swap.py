@@ -1,7 +1,7 @@
-"""Rewritten segments take the place of those they were made from, unless the log was cut meanwhile.
+"""Replaces segments by their rewritten versions, unless the log was truncated meanwhile.
 
-The names of files change on the loop, which owns the log; the syncs between them are the caller's, who may do
-them in a thread: after each the log is looked at again.
+Files are renamed on the event loop, which owns the log. The caller does the syncs in between, possibly in a
+thread: after each of them the log is checked again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class Rewritten(Protocol):
 
 
 def swapping(log: PartitionLog, result: Rewritten) -> Generator[str, None, bool]:
-    """Yields each directory that must be synced before it goes on. Closed early, it leaves the log as it is.
+    """Yields each directory that must be synced before the next step. If it is closed early, no further
+    segment is replaced.
 
-    Returns False when the log was truncated or lost segments in the meantime: that wins, what no longer fits
-    is removed, and the cleaner checkpoint must not move.
+    Returns False if the log was truncated or has lost segments in the meantime: then the remaining rewritten
+    segments are deleted, and the cleaner checkpoint must not advance.
     """
     done = 0
     try:
@@ -54,7 +55,7 @@ def swapping(log: PartitionLog, result: Rewritten) -> Generator[str, None, bool]
 
 
 def _fitting(log: PartitionLog, result: Rewritten, group: CleanedGroup) -> list[Segment] | None:
-    """The segments that the group was made from; None when they are no longer as they were."""
+    """The segments from which the group was made; None if they have changed."""
     bases = set(group.old_base_offsets)
     old = [segment for segment in log.segments[:-1] if segment.base_offset in bases]
     fits = len(old) == len(bases) and sum(segment.size for segment in old) == group.old_size
@@ -62,7 +63,7 @@ def _fitting(log: PartitionLog, result: Rewritten, group: CleanedGroup) -> list[
 
 
 def swap_in(log: PartitionLog, result: Rewritten) -> bool:
-    """All of it at once; blocks."""
+    """Runs all steps at once. Blocking."""
     steps = swapping(log, result)
     while True:
         try:

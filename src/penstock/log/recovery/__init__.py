@@ -1,1 +1,1 @@
-"""A log opened again: batches read back from segments, and the state that follows from them."""
+"""Opens existing logs: reads batches from segments, and rebuilds the derived state."""

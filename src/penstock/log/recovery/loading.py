@@ -1,7 +1,7 @@
-"""Opening a partition's log: after a clean close cheaply, after a crash by reading what is not known safe.
+"""Opens a partition's log: quickly after a clean shutdown, with recovery after a crash.
 
-Only what lies past the recovery point is read in full. A torn tail is cut at the last whole batch, broken
-indexes are rebuilt from their segment, an interrupted swap of cleaned segments is completed.
+Recovery reads only what is past the recovery point. A partial batch at the end is truncated, corrupt indexes
+are rebuilt from their segment, and an interrupted swap of cleaned segments is completed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogLoadError(PenstockError):
-    """A partition directory that cannot be opened; says which file and why."""
+    """A partition directory that cannot be opened; the message says which file and why."""
 
 
 def open_log(
@@ -41,9 +41,9 @@ def open_log(
     log_start_offset: int = 0,
     high_watermark: int = 0,
 ) -> PartitionLog:
-    """Open the log in `directory`, or make an empty one. `clean` says that it was closed in order.
+    """Open the log in `directory`, or create an empty one. `clean`: the last shutdown was clean.
 
-    `high_watermark` is as last known; what this log has lost since does not count.
+    `high_watermark` is the last known one; it is limited to the end of the log, which may have lost records.
     """
     log = PartitionLog(directory, topic, partition, topic_id, config, clock, fs)
     fs.makedirs(directory)
@@ -72,7 +72,7 @@ def open_log(
     log.rebuild_producer_state(None if clean else log.segment_base(log.recovery_point))
     log.producers.on_high_watermark(log.high_watermark)
     for segment in log.segments[:-1]:
-        segment.file.close()  # opened again when it is read
+        segment.file.close()  # reopened when it is read
     return log
 
 
@@ -81,12 +81,12 @@ def _base_of(name: str) -> int | None:
 
 
 def _tidy(log: PartitionLog) -> list[int]:
-    """Remove what an interrupted pass left, complete swaps. Returns the base offsets of the segments."""
+    """Remove left-over files and complete interrupted swaps. Returns the base offsets of the segments."""
     fs, directory = log.fs, log.directory
     names = fs.listdir(directory)
     swapped = sorted(_base_of(name) or 0 for name in names if name.endswith(".log" + SWAP_SUFFIX))
     for name in names:
-        # an index that was to be swapped, but whose log was not yet: the old log and its index hold
+        # an index in a swap that was not completed for its log: keep the old log and its index
         undecided = name.endswith(SWAP_SUFFIX) and _base_of(name) not in swapped
         if undecided or name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX, ".tmp")):
             fs.unlink(os.path.join(directory, name))
@@ -113,12 +113,12 @@ def _complete_swap(log: PartitionLog, base: int) -> None:
         if fs.exists(target + SWAP_SUFFIX):
             fs.rename(target + SWAP_SUFFIX, target)
         elif kind != ".txnindex" and fs.exists(target):
-            fs.unlink(target)  # may be the old one; it is rebuilt. (Old aborted transactions do no harm.)
+            fs.unlink(target)  # may be the old index; it is rebuilt. (Old aborted transactions are harmless.)
     path = os.path.join(directory, file_name(base, ".log"))
     fs.rename(path + SWAP_SUFFIX, path)
     last = log.open_segment(base).last_header()
     covered = last.last_offset if last is not None else base
-    for name in fs.listdir(directory):  # the segments that it replaces and that had not gone yet
+    for name in fs.listdir(directory):  # replaced segments that were not deleted yet
         old = _base_of(name)
         if old is not None and name.endswith(FILE_KINDS) and base < old <= covered:
             fs.unlink(os.path.join(directory, name))
@@ -157,7 +157,7 @@ def _recover(log: PartitionLog, clean: bool) -> None:
 
 
 def _drop_empty_overlap(log: PartitionLog) -> None:
-    """An empty segment that begins within the one before it is left from a roll that failed."""
+    """Removes an empty segment that starts inside the one before it: it is left over from a failed roll."""
     while len(log.segments) > 1 and log.segments[-1].size == 0:
         last = log.segments[-2].last_header()
         if last is None or last.last_offset < log.segments[-1].base_offset:
@@ -171,7 +171,7 @@ def _drop_empty_overlap(log: PartitionLog) -> None:
 
 
 def _drop_from(log: PartitionLog, count: int) -> None:
-    """What follows a cut would leave a hole that a reader cannot know of."""
+    """Removes the segments after a truncated one, because there would be a gap that readers cannot detect."""
     for segment in log.segments[count:]:
         logger.warning("%s: deleted, because the segment before it was truncated", segment.file.path)
         segment.mark_deleted()
@@ -193,7 +193,7 @@ def write_partition_metadata(directory: str, topic_id: uuid.UUID, fs: Fs) -> Non
 
 
 def read_partition_metadata(directory: str, fs: Fs) -> uuid.UUID | None:
-    """The topic id of a partition; None where the file is missing or garbled."""
+    """The topic id of a partition; None if the file is missing or malformed."""
     path = os.path.join(directory, PARTITION_METADATA)
     if not fs.exists(path):
         return None
@@ -209,7 +209,7 @@ def read_partition_metadata(directory: str, fs: Fs) -> uuid.UUID | None:
 
 
 def encode_id(value: uuid.UUID) -> str:
-    """Kafka's way to write an id: URL-safe base64 without padding."""
+    """Kafka's text form of an id: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
 
 

@@ -1,7 +1,7 @@
-"""The state of producers, read back when a log is opened or cut: a snapshot and the batches after it.
+"""Rebuilds the producer state when a log is opened or truncated: from a snapshot and the batches after it.
 
-That may be a whole segment of headers. A truncation therefore only says what is to be read, and it is read in
-a thread. Whoever needs the state earlier is asked to try again.
+This may read the headers of a whole segment. So a truncation only creates the rebuild, which then runs in a
+thread. Requests that need the state before that get a retriable error.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.log.segment import Segment
 
 
 class ProducerRebuild:
-    """`stable_until`: below it no transaction is open, whatever is found.
+    """`stable_until`: no transaction is open below this offset, whatever the log has.
 
-    With `mend`, where a log is opened, aborted transactions that an index lacks are put back.
+    With `mend`, used when a log is opened, aborted transactions that are missing in an index are added to it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ProducerRebuild:
         self._done = False
 
     def run(self) -> ProducerStateManager:
-        """Read it, unless that is done. Blocking, in any thread; batches of producers come after it."""
+        """Rebuild the state, unless that is already done. Blocking; runs in any thread."""
         with self._lock:
             if not self._done:
                 self._read(self._producers)

@@ -1,7 +1,7 @@
-"""What the batches of a log say of its producers: read back when it is opened or cut.
+"""Replays the batches of a log into the producer state, when the log is opened or truncated.
 
-The newest snapshot comes first, then the batches after it. A snapshot keeps only the last batch of each
-producer, so the last batches before the end are looked at once more.
+The newest snapshot is loaded first, then the batches after it. A snapshot has only the last batch of each
+producer, so the last batches before the end are read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TAIL_BATCHES = 200
 
 
 def batches_from(segments: Sequence[Segment], offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Every batch from the one that holds `offset` on. The first segment is the one that may hold it."""
+    """All batches from the one that contains `offset`, which must be in the first segment."""
     for segment in segments:
         for position, header in segment.from_offset(offset, mend=False):
             if header.last_offset >= offset:
@@ -26,7 +26,7 @@ def batches_from(segments: Sequence[Segment], offset: int) -> Iterator[tuple[Seg
 
 
 def marker_of(buf: bytes | bytearray | memoryview, start: int = 0) -> tuple[str, int]:
-    """What a control batch says: the kind of its one record, and the coordinator's epoch."""
+    """The content of a control batch: the kind of its one record, and the coordinator epoch."""
     for record in iter_records(buf, start):
         return parse_control(record)
     raise InvalidRecord("a control batch without a record")
@@ -39,22 +39,23 @@ def replay_producers(
     *,
     mend: bool,
 ) -> None:
-    """Apply the batches from offset `start` on. With `mend`, aborted transactions that their index lacks
-    come back."""
+    """Apply the batches from offset `start` on. With `mend`, aborted transactions that are missing in their
+    index are added."""
     for segment, position, header in batches:
-        # The log may start within a batch, after DeleteRecords: its sequences count all the same.
+        # After DeleteRecords the log may start within a batch; the sequences of that batch still count.
         if header.last_offset < start or header.producer_id < 0:
             continue
         if not header.is_control:
             producers.apply(header)
-        elif header.count:  # compaction may have emptied it
+        elif header.count:  # compaction may have removed its records
             aborted = producers.apply_marker(header, *marker_of(segment.batch(position, header)))
             if mend and aborted is not None and aborted not in segment.txns:
                 segment.txns.append(aborted)
 
 
 def remember_tail(producers: ProducerStateManager, segments: Sequence[Segment]) -> None:
-    """The last batches before the end, wherever segments end: a retry of one of five is then answered."""
+    """Adds the last batches before the end, across segments, so that duplicates of the last five are
+    detected."""
     seen = 0
     for segment in reversed(segments):
         start = segment.offsets.position_back(_TAIL_INDEX_ENTRIES)

@@ -1,8 +1,8 @@
-"""Batches of a segment file in order, read in chunks and checked, for work beside the hot path.
+"""Reads the batches of a segment file in order, in chunks, and validates them; for background work.
 
-Cleaning, strict retention and the tools read closed segments (and the tail of a growing one) with it.
-It holds one chunk or one batch in memory, whichever is larger, and never maps the file: a mapped file
-that another process truncates kills its reader.
+Cleaning, strict retention and the tools read closed segments (and the end of a growing one) with it. It has
+one chunk or one batch in memory, whichever is larger. The file is not memory-mapped, because a reader is
+killed if another process truncates a mapped file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 
 
 class CorruptSegment(PenstockError):
-    """A batch that cannot be read. Names the file and the position; says whether one can read on.
+    """A batch that cannot be read, with the file and the position.
 
-    `torn` when the file ends inside the batch; `next_position` where the next batch must start if the
-    damage is only inside this one, else None.
+    `torn`: the file ends inside the batch. `next_position` is where the next batch must start, if only this
+    one is damaged; otherwise None.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CorruptSegment(PenstockError):
         return f"{self.path} at position {self.position}: {self.reason}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # It crosses from the cleaning process to the broker.
+        # Pickled, because the cleaning process sends it to the broker.
         state = {"torn": self.torn, "next_position": self.next_position}
         return type(self), (self.path, self.position, self.reason), state
 
@@ -56,9 +56,10 @@ def scan_batches(
     end: int | None = None,
     fs: Fs = REAL_FS,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, the whole batch) for each batch from `start` to `end` (the file's end).
+    """Yields (position, header, batch bytes) for each batch from `start` to `end` (default: the end of the
+    file).
 
-    The view is valid until the next step. Raises CorruptSegment at the first batch that is not sound.
+    The view is valid until the next step. Raises CorruptSegment at the first invalid batch.
     """
     fd = fs.open(path, os.O_RDONLY)
     try:

@@ -1,1 +1,1 @@
-"""Reading a log from outside: dump and verify."""
+"""Tools that read log files: dump and verify."""

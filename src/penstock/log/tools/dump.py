@@ -1,7 +1,7 @@
-"""What is in a file of a log, as plain rows: batches and records, index entries, snapshots, checkpoints.
+"""Dumps the content of log files as rows: batches and records, index entries, snapshots, checkpoints.
 
-One generator for each kind of file, found by its name. Rows are dicts of plain values, ready for JSON;
-bytes are text where they are UTF-8 and `{"hex": ...}` where they are not. Reading streams.
+The name of a file selects the generator for its type. Rows are dicts of plain values, ready for JSON; bytes
+are text if they are UTF-8, otherwise `{"hex": ...}`. Files are streamed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _PASSING = (".cleaned", ".swap", ".deleted")
 
 
 class DumpError(PenstockError):
-    """A file that is not what its name says; names the file and what is wrong with it."""
+    """A file whose content does not match its name; the message says which file and what is wrong."""
 
 
 def dump_file(path: str, *, records: bool = False, deep: bool = False, fs: Fs = REAL_FS) -> Iterator[Row]:
     """The rows of a file. `deep` adds a row for each record of a log, `records` also their contents.
 
-    Raises DumpError, or CorruptSegment where a log cannot be read on; the rows before it are good.
+    Raises DumpError, or CorruptSegment if the rest of a log cannot be read; the rows before are valid.
     """
     name = os.path.basename(path)
     for suffix in _PASSING:
@@ -110,7 +110,7 @@ def _record_row(header: BatchHeader, record: Record, contents: bool) -> Row:
 
 
 def printable(data: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is UTF-8 without control characters (but for whitespace), else hexadecimal."""
+    """Text if the bytes are UTF-8 without control characters (except whitespace), otherwise hexadecimal."""
     if data is None:
         return None
     try:
@@ -229,5 +229,6 @@ _BY_NAME: dict[str, Callable[[str, Fs], Iterator[Row]]] = {
 
 
 def _readable(key: str) -> str:
-    """A header's key may be any bytes; those that are not text are shown as \\x."""
+    """The key of a record header as text; keys may be any bytes, and those that are not text are shown as
+    \\x."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,7 +1,7 @@
-"""Is a log sound? Reads a partition directory or a whole data directory and says what is wrong where.
+"""Verifies logs: reads a partition directory or a data directory and reports every problem with its position.
 
-Only reads, streams, and may run beside a broker: a tail that is still growing is waited for, and a
-directory whose segments are swapped or deleted meanwhile is read again.
+It only reads, streams the files, and may run while a broker uses them: it waits for a batch that is just
+being written, and reads a directory again if its segments are swapped or deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ META_PROPERTIES = "meta.properties"
 
 _PARTITION_NAME = re.compile(rf"(?!{KRAFT_METADATA}-).+-\d+")
 _FILE_NAME = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
-# What an interrupted or running pass leaves for a while; the next start removes or completes it.
+# Temporary files of an interrupted or running pass; the next start deletes them or completes the pass.
 _PASSING = (".cleaned", ".swap", ".deleted", ".tmp")
 _ATTEMPTS = 3
 _TAIL_WAIT_SECONDS = 0.05
@@ -45,7 +45,7 @@ Progress = Callable[[int], None]
 
 
 class NotALogDirectory(PenstockError):
-    """The directory holds neither segments nor partitions."""
+    """The directory has neither segments nor partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All partitions, and the problems of the data directory's own files."""
+    """The reports of all partitions, and the problems in the files of the data directory itself."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Warnings may be in order."""
+        """Whether there are no errors; warnings may be harmless."""
         return all(problem.severity == "warning" for problem in self.all_problems)
 
 
@@ -86,7 +86,7 @@ def _no_progress(_: int) -> None:
 
 
 def total_bytes(directory: str, fs: Fs = REAL_FS) -> int:
-    """How many bytes of log a verification of this directory reads."""
+    """How many bytes of log the verification of this directory reads."""
     total = 0
     for path in find_partitions(directory, fs) or [directory]:
         for base_offset in _base_offsets(fs.listdir(path)):
@@ -98,7 +98,7 @@ def total_bytes(directory: str, fs: Fs = REAL_FS) -> int:
 
 
 def find_partitions(directory: str, fs: Fs = REAL_FS) -> list[str]:
-    """The partition directories of a data directory, in order."""
+    """The partition directories of a data directory, sorted."""
     names = sorted(name for name in fs.listdir(directory) if _PARTITION_NAME.fullmatch(name))
     paths = [os.path.join(directory, name) for name in names]
     return [path for path in paths if os.path.isdir(path)]
@@ -112,9 +112,9 @@ def verify(
     progress: Progress = _no_progress,
     transaction_version: int | None = None,
 ) -> Report:
-    """Check a partition directory, or a data directory with all its partitions.
+    """Verify a partition directory, or a data directory with all its partitions.
 
-    `transaction_version` is that of all producers; without it, as far as the log shows it.
+    `transaction_version` is that of all producers; without it, it is derived from the log as far as possible.
     """
     names = fs.listdir(directory)
     if any(_FILE_NAME.fullmatch(name) for name in names) or PARTITION_METADATA in names:
@@ -151,7 +151,7 @@ def verify_partition(
     progress: Progress = _no_progress,
     transaction_version: int | None = None,
 ) -> PartitionReport:
-    """Check one partition. A list of segments that changed under the reader is not a problem of the log."""
+    """Verify one partition. Segments that have changed during the read are not reported as a problem."""
     attempt = 0
     while True:
         attempt += 1
@@ -164,7 +164,7 @@ def verify_partition(
             continue
         if not report.problems or attempt >= _ATTEMPTS:
             return report
-        # The indexes of a segment are completed a moment after the next one was started: look twice.
+        # The indexes of a segment are completed shortly after the next segment is created: check twice.
         in_index = any(problem.path.endswith("index") for problem in report.problems)
         if before == _identities(directory, fs) and not (in_index and attempt == 1):
             return report
@@ -285,7 +285,8 @@ def _check_data_directory(directory: str, names: list[str], fs: Fs) -> list[Prob
 
 
 def parse_properties(data: bytes, separator: str = "=") -> dict[str, str]:
-    """`name=value` lines (or `name: value`); comments start with #. ValueError where a line has no value."""
+    """Parses `name=value` lines (or `name: value`); comments start with #. ValueError if a line has no
+    value."""
     values = {}
     for number, line in enumerate(data.decode("utf-8").splitlines(), start=1):
         line = line.strip()

@@ -1,7 +1,7 @@
-"""The checks of one segment: every batch, every record, and each index against the log beside it.
+"""Verifies one segment: every batch, every record, and each index against the log file.
 
-Nothing here trusts the code that wrote the files: positions and timestamps are worked out again from the
-batches. What state must agree from one segment to the next is carried in `LogState`.
+The check does not trust the code that wrote the files: it computes positions and timestamps from the batches.
+`LogState` has the state that must be consistent from one segment to the next.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _MAX_INT = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a file, where, and what to do about it."""
+    """A problem in a file: what is wrong, where, and what to do about it."""
 
     path: str
     position: int | None
     what: str
     remedy: str
-    severity: Severity = "error"  # a warning may be in order: the log alone cannot tell
+    severity: Severity = "error"  # a warning may be harmless: the log alone does not show it
 
 
 @dataclass(slots=True)
 class LogState:
-    """What one batch says about the next, across segments, and what was counted."""
+    """The state from one batch to the next, across segments, and counters."""
 
     next_offset: int = -1
     leader_epoch: int = -1
-    # producer id -> (epoch, last sequence, how many holes in the offsets had been seen then)
+    # producer id -> (epoch, last sequence, number of offset gaps seen by then)
     producers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     holes: int = 0
     batches: int = 0
@@ -59,7 +59,7 @@ class LogState:
 
 
 class SegmentCheck:
-    """One pass over a segment. `wait` is called while the tail of a growing log is not whole yet."""
+    """One pass over a segment. `wait` is called while the last batch of a growing log is incomplete."""
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class SegmentCheck:
         self.abort_markers: set[tuple[int, int]] = set()
         self.max_timestamp = -1
         self.last_offset = base_offset - 1
-        # The indexes before the log: an entry is written after its batch, so none can be ahead of it.
+        # Read the indexes before the log: an entry is written after its batch, so it cannot be ahead of the
+        # log.
         self.index = _IndexCheck(self, self._entries(directory, ".index", OffsetIndex))
         self.times = _TimeIndexCheck(self, self._entries(directory, ".timeindex", TimeIndex))
         self.txn_path = segment_path(directory, base_offset, ".txnindex")
@@ -92,7 +93,7 @@ class SegmentCheck:
         whole = True
         for position, header, batch in self._sound_batches():
             if position < 0:
-                # What an index says about a batch that cannot be read, nobody can tell.
+                # Index entries of a batch that cannot be read cannot be verified.
                 whole = False
                 self.state.holes += 1
                 continue
@@ -117,7 +118,7 @@ class SegmentCheck:
     # the log
 
     def _sound_batches(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """The batches that can be read; a position of -1 stands for one that cannot."""
+        """The readable batches; a position of -1 stands for one that cannot be read."""
         start, attempts = 0, 0
         end = self.fs.stat_size(self.path)
         while True:
@@ -127,7 +128,7 @@ class SegmentCheck:
             except CorruptSegment as error:
                 start = position = error.position
                 if self.is_active and attempts < _TAIL_ATTEMPTS:
-                    # A batch that is just being written: look again in a moment.
+                    # The batch is just being written: read it again after a moment.
                     attempts += 1
                     self.wait()
                     end = self.fs.stat_size(self.path)
@@ -196,12 +197,12 @@ class SegmentCheck:
                 self.problem(position, what, REPORT)
             elif header.producer_epoch == epoch and last_sequence >= 0 and header.base_sequence >= 0:
                 ahead = (header.base_sequence - last_sequence - 1) % (_MAX_INT + 1)
-                # Compaction takes whole batches out; then, and only then, sequences are missing.
+                # Sequences may be missing only where compaction has removed batches.
                 if ahead > _MAX_INT // 2 or (ahead and holes == state.holes):
                     what = f"{name}: sequence {header.base_sequence} comes after {last_sequence}"
                     self.problem(position, what, REPORT)
             if header.producer_epoch == epoch and sequence < 0:
-                sequence, seen_holes = last_sequence, holes  # a marker says nothing about sequences
+                sequence, seen_holes = last_sequence, holes  # a marker has no sequence
         state.producers[header.producer_id] = (header.producer_epoch, sequence, seen_holes)
         if header.is_transactional and not header.is_control:
             state.transactions.on_data(header, state.holes)
@@ -251,7 +252,7 @@ class SegmentCheck:
             )
         entries: list[tuple[int, int]] = list(layout.ENTRY.iter_unpack(data[: len(data) - len(data) % size]))
         while self.is_active and entries and entries[-1] == (0, 0):
-            entries.pop()  # Kafka preallocates the index of the active segment
+            entries.pop()  # zeros: Kafka preallocates the index of the active segment
         return path, entries
 
     def _check_txn_index(self) -> None:
@@ -277,7 +278,7 @@ class SegmentCheck:
 
 
 class _IndexCheck:
-    """Each entry must point at the start of a batch that is not behind its offset."""
+    """Each entry must point to the start of a batch that is not after its offset."""
 
     def __init__(self, segment: SegmentCheck, found: tuple[str, list[tuple[int, int]] | None]) -> None:
         self.segment = segment
@@ -314,7 +315,7 @@ class _IndexCheck:
 
 
 class _TimeIndexCheck:
-    """An entry promises that nothing before its offset is as new as its timestamp."""
+    """Each entry promises that no record before its offset has a timestamp as large as its own."""
 
     def __init__(self, segment: SegmentCheck, found: tuple[str, list[tuple[int, int]] | None]) -> None:
         self.segment = segment

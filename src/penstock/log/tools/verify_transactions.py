@@ -1,9 +1,10 @@
-"""Do the markers of a log fit its transactions? What one partition's batches can tell, and no more.
+"""Verifies that the markers of a log match its transactions, as far as the batches of one partition show it.
 
-Under transaction version 2 (KIP-890) a transaction ends with a marker of the next epoch, so that a marker
-of its own epoch is a late one of the transaction before it. Up to version 1 its own epoch is right. The
-version is a client's matter and not written in the log; a commit with the next epoch shows that a producer
-uses version 2 (an abort does not: a coordinator that fences a producer raises the epoch in every version).
+With transaction version 2 (KIP-890) a transaction ends with a marker of the next epoch, so a marker of the
+same epoch is a late one of the previous transaction. Up to version 1 the marker has the same epoch. The log
+does not contain the version, which the client chooses. A commit with the next epoch shows that a producer
+uses version 2; an abort does not, because a coordinator that fences a producer raises the epoch in every
+version.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class _Marker(NamedTuple):
 
 @dataclass(slots=True)
 class _Producer:
-    holes: int  # in the log's offsets, when this producer was last seen
+    holes: int  # number of offset gaps when this producer was last seen
     open_at: int | None = None  # the first offset of its transaction
     epoch: int = -1  # of that transaction
-    marker: _Marker | None = None  # the last thing that was seen of it
+    marker: _Marker | None = None  # its last batch, if that was a marker
     version_2: bool = False
 
 
 class TransactionCheck:
-    """`version` is the transaction version of all producers, where it is known; None: as the log shows."""
+    """`version` is the transaction version of all producers; None derives it from the log."""
 
     def __init__(self, version: int | None = None) -> None:
         self._version = version
@@ -53,7 +54,7 @@ class TransactionCheck:
     def on_marker(
         self, header: BatchHeader, kind: str, coordinator_epoch: int, holes: int, *, from_start: bool
     ) -> Finding | None:
-        """`from_start`: the log has been read from its first offset on, so nothing is missing before it."""
+        """`from_start`: the log was read from its first offset, so no earlier records are missing."""
         known = self._producers.get(header.producer_id)
         one = known or _Producer(holes)
         self._producers[header.producer_id] = one

@@ -1,8 +1,8 @@
-"""Record batches of format 2 as the broker's hot path sees them: the header, and the checks.
+"""Headers of record batches (format 2) and their validation, for the broker's hot path.
 
-The broker never re-encodes a batch on its way: check_batch looks, stamp and set_log_append_time write
-into the header in place. Single records are in records.py, which gives these names too. Sizes in
-bytes, times in milliseconds, offsets absolute.
+The broker does not re-encode batches: check_batch validates, stamp and set_log_append_time write into the
+header in place. Single records are in records.py, which also exports these names. Sizes are in bytes, times
+in milliseconds, offsets are absolute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.wire.batches import compression
 from penstock.wire.batches.record_check import check_records
 from penstock.wire.primitives import Buffer
 
-LOG_OVERHEAD = 12  # base offset and length, which the length itself does not count
+LOG_OVERHEAD = 12  # base offset and length, which the length field does not count
 HEADER_SIZE = 61
 MAGIC_POSITION = 16
 CRC_POSITION = 17
@@ -33,11 +33,11 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-# What one batch may grow to when it is unpacked: at produce, and later, where older ones may be met.
-# Kafka has no such limit; a broker with one thread and bounded memory needs it.
+# The limits of the decompressed size of a batch: when it is produced, and later, when older batches may be
+# larger. Kafka has no such limit; a broker with one thread and bounded memory needs it.
 MAX_PRODUCED_BYTES = 64 << 20
 MAX_UNPACKED_BYTES = 128 << 20
-# Records of one compressed batch: as many as librdkafka's batch.num.messages may be.
+# The limit of records in a compressed batch: the maximum of librdkafka's batch.num.messages.
 MAX_COMPRESSED_RECORDS = 1_000_000
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -53,7 +53,7 @@ _SEQUENCE_SPAN = 1 << 31
 
 
 class BatchHeader:
-    """The 61 bytes before a batch's records, as numbers."""
+    """The decoded header of a batch, the 61 bytes before its records."""
 
     __slots__ = (
         "attributes",
@@ -102,7 +102,8 @@ class BatchHeader:
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.count = count
-        # Where the records were checked: a bound of their timestamp deltas, and whether one has no key.
+        # Set if the records were checked: an upper bound of their timestamp deltas, and whether one has no
+        # key.
         self.largest_delta = 0
         self.keyless = False
 
@@ -116,7 +117,7 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap to 0 after 2^31-1; -1 when the batch has none."""
+        """The sequence of the last record; sequences wrap to 0 after 2^31-1. -1 if the batch has none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCE_SPAN
@@ -139,7 +140,8 @@ class BatchHeader:
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Compaction has set when tombstones here may go; base_timestamp holds that time."""
+        """Whether compaction has set a delete horizon, after which tombstones may be removed; base_timestamp
+        has it."""
         return self.attributes & DELETE_HORIZON != 0
 
     def __repr__(self) -> str:
@@ -148,18 +150,18 @@ class BatchHeader:
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at pos, unchecked; CorruptMessage when fewer than 61 bytes are there."""
+    """The header at pos, without validation; CorruptMessage if there are fewer than 61 bytes."""
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptMessage(f"a batch header needs {HEADER_SIZE} bytes, {len(buf) - pos} are left")
     return BatchHeader(*_HEADER.unpack_from(buf, pos))
 
 
 def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> BatchHeader:
-    """The header of the batch at pos, which must lie before end and be sound.
+    """Validates the batch at pos, which must end before `end`, and returns its header.
 
-    Size, magic, codec and CRC always. From a producer also: one record for every offset, and when
-    they are not compressed, every record sound. A `stored` batch was accepted once, and compaction
-    may have left holes in its offsets, or no record at all.
+    Always checks size, magic, codec and CRC. For batches of producers also: one record for every offset and,
+    if they are not compressed, every record. A `stored` batch was validated before, and compaction may have
+    left gaps in its offsets, or no records.
     """
     if end - pos < HEADER_SIZE:
         refuse_old_magic(buf, pos, end)
@@ -194,7 +196,7 @@ def check_batch(buf: Buffer, pos: int, end: int, *, stored: bool = False) -> Bat
 def check_compressed(
     buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_PRODUCED_BYTES
 ) -> int:
-    """Unpack a compressed batch and check its records as well. The bytes they have unpacked."""
+    """Decompress a batch and validate its records. Returns the decompressed size."""
     inside = payload(buf, pos, header, max_bytes)
     header.largest_delta, header.keyless = check_records(inside, 0, len(inside), header.count)
     return len(inside)
@@ -207,13 +209,13 @@ def refuse_old_magic(buf: Buffer, pos: int, end: int) -> None:
 
 
 def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Write what the leader decides, in place. Neither field is under the CRC."""
+    """Write the fields that the leader sets, in place. The CRC covers neither of them."""
     _OFFSET.pack_into(buf, pos, base_offset)
     _INT.pack_into(buf, pos + LOG_OVERHEAD, leader_epoch)
 
 
 def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp: int) -> None:
-    """Give every record of the batch this time: a bit, the maximum, and the CRC again."""
+    """Set the timestamp of all records: the attribute bit, the maximum timestamp, and the new CRC."""
     (length,) = _INT.unpack_from(buf, pos + 8)
     (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME)
@@ -231,9 +233,9 @@ def set_producer(
     *,
     transactional: bool,
 ) -> None:
-    """Make the batch one of this producer, in place: only the header changes, no record.
+    """Set the producer id, epoch and sequence of the batch, in place: only the header changes.
 
-    Its base offset becomes 0: Kafka takes no other one from a client.
+    The base offset becomes 0, because Kafka accepts no other one from a client.
     """
     _OFFSET.pack_into(buf, pos, 0)
     (length,) = _INT.unpack_from(buf, pos + 8)
@@ -246,7 +248,7 @@ def set_producer(
 
 
 def payload(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> Buffer:
-    """The record bytes of the batch at pos, unpacked."""
+    """The decompressed record bytes of the batch at pos."""
     end = pos + LOG_OVERHEAD + header.length
     if end > len(buf) or header.length < HEADER_SIZE - LOG_OVERHEAD:
         raise CorruptMessage(f"a batch has length {header.length}, but only {len(buf) - pos} bytes follow")

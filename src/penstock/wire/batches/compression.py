@@ -1,8 +1,8 @@
-"""The four codecs of Kafka's record batches, in and out, with a limit on what comes out.
+"""Compression and decompression with the four codecs of record batches, with a limit on the decompressed
+size.
 
-The libraries are imported at the first use of a codec: a broker whose producers use one codec, or
-none, does not pay for the others. Bytes that do not decompress raise InvalidRecord and not
-CorruptMessage, because their CRC was right: sending them again cannot help.
+The libraries are imported at the first use of a codec, so that unused ones cost nothing. Bytes that cannot be
+decompressed raise InvalidRecord and not CorruptMessage: their CRC was correct, so a retry cannot help.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
-# A snappy copy of three bytes gives at most 64: what claims to grow more than this is a lie, and is
-# refused before its claimed size is allocated.
+# A snappy copy element of three bytes expands to at most 64 bytes: a larger claimed size is invalid, and is
+# rejected before it is allocated.
 _SNAPPY_MAX_RATIO = 22
 _STEP = 1 << 20
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress as Kafka's Java client would, so that every client can read it."""
+    """Compress in the same format as Kafka's Java client, so that every client can read it."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -40,7 +40,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == LZ4:
         import lz4.frame
 
-        # Independent blocks: Kafka's Java reader refuses linked ones.
+        # Independent blocks, because Kafka's Java client rejects linked ones.
         packed: bytes = lz4.frame.compress(
             data,
             compression_level=0 if level is None else level,
@@ -57,7 +57,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
-    """The bytes inside; InvalidRecord when they are malformed or would be more than max_bytes."""
+    """The decompressed bytes; InvalidRecord if the data is malformed or would exceed max_bytes."""
     if codec == GZIP:
         return _gzip_decompress(data, max_bytes)
     if codec == SNAPPY:
@@ -108,7 +108,7 @@ def _xerial_compress(data: Buffer) -> bytes:
 
     parts = [_XERIAL_HEADER]
     view = memoryview(data)
-    # An empty block for no data: some readers do not know a stream that is only a header.
+    # Write an empty block for empty data, because some readers reject a stream with only a header.
     for start in range(0, len(view) or 1, _XERIAL_BLOCK):
         block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
         parts.append(len(block).to_bytes(4, "big"))
@@ -124,7 +124,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
     left = max_bytes
     pos, end = len(_XERIAL_HEADER), len(source)
     while pos < end:
-        if source.startswith(_XERIAL_MAGIC, pos):  # streams may be joined end to end
+        if source.startswith(_XERIAL_MAGIC, pos):  # several streams may be concatenated
             pos += len(_XERIAL_HEADER)
             continue
         size = int.from_bytes(source[pos : pos + 4], "big")
@@ -158,10 +158,10 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     left = max_bytes
     rest: bytes | None = bytes(data)
-    while rest:  # one turn for each frame
+    while rest:  # one iteration for each frame
         frame = lz4.frame.LZ4FrameDecompressor()
         while not frame.eof:
-            # The library allocates as much as it may fill, so the limit grows in steps.
+            # The library allocates the whole limit, so the limit grows in steps.
             step = min(left + 1, max(_STEP, 2 * len(data)))
             try:
                 part: bytes = frame.decompress(rest, max_length=step)
@@ -183,9 +183,9 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
 
     parts: list[bytes] = []
     left = max_bytes
-    # Streamed, because most producers do not write the content size, and because a written one
-    # would be allocated at once however little data follows it. (A stream cut short ends early
-    # here without an error: the record walk finds it.)
+    # Streamed, because most producers do not write the content size, and because a written one would be
+    # allocated at once, however little data follows. (A truncated stream ends without an error here; the
+    # validation of the records detects it.)
     with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
         while True:
             try:

@@ -1,10 +1,10 @@
-"""The check of every record in a batch from a producer, without making an object of any.
+"""Validates every record in a producer's batch, without creating objects for records.
 
-Lengths, offset deltas, keys, values and headers must fit together exactly, as Kafka demands: one bad record
-would stop every reader of the partition for good. This is the hottest loop of the broker. The records of a
-producer often have one shape; a run of them is compared as strided slices, without a turn of the interpreter
-for each record. Of others many are taken together, a field of all of them at a time. What neither can decide
-is read record by record, which says what is wrong.
+Lengths, offset deltas, keys, values and headers must match exactly, as in Kafka: one invalid record would
+block every reader of the partition permanently. This is the hottest loop of the broker. Records of a producer
+often have the same shape: a run of such records is compared with strided slices, without a loop iteration for
+each record. Other records are checked many at a time, field by field. If neither is possible they are read
+one by one, which also finds the error.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from penstock.errors import InvalidRecord
 from penstock.wire.primitives import Buffer
 
 _MIN_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
-_FEWEST = 16  # records that are worth a look for a run
-_FIRST_RUN = 64  # records that are looked at together; four times as many while that goes well
+_FEWEST = 16  # the minimum of remaining records to look for a run
+_FIRST_RUN = 64  # records that are checked together; grows by a factor of four while that succeeds
 _LONGEST_RUN = 4096
 _BLOCK = 8192  # offset deltas for which the third byte of the varint stays the same
-_WIDER = (64, _BLOCK)  # the offset deltas that take a byte more than those before
-_HIGH = bytes(range(128, 256))  # bytes that another follows
+_WIDER = (64, _BLOCK)  # offset deltas from which on the varint has one more byte
+_HIGH = bytes(range(128, 256))  # varint bytes with the continuation bit
 _SIZES = bytes((1, *range(0, 256, 2)))  # first bytes of lengths: even, or 1 for null
 
-# The bytes of the zigzag varints of 0 to 8191, by place: with and without a byte that follows.
+# The bytes of the zigzag varints of 0 to 8191 by position, with and without the continuation bit.
 _FIRST = bytes((2 * delta) & 127 for delta in range(_BLOCK))
 _FIRST_MORE = bytes(byte | 128 for byte in _FIRST)
 _SECOND = bytes((2 * delta) >> 7 for delta in range(_BLOCK))
@@ -47,7 +47,7 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
     ahead, together, patience, failures = _FIRST_RUN, _FIRST_RUN, 0, 0
     while delta < count:
         start = pos
-        # Each number here is mostly of one byte or two; longer ones are read out of line.
+        # Most numbers have one or two bytes; longer ones are read by a function.
         raw = buf[pos]
         pos += 1
         if raw > 127:
@@ -138,7 +138,7 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
                 together = min(4 * together, _LONGEST_RUN)
                 failures = 0
             else:
-                # irregular records: look again, but ever more seldom
+                # irregular records: look for runs again later, at growing intervals
                 failures += 1
                 together = _FIRST_RUN
                 patience = _FEWEST << min(failures, 6)
@@ -148,10 +148,10 @@ def _check(buf: Buffer, pos: int, end: int, count: int) -> tuple[int, bool]:
 
 
 def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
-    """Whether the `run` records after the one at `start` have its shape and the offsets from `delta` on.
+    """Whether the `run` records after the one at `start` have its shape, and offset deltas from `delta` on.
 
-    If one record has the length, the next starts a stride later; so the bytes at one place of all of them
-    are one strided slice. Returns twice a bound of their timestamp deltas, or -1 if anything differs.
+    If all records have the same length, the bytes at the same position of all of them form one strided slice.
+    Returns twice an upper bound of their timestamp deltas, or -1 if anything differs.
     """
     first = start + stride
     stop = first + run * stride
@@ -159,7 +159,7 @@ def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
     def column(place: int) -> bytes:
         return bytes(buf[place + stride : stop : stride])
 
-    # the places of the first record, which was checked
+    # positions in the first record, which was checked
     _, time_at = _unsigned(buf, start, 5)
     time_at += 1
     _, offset_at = _unsigned(buf, time_at, 10)
@@ -168,7 +168,7 @@ def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
     value_at = key_end + max(size, 0)
     _, value_end = _varint(buf, value_at)
 
-    # the length, the lengths of key and value, and no headers: as in the first record
+    # the same length, key length, value length, and no headers, as in the first record
     same = (*range(start, time_at - 1), *range(key_at, key_end), *range(value_at, value_end), first - 1)
     for place in same:
         if column(place) != buf[place].to_bytes(1, "big") * run:
@@ -179,7 +179,7 @@ def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
     times = column(offset_at - 1)
     if not times.isascii():
         return -1
-    # Up to two bytes are some seconds: near enough for a bound, and the largest byte takes long to find.
+    # Two bytes are a few seconds: close enough for an upper bound, and finding the largest byte is slow.
     last = 127 if offset_at - time_at <= 2 else max(times)
     for place, wanted in enumerate(_delta_bytes(delta, run, key_at - offset_at), offset_at):
         if column(place) != wanted:
@@ -188,10 +188,11 @@ def _run(buf: Buffer, start: int, stride: int, run: int, delta: int) -> int:
 
 
 def _some(buf: Buffer, pos: int, end: int, number: int, delta: int) -> tuple[int, int, bool] | None:
-    """Check `number` records from `pos` on, of the offsets from `delta` on, a field of all of them at a time.
+    """Check `number` records from `pos`, with offset deltas from `delta` on, one field of all records at a
+    time.
 
-    Returns their end, twice a bound of their timestamp deltas, and whether one has no key. None if one is
-    wrong, has headers, or a longer number than most records have.
+    Returns their end, twice an upper bound of their timestamp deltas, and whether one has no key. None if one
+    is invalid, has headers, or has a number with more bytes than usual.
     """
     bodies, ends, sizes = [], [], 0
     at = buf.__getitem__
@@ -249,12 +250,12 @@ def _some(buf: Buffer, pos: int, end: int, number: int, delta: int) -> tuple[int
 
 
 def _both_high(one: bytes, other: bytes) -> bool:
-    """Whether there is a place at which both have a byte that another follows."""
+    """Whether both have a byte with the continuation bit at the same position."""
     return bool(int.from_bytes(one) & int.from_bytes(other) & int.from_bytes(b"\x80" * len(one)))
 
 
 def _delta_bytes(delta: int, run: int, width: int) -> tuple[bytes, ...]:
-    """The varint bytes, by place, of `run` offset deltas; none can match where their width changes."""
+    """The varint bytes of `run` offset deltas by position; none can match if their width changes."""
     low = delta % _BLOCK
     high = low + run
     if width == 1 and delta + run <= 64:

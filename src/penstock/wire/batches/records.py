@@ -1,7 +1,7 @@
-"""Single records of a batch, in and out: for compaction, tools, coordinators and tests.
+"""Reads and builds batches of single records: for compaction, tools, coordinators and tests.
 
-A record keeps its absolute offset; build_batch can keep holes between offsets, and the header of the
-batch from which some records were taken. The names of batch.py are given here as well.
+A record has its absolute offset. build_batch can preserve gaps between offsets, and the header of a batch
+from which records were removed. The names of batch.py are exported here too.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _CONTROL_VALUE = struct.Struct(">hi")
 
 
 class Record(NamedTuple):
-    """One record. The deltas are as they stood in the batch; build_batch works them out again."""
+    """One record. The deltas are those in the batch it was read from; build_batch computes them."""
 
     offset: int
     timestamp: int
@@ -89,7 +89,7 @@ class Record(NamedTuple):
 
 
 def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_UNPACKED_BYTES) -> Iterator[Record]:
-    """The records of the batch at pos. The CRC is the caller's to check; all else is checked here."""
+    """The records of the batch at pos. The caller must check the CRC; everything else is checked here."""
     header = read_header(buf, pos)
     if header.magic != 2:
         refuse_old_magic(buf, pos, len(buf))
@@ -107,7 +107,7 @@ def iter_records(buf: Buffer, pos: int = 0, *, max_bytes: int = MAX_UNPACKED_BYT
             if size < 0 or record_end > end:
                 raise InvalidRecord("a record goes past the end of its batch")
             at += 1  # attributes: none are defined
-            # Small numbers, one byte each, are worth not calling for.
+            # One-byte numbers are read inline, without a function call.
             byte = data[at]
             if byte < 128:
                 timestamp_delta = (byte >> 1) ^ -(byte & 1)
@@ -193,7 +193,7 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, bytes | 
         if key is None:
             raise InvalidRecord("a header has no key")
         value, pos = _nullable(data, pos, end)
-        # Kafka takes any bytes for a key. Those that are not UTF-8 are kept, and written back as they were.
+        # Kafka accepts any bytes as a header key. Those that are not UTF-8 are preserved by surrogateescape.
         found.append((key.decode("utf-8", "surrogateescape"), value))
     return tuple(found), pos
 
@@ -219,9 +219,9 @@ def build_batch(
 ) -> bytes:
     """A batch of these records.
 
-    Offsets count up from base_offset, unless `offsets` names each record's own: then holes stay
-    holes, and `last_offset_delta` keeps the end of a batch whose last records are gone. A
-    delete_horizon takes the place of the base timestamp, as Kafka's cleaner writes it.
+    Offsets are consecutive from base_offset, unless `offsets` has the offset of each record: then gaps are
+    preserved, and `last_offset_delta` preserves the end of a batch whose last records were removed. A
+    delete_horizon replaces the base timestamp, as in Kafka's cleaner.
     """
     items = list(records)
     count = len(items)

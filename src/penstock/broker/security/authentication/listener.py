@@ -1,4 +1,4 @@
-"""What a listener asks of those who connect to it, and who they then are."""
+"""The security of a listener: TLS and SASL of its connections, and their principals."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from penstock.credentials.users_file import UsersFile
 from penstock.errors import ConfigError
 
 Config = Callable[[], BrokerConfig]
-"""The settings in force: some of them change while the broker runs."""
+"""Returns the current settings: some of them change while the broker runs."""
 
 
 class ListenerSecurity:
-    """`tls` and `sasl` are None on a listener without; `timeout_s` is how long both may take together."""
+    """`tls` and `sasl` are None if the listener does not use them; `timeout_s` is the limit for both
+    together."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class ListenerSecurity:
         token_logins: TokenLogins | None = None,
         on_failure: Callable[[Session, str], None] | None = None,
     ) -> None:
-        """`on_failure(session, mechanism)` is called when somebody is not let in; "TLS" for its handshake."""
+        """`on_failure(session, mechanism)` is called for failed logins; "TLS" for a failed handshake."""
         self.name = name
         self.on_failure = on_failure or (lambda session, mechanism: None)
         now = config()
@@ -70,7 +71,8 @@ class ListenerSecurity:
         self._rules = SubjectRules(now.of_listener(name, "ssl.principal.mapping.rules"))
 
     def principal(self, tls: ssl.SSLObject) -> Principal:
-        """Of a connection whose TLS handshake is done; ValueError where its certificate names nobody."""
+        """The principal of a connection after the TLS handshake; ValueError if the certificate maps to
+        none."""
         certificate = tls.getpeercert(True)
         if certificate is None or self.sasl is not None:
             return ANONYMOUS
@@ -87,7 +89,7 @@ def jaas_name(listener: str, mechanism: str) -> str:
 
 
 def jaas(config: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:
-    """Its options; empty where it is not set."""
+    """The options of a JAAS setting; empty if it is not set."""
     text = config.of_listener(listener, f"{mechanism.lower()}.{JAAS}")
     return {} if text is None else jaas_options(jaas_name(listener, mechanism), text)
 
@@ -133,7 +135,7 @@ def _mechanisms(
 
 
 def _cached(name: str, config: Config) -> Callable[[], dict[str, str]]:
-    """The users of PLAIN as last set; a value that cannot be read changes nothing."""
+    """The users of PLAIN as last set; an invalid value changes nothing."""
     text, options = None, jaas(config(), name, "PLAIN")
 
     def current() -> dict[str, str]:

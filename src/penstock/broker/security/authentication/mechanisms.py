@@ -1,4 +1,4 @@
-"""The server's side of SASL's mechanisms: PLAIN (RFC 4616), SCRAM (RFC 5802), OAUTHBEARER (RFC 7628)."""
+"""The server side of the SASL mechanisms: PLAIN (RFC 4616), SCRAM (RFC 5802), OAUTHBEARER (RFC 7628)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from penstock.metadata.tokens import DelegationToken
 
 class PlainUsers(Protocol):
     async def knows(self, user: str, password: str) -> bool:
-        """The same work, whether the user is known or not."""
+        """Whether the password is correct. Takes the same time for unknown users."""
         ...
 
 
 class Tokens(Protocol):
     async def check(self, token: str) -> tuple[str, int]:
-        """The user of a token, and when it ends, in milliseconds; LoginFailed where it does not count."""
+        """The user of a token, and its expiry in milliseconds; LoginFailed if it is not valid."""
         ...
 
 
@@ -33,7 +33,7 @@ TokenLogins = Callable[[str, str], Awaitable[tuple[DelegationToken, ScramCredent
 
 
 class Mechanisms:
-    """Those that a listener has, and what each of them needs."""
+    """The mechanisms of a listener, and what each of them needs."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class _Scram:
         return answer
 
     def _find(self, user: str) -> ScramCredential | None:
-        # Also for a user that exists, so that both take the same time.
+        # Computed for existing users too, so that both cases take the same time.
         shown = self._unknown.shown_token if self.by_token else self._unknown.shown
         self._imagined = shown(self._name, user)
-        if self.by_token:  # never a user's password, whatever the token is called
+        if self.by_token:  # never check a user's password, even if a user has the name of the token
             return None if self._token is None else self._token[1]
         return self._credentials().get((self._name, user))
 
@@ -183,5 +183,5 @@ class FixedUsers:
         return right and expected is not None
 
     def _digest(self, password: str) -> bytes:
-        # Of equal length, so that the time to compare says nothing of the password's.
+        # Digests have equal lengths, so that the comparison time does not reveal the length of the password.
         return hmac.digest(self._key, password.encode(), hashlib.sha256)

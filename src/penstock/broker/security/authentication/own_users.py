@@ -1,7 +1,8 @@
-"""The SCRAM users that brokers themselves log in as: made when the broker starts, where they are missing.
+"""The SCRAM users with which brokers log in to each other: created at startup if they do not exist.
 
-The first user of a new cluster cannot be made by a client, which would have to log in for it. `username` and
-`password` of a listener's `scram-….sasl.jaas.config` are that user, as in Kafka the login between brokers.
+A client cannot create the first user of a new cluster, because it would have to log in. That user is the
+`username` and `password` of a listener's `scram-….sasl.jaas.config`, which in Kafka are the login between
+brokers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.credentials.scram import MIN_ITERATIONS, salted_password
 def missing_users(
     config: BrokerConfig, listeners: Mapping[str, ListenerSecurity], known: Mapping[tuple[str, str], object]
 ) -> Iterator[CredentialChange]:
-    """Computes hashes: for a thread."""
+    """The credentials to create. Computes hashes, so run it in a thread."""
     seen = set(known)
     for name, listener in listeners.items():
         enabled = () if listener.sasl is None else listener.sasl.mechanisms.enabled

@@ -1,9 +1,11 @@
-"""Logins with SASL: the mechanisms of a listener, the state of one login, and what is served before it.
+"""SASL logins: the mechanisms of a listener, the state of a login, and the requests that are allowed before
+it.
 
     handshake (KIP-43)  ->  authenticate, once or more (KIP-152)  ->  done, until it expires (KIP-368)
 
-Before it is done only ApiVersions, SaslHandshake and SaslAuthenticate are served. The answer to a failed
-login is held back, and is the same for a wrong user and a wrong password; then the connection is closed.
+Until a client is authenticated, only ApiVersions, SaslHandshake and SaslAuthenticate are served. The response
+to a failed login is delayed, and is the same for an unknown user and a wrong password; then the connection is
+closed.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ _LENGTH = struct.Struct(">i")
 
 
 class Mechanism(Protocol):
-    """The server's side of one login. `user` is set when `respond` has returned and `is_done`."""
+    """The server side of one login. `user` is set when `is_done`, after `respond` has returned."""
 
     user: str
     is_done: bool
     expires_ms: int | None
-    """By the wall clock, where the credential itself ends."""
+    """The expiry of the credential itself, by the wall clock, if it has one."""
     by_token: bool
     """Whether it is a delegation token."""
 
     async def respond(self, message: bytes) -> bytes:
-        """What is sent to the client; LoginFailed where it is not accepted."""
+        """The response to a message of the client; raises LoginFailed if the login is rejected."""
         ...
 
 
@@ -72,7 +74,7 @@ class SaslListener:
         self.on_failure = on_failure
 
     def admit(self, session: Session) -> None:
-        """A new connection: it has to log in first."""
+        """Called for a new connection: it has to log in first."""
         session.login = Login(self, session)
         session.gate = session.login.before
         session.max_frame = self.max_frame
@@ -88,7 +90,7 @@ class Login:
         self._session = session
         self._mechanism: Mechanism | None = None
         self._mechanism_name = ""
-        self._raw = False  # after SaslHandshake version 0: messages of SASL without a header of Kafka's
+        self._raw = False  # after SaslHandshake version 0: SASL messages without Kafka headers
         self._expires: float | None = None
         self.is_done = False
 
@@ -99,7 +101,7 @@ class Login:
     # -- gates
 
     def before(self, dispatch: Any, session: Session, buf: bytearray, pos: int, end: int) -> Any:
-        """While nobody knows who this is."""
+        """The gate before the login is complete."""
         if self._raw and self._mechanism is not None:
             return self._raw_step(bytes(memoryview(buf)[pos:end]))
         if end - pos < 2 or _KEY.unpack_from(buf, pos)[0] not in _ALLOWED:
@@ -107,7 +109,7 @@ class Login:
         return dispatch(session, buf, pos, end)
 
     def until_expired(self, dispatch: Any, session: Session, buf: bytearray, pos: int, end: int) -> Any:
-        """While a login lasts; a new one is possible at any time."""
+        """The gate while a login is valid; the client may re-authenticate at any time."""
         assert self._expires is not None
         if self._listener.monotonic() > self._expires:
             if end - pos < 2 or _KEY.unpack_from(buf, pos)[0] not in _ALLOWED:
@@ -147,7 +149,8 @@ class Login:
         return Message(error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
     def _raw_step(self, message: bytes) -> Pending:
-        """Without headers, as clients before Kafka 1.0 do it: a failed login is a closed connection."""
+        """A SASL message without headers, as from clients before Kafka 1.0: a failed login closes the
+        connection."""
 
         def convert(done: asyncio.Future[Any]) -> bytes | CloseConnection:
             failure = done.exception()
@@ -168,7 +171,7 @@ class Login:
         return Pending(task, convert, exclusive=True, cancellable=True)
 
     async def _step(self, message: bytes) -> tuple[bytes, int]:
-        """What the mechanism answers, and for how long the login is good, 0 for no limit."""
+        """The response of the mechanism, and the session lifetime in milliseconds, 0 for no limit."""
         mechanism = self._mechanism
         assert mechanism is not None
         answer = await mechanism.respond(message)

@@ -1,7 +1,7 @@
-"""Who a certificate speaks for: its subject as Java writes it, and the rules that make a name of it.
+"""The principal of a certificate: its subject as Java formats it, and the rules that map it to a name.
 
-Kafka's ACLs name the subject in the form of RFC 2253 (`CN=alice,OU=ops,O=acme`), as X500Principal.getName()
-has it, and `ssl.principal.mapping.rules` are written for that form.
+Kafka's ACLs have the subject in the form of RFC 2253 (`CN=alice,OU=ops,O=acme`), as X500Principal.getName()
+returns it, and `ssl.principal.mapping.rules` are written for that form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SEQUENCE, _VERSION = 0x30, 0xA0
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER that was verified; ValueError where it cannot be read."""
+    """The subject of a verified certificate in DER; ValueError if it cannot be parsed."""
     try:
         (_, outer), *_ = _items(certificate)
         (_, to_be_signed), *_ = _items(outer)
@@ -128,7 +128,7 @@ class SubjectRules:
             self._rules.append(_Rule(None))
 
     def name(self, subject: str) -> str | None:
-        """None where no rule matches."""
+        """The name for a subject; None if no rule matches."""
         for rule in self._rules:
             name = rule.apply(subject)
             if name is not None:

@@ -1,7 +1,7 @@
-"""TLS contexts from the settings of a listener: PEM from files or text, read again when a file changes.
+"""TLS contexts from the settings of a listener: PEM files or text, reloaded when a file changes.
 
-The standard library's ssl does the work. TLS 1.2 and 1.3 only; no session resumption, so that every
-connection proves its certificate; no renegotiation.
+Uses the ssl module of the standard library. Only TLS 1.2 and 1.3; no session resumption, so that every
+connection presents its certificate; no renegotiation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONVERT = "make PEM of it: `openssl pkcs12 -in STORE -nodes -out FILE`"
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What the settings of a listener come to. Secrets do not show in its repr."""
+    """The TLS settings of a listener. Its repr does not show secrets."""
 
     listener: str
     keystore: str | None
@@ -76,7 +76,7 @@ class TlsSettings:
     # contexts
 
     def server_context(self) -> ssl.SSLContext:
-        """For the connections of clients; ConfigError names the setting that cannot be used."""
+        """The context for client connections; a ConfigError names the invalid setting."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._set_up(context)
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -92,7 +92,7 @@ class TlsSettings:
         return context
 
     def client_context(self) -> ssl.SSLContext:
-        """For connections to the other brokers, with this broker's certificate where it has one."""
+        """The context for connections to other brokers, with this broker's certificate if it has one."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._set_up(context)
         context.check_hostname = self.check_hostname
@@ -127,7 +127,7 @@ class TlsSettings:
             return False
         with source as path:
             try:
-                # A function, because without a password the library would ask at the terminal.
+                # A function, because without a password the library would prompt on the terminal.
                 context.load_cert_chain(path, password=lambda: password)
             except (ssl.SSLError, OSError) as error:
                 name = "ssl.keystore.location" if self.keystore else "ssl.keystore.key"
@@ -157,8 +157,8 @@ class TlsSettings:
 
 
 class TlsContexts:
-    """The contexts in force on a listener. `refresh` makes new ones when settings or files have changed;
-    connections that stand keep theirs."""
+    """The current contexts of a listener. `refresh` creates new ones if settings or files have changed;
+    existing connections keep theirs."""
 
     def __init__(self, listener: str, config: Callable[[], BrokerConfig], *, client: bool = False) -> None:
         self._listener = listener
@@ -170,7 +170,7 @@ class TlsContexts:
         self.client = settings.client_context() if client else None
 
     def refresh(self) -> bool:
-        """Reads files: for a thread. What cannot be used is logged, and the contexts stay as they are."""
+        """Reads files, so run it in a thread. Errors are logged, and the contexts are not changed."""
         settings = TlsSettings.of(self._config(), self._listener)
         stamp = settings.stamp()
         if stamp == self._stamp:
@@ -204,7 +204,8 @@ def _read_pem(name: str, path: str) -> bytes:
 
 @contextlib.contextmanager
 def _secret_file(text: str) -> Iterator[str]:
-    """The library takes files only; this one is readable by its owner alone, and gone at once."""
+    """A temporary file, because the library accepts only files; only its owner can read it, and it is deleted
+    immediately after use."""
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -1,10 +1,10 @@
-"""What SCRAM shows for a user that does not exist: salt and iterations as those of the users that do.
+"""The salt and iterations that SCRAM returns for unknown users: they look like those of existing users.
 
-Tools make different credentials: Java's kafka-configs a salt of some 26 letters and digits, librdkafka one
-of 64 bytes, and iterations are chosen for each user. An unknown user is shown the form of an existing one.
-Which one follows from the name and the cluster's secret, so that all brokers show the same at every time. A
-user that is added or deleted changes that for few names: each form has its share of the names by its share of
-the users.
+Tools create different credentials: Java's kafka-configs uses a salt of about 26 letters and digits,
+librdkafka one of 64 bytes, and iterations are chosen for each user. For an unknown user the form of an
+existing one is returned. The choice depends on the name and the cluster's secret, so that all brokers always
+return the same. Adding or deleting a user changes it only for few names: each form is used for a share of
+names according to its share of users.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_FORMS = 32
 
 
 class Form(NamedTuple):
-    """How a credential looks to a client. The length of Java's salts is 0: it varies."""
+    """The form of a credential that a client sees. For Java's salts the length is 0, because it varies."""
 
     alphabet: bytes
     length: int
@@ -59,7 +59,7 @@ class UnknownUsers:
         return _salted(secret, self._form(mechanism, secret))
 
     def shown_token(self, mechanism: str, token_id: str) -> tuple[bytes, int]:
-        """For a delegation token that does not exist: all of them have one form."""
+        """Salt and iterations for an unknown delegation token: all tokens have the same form."""
         return _salted(hmac.digest(self._key, f"{mechanism}\0{token_id}\0token".encode(), "sha256"), _DEFAULT)
 
     def _form(self, mechanism: str, secret: bytes) -> Form:

@@ -1,11 +1,11 @@
-"""Who may do what: decisions over the cluster's ACLs, as Kafka's StandardAuthorizer makes them. Pure.
+"""The authorizer: decides by the cluster's ACLs, as Kafka's StandardAuthorizer does. Pure.
 
-DENY wins over ALLOW; without an entry for the resource the default counts (deny, unless
-allow.everyone.if.no.acl.found); a resource that has entries, none of which fits, is denied. Super users may
-do everything. An ALLOW for READ, WRITE, DELETE or ALTER allows DESCRIBE too, one for ALTER_CONFIGS also
-DESCRIBE_CONFIGS; a DENY implies nothing.
+DENY has precedence over ALLOW. A resource without any ACL gets the default (deny, unless
+allow.everyone.if.no.acl.found); a resource with ACLs of which none matches is denied. Super users may do
+everything. ALLOW for READ, WRITE, DELETE or ALTER implies DESCRIBE, for ALTER_CONFIGS it implies
+DESCRIBE_CONFIGS; DENY implies nothing.
 
-Decisions are remembered until the ACLs change: a request asks for the same few again and again.
+Decisions are cached until the ACLs change, because requests repeat the same few.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.metadata.acls import (
 log = logging.getLogger("penstock.authorizer")
 
 EVERYBODY = "User:*"
-# Past this many remembered decisions all are forgotten: names in requests are the clients' choice.
+# When the cache has this many decisions it is cleared: clients choose the names in requests.
 _MAX_REMEMBERED = 50_000
 
 _IMPLIED_BY: dict[int, frozenset[int]] = {
@@ -53,7 +53,7 @@ OPERATIONS: dict[int, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE, Operation.ALTER, Operation.DESCRIBE,
     ),
 }  # fmt: skip
-"""What there is to do with a resource, where an answer names the authorized operations."""
+"""The operations of each resource type, for responses with authorized operations."""
 
 Question = tuple[str, str, int, int, str]
 """Principal, host, operation, type and name of the resource."""
@@ -105,7 +105,7 @@ class Authorizer:
         self.accesses: dict[int, Any] = {}  # by connection, see guard.py
 
     def update(self, acls: Mapping[str, Acl]) -> None:
-        """These are in force from now on."""
+        """Apply new ACLs."""
         if acls is not self.acls:
             self.acls = acls
             self._index = AclIndex(acls.values())
@@ -184,7 +184,7 @@ def _concerns(acl: Acl, principal: str, host: str) -> bool:
 
 
 def _covers(acl: Acl, operation: int) -> bool:
-    """Whether an ALLOW for one operation allows the other."""
+    """Whether an ALLOW entry covers the operation, directly or by implication."""
     if acl.operation in (operation, Operation.ALL):
         return True
     implied_by = _IMPLIED_BY.get(operation)

@@ -1,9 +1,9 @@
-"""The kinds of checks that the table of rules (`rules.py`) is made of: what is asked of the authorizer before
-a request is handled, and what happens to the request or its answer when the authorizer says no.
+"""The kinds of checks in the table of rules (`rules.py`): what the authorizer is asked before a request is
+handled, and what happens to the request or its response if the operation is denied.
 
-A check sees the decoded request. `before` returns the request that is to be handled, without the parts that
-are denied, or raises the error of the whole. `after` completes the answer. What is denied is never looked up:
-a topic that exists and one that does not take the same way.
+A check gets the decoded request. `before` returns the request without its denied parts, or raises the error
+of the whole request. `after` completes the response. Denied resources are never looked up, so a response does
+not show whether they exist.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Refuse = Callable[[Message, int], Message]
 
 
 class Access:
-    """One request and who sends it. `parts` are answers for what is denied, with the field they belong to."""
+    """One request and its sender. `parts` are the results for denied items, with the field they belong to."""
 
     __slots__ = ("_authorizer", "_host", "_principal", "api", "broker", "context", "is_answered", "parts")
 
@@ -47,7 +47,7 @@ class Access:
         self.context = context
         self.api = api
         self.parts: list[tuple[str, list[Message]]] = []
-        self.is_answered = False  # nothing of the request is left to be handled
+        self.is_answered = False  # all of the request was denied
 
     def allows(self, operation: int, resource_type: int, name: str) -> bool:
         return self._authorizer.allows(self._principal, self._host, operation, resource_type, name)
@@ -56,7 +56,7 @@ class Access:
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def refuse(self, operation: int, resource_type: int, name: str) -> None:
-        """What was not allowed is answered with an error: the audit topic has it."""
+        """Report a denied operation to the audit topic."""
         denied(self.broker, self.context, operation, resource_type, name)
 
     def allows_on_any_topic(self, operation: int) -> bool:
@@ -72,7 +72,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Check:
-    """`resource` and `operation` as the documentation shows them; `denied` says what is answered then."""
+    """`resource` and `operation` as shown in the documentation; `denied` describes the response if denied."""
 
     resource: ResourceType | None = None
     operation: Operation | None = None
@@ -91,12 +91,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Free(Check):
-    """Nothing is asked; `denied` says why."""
+    """No authorization is needed; `denied` says why."""
 
 
 @dataclass(frozen=True)
 class InHandler(Check):
-    """Checked where the request is parsed in place, or where the resource is only known there."""
+    """Checked by the handler, because it parses the request in place or only it knows the resource."""
 
 
 def replaced(message: Message, **fields: Any) -> Message:
@@ -179,7 +179,7 @@ class Each(Check):
 
 @dataclass(frozen=True)
 class Hidden(Check):
-    """The answer leaves out what is denied: items of the list `results`."""
+    """Denied items of the list `results` are left out of the response."""
 
     results: str = "topics"
     name: str = "name"
@@ -200,7 +200,7 @@ class Hidden(Check):
 
 @dataclass(frozen=True)
 class Subscribed(Check):
-    """The topics that a member wants to read."""
+    """The topics to which a member subscribes."""
 
     resource: ResourceType = ResourceType.TOPIC
     operation: Operation = Operation.DESCRIBE
@@ -216,7 +216,7 @@ class Subscribed(Check):
 
 @dataclass(frozen=True)
 class MembersTopics(Check):
-    """What members of a described group read."""
+    """The topics of the members of a described group."""
 
     resource: ResourceType = ResourceType.TOPIC
     operation: Operation = Operation.DESCRIBE
@@ -245,7 +245,7 @@ def _topics_of(group: Message) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Operations(Check):
-    """Fills the authorized operations of what is answered, where the client asks for them."""
+    """Adds the authorized operations to the response, if the client requests them."""
 
     results: str = ""
     name: str = ""

@@ -1,6 +1,6 @@
-"""Where an authorizer is on: each API's handler behind its row of the table.
+"""Wraps the handler of each API with its checks from the table of rules, if an authorizer is on.
 
-The guard is put in front when the broker starts, so that without an authorizer nothing is in the way.
+Handlers are wrapped at startup, so that without an authorizer requests have no overhead.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from penstock.broker.security.authorization.authorizer import Authorizer
     from penstock.broker.security.authorization.checks import AccessChecksParts
 
-# Connections whose decisions are remembered, and topics of each; past that all are forgotten.
+# The limits of connections with cached decisions, and of topics of each; at the limit the cache is cleared.
 _MAX_CONNECTIONS, _MAX_TOPICS = 10_000, 10_000
 
 Result = Message | asyncio.Future[Any] | Coroutine[Any, Any, Any]
 
 
 def guarded(api: Api, authorizer: Authorizer) -> Callable[..., Any] | None:
-    """The handler of decoded requests behind the checks of this API; None where the handler checks itself or
-    nothing is to be checked. KeyError for an API that is not in the table: it is not served unchecked."""
+    """The handler of decoded requests with the checks of this API; None if the handler checks itself or
+    nothing must be checked. KeyError for an API that is not in the table, so that no API is served without
+    checks."""
     checks = [check for check in RULES[api.key] if _does(check)]
     if not checks:
         return None
@@ -69,8 +70,8 @@ async def _completed_later(access: Access, checks: list[Check], result: Any) -> 
 
 
 class TopicAccess:
-    """For the handlers that check by themselves: what the client of one connection may do. It remembers the
-    answers for as long as the ACLs are the same."""
+    """For handlers that do their own checks: what the client of one connection may do. Decisions are cached
+    until the ACLs change."""
 
     __slots__ = ("_acls", "_authorizer", "_host", "_known", "_name", "peer", "principal")
 

@@ -1,6 +1,6 @@
-"""What each API asks of the authorizer: the one table, from which docs/security-acls.md is made.
+"""The table of authorization rules of all APIs, as in Kafka 4.1; docs/security-acls.md is generated from it.
 
-As Kafka 4.1 has it. An API that has no row here cannot be served where an authorizer is on, and fails a test.
+An API without a row here cannot be served with an authorizer, and fails a test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checks of APIs whose requests have a shape of their own."""
+"""The checks of APIs whose requests need their own handling."""
 
 from __future__ import annotations
 

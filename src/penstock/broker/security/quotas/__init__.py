@@ -1,1 +1,1 @@
-"""How much a client may have: quotas, rates and throttling."""
+"""Client quotas: rates and throttling."""

@@ -1,4 +1,4 @@
-"""The time that a request takes of the event loop, also where it waits in between: its steps are timed."""
+"""Measures the event loop time of a request, without its waits: each step between two waits is timed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""How much a client may have: the quota that counts for it, and for how long it is to wait. Pure.
+"""Client quotas: which quota applies to a client, and the throttle time. Pure.
 
-The most precise quota counts, in Kafka's order: user and client id, user and any client id, user, any user
-and client id, any user and any client id, any user, client id, any client id. Clients for which the same
-quota counts at the same level share one rate, on each broker: a quota of a user is for all its clients.
+The most specific quota applies, in Kafka's order: user and client id, user and default client id, user,
+default user and client id, default user and default client id, default user, client id, default client id.
+Clients with the same quota at the same level share one rate on each broker: the quota of a user is shared by
+all its clients.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ CONNECTIONS = "connection_creation_rate"
 Who = tuple[str, str]
 """User and client id."""
 Shared = tuple[str | None, str | None]
-"""Who shares a rate: a user and a client id, all clients of a user, or a client id of all users."""
+"""The clients that share a rate: a user and client id, all clients of a user, or a client id of all users."""
 
-# Of the clients that were seen last, so many are known at once.
+# The limit of rates in memory; those of the least recently seen clients are removed.
 _MAX_RATES = 10_000
 
 
 class ClientQuotas:
-    """`is_active` says whether there is any quota at all: if not, nobody need ask."""
+    """`is_active` is False if there are no quotas: then requests need not be measured."""
 
     def __init__(
         self, monotonic_ms: Callable[[], float], *, samples: int = 11, window_s: int = 1,
@@ -56,7 +57,7 @@ class ClientQuotas:
             self.is_active = any(entity[0][0] != "ip" for entity in quotas)
 
     def bound(self, kind: str, who: Who) -> tuple[float, Shared] | None:
-        """The quota that counts, and who shares it; None where there is none."""
+        """The quota that applies, and the clients that share it; None if there is none."""
         bounds = self._bounds
         key = (kind, who)
         if key not in bounds:
@@ -66,7 +67,7 @@ class ClientQuotas:
         return bounds[key]
 
     def record(self, kind: str, who: Who, value: float) -> int:
-        """Counts what a client has sent, got or cost; for how many milliseconds it is to be left unread."""
+        """Record what a client has sent, received or used. Returns the throttle time in milliseconds."""
         found = self.bound(kind, who)
         if found is None:
             return 0
@@ -92,7 +93,8 @@ class ClientQuotas:
         return 0 if until is None else max(0, ceil(until - self._now()))
 
     def most_fetched(self, who: Who) -> int | None:
-        """What a fetch may bring without exceeding the quota even if it were the only one in all windows."""
+        """The most bytes that a fetch may return without exceeding the quota, if it were the only one in all
+        windows."""
         found = self.bound(FETCH, who)
         if found is None:
             return None
@@ -146,7 +148,8 @@ def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, Shared]]:
 
 
 class ConnectionQuotas:
-    """How many connections an address may have and make, and how many are made in all."""
+    """Limits of connections: how many an address may have, and the rates of new ones by address and in
+    total."""
 
     def __init__(self, monotonic_ms: Callable[[], float], *, samples: int = 11, window_s: int = 1) -> None:
         self._now = monotonic_ms

@@ -1,4 +1,4 @@
-"""Rates as Kafka measures them for quotas, and how long it takes until one is within its bound. Pure."""
+"""Rates as Kafka measures them for quotas, and the time until a rate is within its bound again. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bounded map of what is measured of each client; the one not seen for longest is forgotten first. Pure."""
+"""A bounded map of measurements by client; the least recently seen client is removed first. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# How many of the oldest are looked at for one that owes nothing.
+# How many of the oldest are checked for one that is not throttled.
 _CANDIDATES = 4
 
 

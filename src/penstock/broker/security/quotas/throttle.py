@@ -1,8 +1,8 @@
-"""Quotas where requests are dispatched: what a request has cost, the throttle time in its answer, and for how
-long its connection is left unread.
+"""Applies quotas to requests: records their cost, sets the throttle time in the response, and mutes the
+connection.
 
-As in Kafka the answer goes out at once with its throttle time, and the channel is muted meanwhile (KIP-219).
-A fetch on another connection of those who share the quota is answered without records meanwhile.
+As in Kafka the response is sent at once with its throttle time, and the connection is muted for that time
+(KIP-219). Meanwhile, fetches on other connections that share the quota get responses without records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXEMPT = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     )
 )  # fmt: skip
-"""What brokers send to each other, as followers' fetches: a quota must not slow down replication."""
+"""The requests between brokers, like fetches of followers: quotas must not slow down replication."""
 _FETCHES = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _TXN_OF_BROKERS = 4
 QUOTA_EXCEEDED = "The throttling quota has been exceeded."
@@ -56,7 +56,7 @@ def throttle_ms(
     received: int,
     answer: Answer,
 ) -> int:
-    """For how long this client is to wait, with this request and its answer counted."""
+    """The throttle time of the client, after recording this request and its response."""
     if (context.is_from_follower or is_exempt(context)) and _may_be_broker(authorizer, context):
         return 0
     client = who(context)
@@ -69,7 +69,8 @@ def throttle_ms(
 
 
 def _may_be_broker(authorizer: Authorizer | None, context: RequestContext) -> bool:
-    """Anybody can ask what only brokers may: a denied request counts as any other."""
+    """Whether the sender may be a broker. Any client can send these requests, and denied ones count for
+    quotas."""
     host = context.peer.rpartition(":")[0]
     return authorizer is None or authorizer.allows_on_cluster(
         str(context.principal), host, Operation.CLUSTER_ACTION
@@ -77,7 +78,8 @@ def _may_be_broker(authorizer: Authorizer | None, context: RequestContext) -> bo
 
 
 def withholds_records(quotas: ClientQuotas, context: RequestContext) -> bool:
-    """Whether a fetch gets no records, because its client is to wait. The answer has the rest of the wait."""
+    """Whether a fetch gets no records, because its client is throttled. The response has the remaining
+    time."""
     wait = quotas.fetch_wait(who(context)) if quotas.is_active else 0
     if wait:
         context.throttle_ms = wait
@@ -121,7 +123,7 @@ def with_throttle(
 def admitted(
     broker: HasQuotas, context: RequestContext, items: Sequence[T], cost: Callable[[T], int], *, strict: bool
 ) -> tuple[list[T], list[T]]:
-    """The changes of topics that controller_mutation_rate lets through, and those for later."""
+    """The topic changes that controller_mutation_rate allows, and those that it rejects."""
     if not broker.quotas.is_active:
         return list(items), []
     allowed: list[T] = []

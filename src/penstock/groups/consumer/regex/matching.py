@@ -1,9 +1,9 @@
-"""Regular expressions of subscriptions, in RE2's syntax, matched against whole names with bounded work.
+"""Regular expressions of subscriptions, in RE2's syntax, matched against whole topic names with bounded work.
 
-Python's `re` tries alternatives one after the other: a pattern of ten characters can keep it busy for years,
-and the broker with it. Here a pattern becomes an automaton that is in all its states at once; a character
-costs at most one look at every arrow, and nothing where the same states met the same character before. As in
-RE2 there are no back references and no looking around; both are refused, as is a pattern that is too large.
+Python's `re` backtracks: a pattern of ten characters can block it, and the broker, for years. Here a pattern
+is compiled to an automaton that tracks all its states at the same time. A character costs at most one check
+of every transition, and nothing if the same states have met the same character before. As in RE2 there are no
+back references and no lookaround; such patterns are rejected, as are patterns that are too large.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which of the topics that a pattern matches a member may describe, where ACLs are on.
+"""Which topics matched by a pattern a member may describe, if ACLs are on.
 
-A member's records do not say who it is: that is learned from its heartbeats. A member that has not been heard
-since the coordinator moved here keeps what it has and gets nothing new. When all have been heard, and
-whenever ACLs changed what one of them sees, the group gets a new target.
+The records of a member do not have its principal, which is only known from its heartbeats. A member without a
+heartbeat since the coordinator moved here keeps its partitions and gets no new ones. The group gets a new
+target when all members have sent a heartbeat, and whenever ACL changes affect what a member may describe.
 """
 
 from __future__ import annotations
