@@ -110,7 +110,7 @@ class DirectorySourceTask(SourceTask):
         return offset
 
     def _scan(self) -> None:
-        """Find files of this task that are new or have changed, the oldest names first."""
+        """Find files of this task that are new or have changed, ordered by name."""
         found: list[tuple[str, Path, os.stat_result]] = []
         for path in sorted(self._root.glob(self._pattern)):
             name = str(path.relative_to(self._root))

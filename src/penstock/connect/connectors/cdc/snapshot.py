@@ -66,11 +66,11 @@ class _Chunk:
     table: TableSchema
     rows: list[Row]
     progress: SnapshotProgress
-    """What the status shows."""
+    """The progress after this chunk."""
     shown: Mapping[str, Any]
-    """The text for the status."""
+    """What the status shows."""
     first: bool
-    """Of its table; so is `last`."""
+    """Whether this is the first chunk of its table; `last` likewise."""
     last: bool
 
 
