@@ -71,7 +71,7 @@ class SinkRunner:
         self._paused = self._waiting = False
         self._commits = Backoff(spec)
         self._revoked_since: set[TopicPartition] = set()
-        """Partitions revoked since the current messages were read; they are read again when assigned again."""
+        """Partitions revoked since the current messages were read; if reassigned, they are read again."""
         self._consumer: Consumer = make_consumer(
             spec.worker,
             self._config,
